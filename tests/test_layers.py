@@ -17,7 +17,7 @@ LAYERS = (
     *("swift_plugin", "demo", "commands", "cli"),
 )
 LIGHT = ("files", "geometry", "parsing", "families", "rewards", "recipe")
-HEAVY = ("torch", "swift", "transformers", "vllm", "trl", "peft", "deepspeed")
+HEAVY = (*("torch", "swift", "transformers", "vllm", "trl", "peft", "deepspeed", "numpy", "scipy"),)
 
 
 def module_of(file: Path) -> str:

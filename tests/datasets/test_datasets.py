@@ -47,6 +47,24 @@ EMPTY = "<answer>No Objects</answer>"
             },
             {1: "the image of 40 x 20"},
         ),
+        # stored in another format than the rows say
+        (
+            {
+                "problem": ["Where?"] * 2,
+                "solution": ["[303, 254, 365, 291]", "{'box_2d': [303, 254, 365, 291]}"],
+                "frame": ["yx1000"] * 2,
+            },
+            {0: "box_2d"},
+        ),
+        (
+            {
+                "problem": ["Where?"] * 2,
+                "solution": ["[254, 303, 291, 365]", "[0.254, 0.303, 1.0000001, 0.365]"],
+                "frame": ["unit"] * 2,
+            },
+            {0: "unit (0 to 1)"},
+        ),
+        ({"frame": ["norm999"] * 2}, {0: "norm999", 1: "norm999"}),
     ],
 )
 def test_what_is_wrong_with_a_row_is_named(columns, named, tmp_path):
@@ -57,18 +75,13 @@ def test_what_is_wrong_with_a_row_is_named(columns, named, tmp_path):
     assert " at 0x" not in str(problems)  # no address in memory
 
 
-@pytest.mark.parametrize(
-    ("rewards", "task"), [([], "without a task"), (["vlrft_classification"], "classification")]
-)
-def test_named_rewards_give_rows_their_task(rewards, task, tmp_path):
-    folder = write_set(tmp_path, 2, solution=["<answer>rose</answer>", "tulip"])
-    assert dict(check_set(folder, rewards=rewards).tasks) == {task: 2}
-
-
 def test_a_class_of_the_name_none_makes_no_detection(tmp_path):
-    report = check_set(write_set(tmp_path, 2, solution=["None", "<answer>rose</answer>"]))
+    folder = write_set(tmp_path, 2, solution=["None", "<answer>rose</answer>"])
+    report = check_set(folder)
     assert report.good == 2 and report.box_formats == {"none": 2}
     assert report.fits == {"classification": 2, "detection": 1, "grounding": 1}
+    for rewards, task in (([], "without a task"), (["vlrft_classification"], "classification")):
+        assert dict(check_set(folder, rewards=rewards).tasks) == {task: 2}
 
 
 @pytest.mark.parametrize(
@@ -138,13 +151,3 @@ def test_photographs_of_parquet_are_read_a_few_at_a_time(tmp_path):
     finally:
         tracemalloc.stop()
     assert rows == 1200 and peak < 5e6  # of 12 MB
-
-
-@pytest.mark.slow
-def test_a_wrong_schedule_is_said_before_any_model_is_loaded(monkeypatch):
-    pytest.importorskip("swift")
-    from swift_vlrft import register
-
-    monkeypatch.setenv("VLRFT_IOU_SCHEDULE", "0:0.5,0.1")
-    with pytest.raises(ValueError, match="VLRFT_IOU_SCHEDULE='0:0.5,0.1'"):
-        register([])

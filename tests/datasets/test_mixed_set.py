@@ -4,20 +4,16 @@ in other box formats, trained on, shown.
 
 import json
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.drawn_rows import MIXED, mixed_rows
-from support.stored_sets import picture, stream_of, train_on
+from support.stored_sets import picture
 from support.written_sets import check, data, write_rows
 
-from swift_vlrft.datasets import DataError, read_rows
-from swift_vlrft.datasets.box_format import row_in_box_format, subset_of
-from swift_vlrft.datasets.row import Row, RowLocation
+from swift_vlrft.datasets import read_rows
 from swift_vlrft.demo.data import write_parquet
-from swift_vlrft.parsing.answers import gold_text, read_boxes
-from swift_vlrft.rewards import REWARDS, TASK_NAMES
+from swift_vlrft.rewards import REWARDS
 
 NAMES = [name for name, reward in REWARDS.items() if reward.task and reward.task.name in MIXED]
 
@@ -27,12 +23,6 @@ def mixed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("set") / "mixed"
     write_parquet(mixed_rows(random.Random(1), 60), folder)
     return folder
-
-
-def right_answer(task, solution):
-    gold = TASK_NAMES[task].read_gold(solution)
-    of_gold = TASK_NAMES[task].answer_of
-    return f"<think>t</think><answer>{of_gold(gold) if of_gold else gold_text(solution)}</answer>"
 
 
 def test_a_set_of_all_tasks_is_fit_as_it_is_and_converted(mixed, tmp_path):
@@ -45,70 +35,6 @@ def test_a_set_of_all_tasks_is_fit_as_it_is_and_converted(mixed, tmp_path):
     assert {row.columns["tolerance"] for row in rows} == {None, "0", "0.05"}
     empty = [row.columns["task"] for row in rows if "No Objects" in row.solution]
     assert set(empty) == {"grounding", "pointing"}  # both have rows without a target
-
-
-def test_each_row_trains_under_the_rewards_of_its_task_alone(mixed, tmp_path):
-    dataset, _ = train_on(mixed, tmp_path / "cache", rewards=tuple(NAMES))
-    columns = {name: dataset[name][:] for name in dataset.column_names if name != "images"}
-    texts = list(map(right_answer, columns["task"], columns["solution"]))
-    for name in NAMES:
-        scores = [1.0 if task == REWARDS[name].task.name else None for task in columns["task"]]
-        assert REWARDS[name](texts, **columns) == scores
-
-
-def test_the_rows_of_some_tasks_alone(mixed, tmp_path):
-    def loaded(read, *tasks):
-        rows, report = read(mixed, tmp_path / "cache", rewards=tuple(NAMES), tasks=tasks)
-        return [(row["task"], row["solution"]) for row in rows], report
-
-    everything, _ = loaded(train_on)
-    for wanted in (("ocr",), ("number", "grounding")):
-        kept = [row for row in everything if row[0] in wanted]
-        trained, report = loaded(train_on, *wanted)
-        assert report.good == report.rows == len(kept) == 10 * len(wanted)
-        assert trained == loaded(stream_of, *wanted)[0] == kept
-    with pytest.raises(DataError, match="counting.* 10 grounding, 10 pointing, 10 list"):
-        loaded(train_on, "counting")
-
-
-@pytest.mark.parametrize(
-    ("names", "asked"),
-    [
-        ([], ("norm1000", ())),
-        (["default"], ("norm1000", ())),
-        (["ocr"], ("norm1000", ("ocr",))),
-        (["native", "ocr", "list"], ("native", ("ocr", "list"))),
-        (["ocr", "pixels"], ("pixels", ("ocr",))),
-        (["Ocr"], "'Ocr'.* norm1000.* detection"),
-        (["native", "pixels"], "native, pixels"),
-    ],
-)
-def test_what_a_subset_asks_for(names, asked):
-    if isinstance(asked, tuple):
-        assert subset_of(names, "set") == asked
-    else:
-        with pytest.raises(DataError, match=asked):
-            subset_of(names, "set")
-
-
-def test_points_y_first_are_read_by_their_key_alone():
-    columns = {"task": "pointing", "frame": "norm1000"}
-    row = Row(RowLocation(Path("a")), {}, "Point at it.", "[[100, 200, 300, 400]]", columns)
-    gold = row_in_box_format(row, "yx1000", (640, 480), (644, 476))
-    assert "point" in gold.problem and "box" not in gold.problem  # see box_prompts.jsonl
-    for text in ('{"point": [300, 200]}', "[200, 300]"):
-        answer = f"<answer>{text}</answer>"
-        assert REWARDS["vlrft_pointing"]([answer], [gold.solution]) == [1.0]
-
-
-def test_gold_of_pointing_is_rewritten_in_pixels(mixed):
-    rows = [row for row in read_rows(mixed) if row.columns["task"] in ("pointing", "grounding")]
-    for row in rows:
-        seen = row_in_box_format(row, "pixels", (112, 112), (560, 280))
-        assert "x from 0 to 560 and y from 0 to 280" in seen.problem
-        pairs = zip(*(read_boxes(gold_text(r.solution)).boxes for r in (row, seen)), strict=True)
-        for old, new in pairs:
-            assert new == pytest.approx([v * (0.56, 0.28)[n % 2] for n, v in enumerate(old)])
 
 
 TOO_LONG = [
@@ -143,15 +69,6 @@ def test_gold_that_cannot_be_read_is_named_by_file_and_row(tmp_path):
     assert done.exit_code == 2 and f"rows.jsonl, row {first}" in done.output.replace("\n", "")
     done = data("convert", source, tmp_path / "out", "--keep-going", "--json")
     assert len(json.loads(done.stdout)["left_out"]) == len(problems)
-
-
-def test_most_texts_are_proposed_for_no_reward_that_reads_anything(tmp_path):
-    """A set that states no task is not called one of texts, lists, orders or points."""
-    (row,) = mixed_rows(random.Random(0), 1)
-    write_parquet([replace(row, solution="Exit", columns={})], tmp_path / "plain")
-    assert check(tmp_path / "plain")[1]["rewards"].keys() == {"vlrft_classification"}
-    named = check(tmp_path / "plain", "--reward", "vlrft_ocr")[1]
-    assert {"vlrft_ocr", "vlrft_ocr_exact"} <= named["rewards"].keys() and named["good"] == 1
 
 
 def test_the_page_of_a_set_shows_boxes_and_what_is_not_there(mixed, tmp_path):

@@ -122,21 +122,3 @@ def test_native_without_a_model_and_unknown_formats_say_what_to_give(command, sh
     result = data(command, f"{shapes}:yx", *further)
     assert result.exit_code == 2
     assert ", ".join(SUBSETS) in " ".join(result.output.split())
-
-
-@pytest.mark.parametrize(
-    ("box_format", "solution", "named"),
-    [
-        ("yx1000", "[303, 254, 365, 291]", "box_2d"),
-        ("yx1000", '{"box_2d": [303, 254, 365, 291]}', None),
-        ("unit", "[254, 303, 291, 365]", "unit (0 to 1)"),
-        ("unit", "[0.254, 0.303, 1.0000001, 0.365]", None),
-        ("norm999", "[254, 303, 291, 365]", "norm999"),
-    ],
-)
-def test_rows_stored_in_another_format_than_they_say_are_named(
-    box_format, solution, named, tmp_path
-):
-    row = ROW | {"problem": "Where?", "solution": solution, "task": "grounding"}
-    _, report = check(written(tmp_path, row | {"frame": box_format}))
-    assert [named in problem["problem"] for problem in report["problems"]] == [True] * bool(named)

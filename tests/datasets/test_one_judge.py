@@ -7,14 +7,13 @@ import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.stored_sets import picture, train_on
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
-from swift_vlrft.datasets import DataError, read_rows
+from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.convert import convert_folder
 
@@ -126,12 +125,3 @@ def test_four_askers_find_the_same(write, faults, tmp_path_factory):
         return
     assert {(str(one.place), one.problem) for one in report.problems} == checked
     assert len(dataset) == len(rows) - len(bad)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"), [(b"0.png,Where?,a,more\n", "line 2: 1 more"), (b"0.png,W\xff,a\n", "UTF-8")]
-)
-def test_csv_that_is_no_table_is_named(text, said, tmp_path):
-    (tmp_path / "rows.csv").write_bytes(b"image,problem,solution\n" + text)
-    with pytest.raises(DataError, match=rf"rows.csv.*{said}"):
-        list(read_rows(tmp_path / "rows.csv"))

@@ -85,6 +85,18 @@ def test_a_good_run_and_a_late_problem_are_not_warned_of(caplog):
     assert not caplog.messages
 
 
+@pytest.mark.parametrize(
+    ("gold", "task", "why"), [("4", "detection", "detection row"), ("four", None, "whole number")]
+)
+def test_a_reward_that_scores_nothing_in_the_first_steps_says_so(gold, task, why, caplog):
+    watched = watch("vlrft_counting", REWARDS["vlrft_counting"])
+    for _ in range(5):
+        watched([answer("4")] * 4, [gold] * 4, task=[task] * 4)
+    watched([answer("4")] * 4, ["4"] * 4)
+    (said,) = [text for text in caplog.messages if "got a score" in text]
+    assert said.startswith("vlrft_counting: ") and "12 completions" in said and why in said
+
+
 def test_samples_are_logged_with_score_and_reason(tmp_path, monkeypatch):
     monkeypatch.setenv("VLRFT_LOG_SAMPLES", str(tmp_path / "samples"))
     monkeypatch.setenv("RANK", "3")

@@ -13,6 +13,7 @@ from swift_vlrft.rewards import REWARDS
     ("name", "gold", "wrong"),
     [
         ("counting", "4", "5|or 5|not|5 cats|more than|+1|five|(5)|maybe"),
+        ("number", "4", "5|, 40|or 5|; 5|5 cats|and 40|+1|five|maybe"),
         ("choice", "A", "B|b)|(b)|or b|B. dog|C:|and C"),
         ("yes_no", "yes", "no|not|or no|No.|never|maybe|?"),
         ("classification", "cat", "dog|or dog|not|and a cat"),

@@ -34,18 +34,26 @@ def columns(n=3):
     }
 
 
+def write_table(file, content, **options):
+    """Columns or rows in Parquet; the file."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.Table.from_pylist(content) if isinstance(content, list) else pa.table(content)
+    pq.write_table(table, file, **options)
+    return file
+
+
 def parquet_file(folder):
-    pq.write_table(pa.table(columns()), folder / "train-00000-of-00001.parquet")
-    return folder / "train-00000-of-00001.parquet"
+    return write_table(folder / "train-00000-of-00001.parquet", columns())
 
 
 def parquet_folder(folder):
-    for split, rows in (("train", 2), ("test", 1)):
-        (folder / "data").mkdir(exist_ok=True)
-        table = pa.table(columns()).slice(0 if split == "train" else 2, rows)
-        pq.write_table(table, folder / "data" / f"{split}-00000-of-00002.parquet")
-    table = pa.table(columns()).slice(2, 1)
-    pq.write_table(table, folder / "data" / "train-00001-of-00002.parquet")
+    rows = pa.table(columns())
+    for name, part in {
+        "train-00000-of-00002": rows.slice(0, 2),
+        "train-00001-of-00002": rows.slice(2),
+        "test-00000-of-00002": rows.slice(2),
+    }.items():
+        write_table(folder / "data" / f"{name}.parquet", part.to_pylist())
     return folder
 
 
@@ -74,50 +82,37 @@ def image_files(folder):
     return [f"images/{i}.png" for i in range(3)]
 
 
+def rows_of_files(folder):
+    table = columns() | {"image": image_files(folder)}
+    return pa.table(table).to_pylist()
+
+
 def jsonl(folder):
-    paths = image_files(folder)
-    lines = [
-        json.dumps({"image": path, "problem": PROBLEM, "solution": solution})
-        for path, solution in zip(paths, columns()["solution"], strict=True)
-    ]
+    lines = map(json.dumps, rows_of_files(folder))
     (folder / "rows.jsonl").write_text("\n".join(lines) + "\n\n")
     return folder / "rows.jsonl"
 
 
 def csv_file(folder):
-    lines = [json.loads(line) for line in jsonl(folder).read_text().splitlines() if line]
+    rows = rows_of_files(folder)
     with open(folder / "rows.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, lines[0])
+        writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
-        writer.writerows(lines)
+        writer.writerows(rows)
     return folder / "rows.csv"
 
 
 def json_list_in_a_folder(folder):
-    lines = [json.loads(line) for line in jsonl(folder).read_text().splitlines() if line]
-    (folder / "rows.jsonl").unlink()
-    (folder / "rows.json").write_text(json.dumps(lines))
+    (folder / "rows.json").write_text(json.dumps(rows_of_files(folder)))
     return folder
 
 
 def parquet_of_paths(folder):
-    table = pa.table(columns() | {"image": image_files(folder)})
-    pq.write_table(table, folder / "rows.parquet")
-    return folder
+    return write_table(folder / "rows.parquet", rows_of_files(folder)).parent
 
 
 def parquet_of_plain_bytes(folder):
-    table = pa.table(columns() | {"image": [picture()] * 3})
-    pq.write_table(table, folder / "rows.parquet")
-    return folder / "rows.parquet"
-
-
-def write_table(file, content, **options):
-    """Columns or rows in Parquet; the file."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    table = pa.Table.from_pylist(content) if isinstance(content, list) else pa.table(content)
-    pq.write_table(table, file, **options)
-    return file
+    return write_table(folder / "rows.parquet", columns() | {"image": [picture()] * 3})
 
 
 def train_on(path, cache, **options):

@@ -1,23 +1,18 @@
 """Pictures, rows and whole sets to write, and the commands on data that read them."""
 
 import hashlib
-import io
 import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from click.testing import Result
-from PIL import Image
-from support.stored_sets import columns, picture
+from support.stored_sets import columns, picture, write_table
 from typer.testing import CliRunner
 
 
 def png(colour=(200, 30, 30), size=(16, 12)) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", size, colour).save(buffer, "PNG")
-    return buffer.getvalue()
+    return picture(size=size, colour=colour)
 
 
 def row(i: int, **more) -> dict:
@@ -33,10 +28,8 @@ def row(i: int, **more) -> dict:
 
 def write_set(folder: Path, count: int = 3, name: str = "train.parquet", **changes: Any) -> Path:
     """A folder with ``count`` rows of ViRFT in Parquet; a column that is None is left out."""
-    folder.mkdir(parents=True, exist_ok=True)
     content = {k: v for k, v in (columns(count) | changes).items() if v is not None}
-    pq.write_table(pa.table(content), folder / name)
-    return folder
+    return write_table(folder / name, content).parent
 
 
 def spoiled_set(folder: Path) -> Path:
