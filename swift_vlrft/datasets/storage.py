@@ -85,6 +85,10 @@ class StoredSet(ABC):
         """The folder that image paths may not leave."""
         return self.root
 
+    def images_lie_ready(self) -> bool:
+        """Whether all images are stored in a column that can be handed on as it lies."""
+        return False
+
     def records(self, columns: Sequence[str] | None = None) -> Records:
         """Every record in order, by default with all columns; a BadRow for what cannot be read."""
         yield from self.broken
