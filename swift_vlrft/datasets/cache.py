@@ -159,12 +159,10 @@ def _kept_in(
             lines = json.loads(file.read_bytes())
             known = [ImageInfo(*one) if isinstance(one, list) else one for one in lines]
     known = known if len(known) == count else [None] * count
-
-    def info(number: int) -> ImageInfo | str | None:
-        before = known[number]
-        return before if isinstance(before, ImageInfo) else look(number)
-
-    infos = list(pool.map(info, range(count)))
+    infos = list(known)
+    left = [number for number, one in enumerate(known) if not isinstance(one, ImageInfo)]
+    for number, info in zip(left, pool.map(look, left), strict=True):
+        infos[number] = info
     if file is not None and infos != known:
         lines = [astuple(one) if isinstance(one, ImageInfo) else one for one in infos]
         write_atomically(file, json.dumps(lines))
