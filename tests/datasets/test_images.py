@@ -211,9 +211,9 @@ def jsonl(contents, folder, images=None):
     return folder / "rows.jsonl"
 
 
-def jsonl_of_base64(contents, folder):
-    texts = [base64.b64encode(content).decode() for content in contents]
-    return jsonl(contents, folder, [f"data:image/any;base64,{text}" for text in texts])
+def in_base64(contents, folder):
+    urls = [f"data:image/any;base64,{base64.b64encode(content).decode()}" for content in contents]
+    return jsonl(contents, folder, urls)
 
 
 def size_of(content):
@@ -246,7 +246,7 @@ def coco_parquet(contents, folder):
 
 
 WAYS = {"parquet": parquet, "jsonl": jsonl, "coco": coco}  # of every picture
-WAYS |= {"arrow": arrow, "base64": jsonl_of_base64, "coco in parquet": coco_parquet}
+WAYS |= {"arrow": arrow, "base64": in_base64, "coco in parquet": coco_parquet}
 WAYS |= {how: partial(parquet, how=how) for how in list(COLUMNS)[1:]}
 SOME = (
     "PNG RGB", "PNG RGB large", "PNG RGBA", "PNG turned, large", "PNG 16 bits", "JPEG RGB large",
@@ -353,14 +353,14 @@ PHOTO = photo((64, 48))
 UPRIGHT = saved(PHOTO, "PNG")
 
 
-def one_coco(folder, content=UPRIGHT, stated=(64, 48), name="1.jpg"):
+def one_coco(folder, content=UPRIGHT, stated=(64, 48), name="1.jpg", lvis=None):
     file, image = folder / "annotations" / "instances_train2017.json", folder / "train2017" / name
     for one in (file, image):
         one.parent.mkdir(parents=True, exist_ok=True)
     image.write_bytes(content)
-    width, height = stated
+    named = lvis or {"file_name": name}
     annotations = {
-        "images": [{"id": 7, "file_name": name, "width": width, "height": height}],
+        "images": [{"id": 7, "width": stated[0], "height": stated[1]} | named],
         "categories": [{"id": 18, "name": "dog"}],
         "annotations": [{"id": 1, "image_id": 7, "category_id": 18, "bbox": [0, 0, 10, 10]}],
     }
@@ -368,14 +368,10 @@ def one_coco(folder, content=UPRIGHT, stated=(64, 48), name="1.jpg"):
     return file
 
 
-def one_lvis(folder, content, stated):
-    file = one_coco(folder, content, stated)
-    annotations = json.loads(file.read_text())
-    (image,) = annotations["images"]
-    image["coco_url"] = "http://images.example.org/train2017/" + image.pop("file_name")
-    image |= {"neg_category_ids": [], "not_exhaustive_category_ids": []}
-    file.write_text(json.dumps(annotations))
-    return file
+LVIS = {
+    "coco_url": "http://images.example.org/train2017/1.jpg",
+    "neg_category_ids": [], "not_exhaustive_category_ids": [],
+}  # fmt: skip
 
 
 def one_row(folder, content, stated, **more):
@@ -404,7 +400,7 @@ BOXED = {"problem": "Where?", "solution": "<answer>[0, 0, 10, 10]</answer>", "ta
 PIXELS = BOXED | {"id": 7, "frame": "pixels"}
 DRAWN = {
     "coco": (one_coco, SIZES),
-    "lvis": (one_lvis, (FITS, TURNED)),
+    "lvis": (partial(one_coco, lvis=LVIS), (FITS, TURNED)),
     "coco in parquet": (partial(one_row, **OBJECTS), (FITS, TURNED, SMALLER)),
     "coco in parquet, sizes as text": (partial(as_text, **OBJECTS), (FITS, TURNED)),
     "pixels": (partial(one_row, **PIXELS), (FITS, TURNED, SMALLER)),
