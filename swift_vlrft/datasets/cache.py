@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import astuple
+from dataclasses import astuple, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from shutil import rmtree
@@ -31,13 +31,13 @@ from swift_vlrft.datasets.column_files import (
 )
 from swift_vlrft.datasets.image import ImageInfo, try_image_info, upright_bytes
 from swift_vlrft.datasets.row import RowLocation
-from swift_vlrft.datasets.storage import Infos, Origin
+from swift_vlrft.datasets.storage import Infos, StoredSet, Table
 from swift_vlrft.files.writing import space_named, write_atomically
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VERSION = "6"
+VERSION = "7"
 MAX_THREADS = 4
 """Images looked at at once, unless ``--dataset_num_proc`` asks for more."""
 
@@ -47,24 +47,29 @@ def threads(num_proc: int = 1) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max(num_proc, min(os.cpu_count() or 1, MAX_THREADS)))
 
 
-def mapped(stored: ColumnFiles, cache: Path, num_proc: int = 1) -> tuple[pa.Table, Origin, Infos]:
-    """The rows of all files, memory-mapped, how many are of which, and their images' infos.
-    DataError for a file that breaks off; DiskFull, or another OSError, where the cache cannot be
-    written.
+def mapped(stored: ColumnFiles | Table, cache: Path, num_proc: int = 1) -> Table:
+    """The rows of all files, memory-mapped, with the infos of their images. DataError for a file
+    that breaks off; DiskFull, or another OSError, where the cache cannot be written.
     """
     import pyarrow as pa
 
-    image = stored.stored_name("image")
     with threads(num_proc) as pool:
-        parts = [_mapped(stored, file, image, cache, pool) for file in stored.files]
-    origin = [(file, len(table)) for file, (table, _) in zip(stored.files, parts, strict=True)]
-    infos = [info for _, found in parts for info in found]
-    return pa.concat_tables([table for table, _ in parts]), origin, infos
+        if isinstance(stored, Table):  # which ms-swift has mapped
+            return replace(stored, infos=_infos_of_column(stored.column("image"), pool))
+        parts = [_mapped(stored, file, cache, pool) for file in stored.files]
+    return Table(
+        **{one.name: getattr(stored, one.name) for one in fields(StoredSet)},
+        table=pa.concat_tables([table for table, _ in parts]),
+        origin=[(file, len(table)) for file, (table, _) in zip(stored.files, parts, strict=True)],
+        infos=[info for _, infos in parts for info in infos],
+        features=stored.features,
+    )
 
 
 def _mapped(
-    stored: ColumnFiles, file: Path, image: str, cache: Path, pool: ThreadPoolExecutor
+    stored: ColumnFiles, file: Path, cache: Path, pool: ThreadPoolExecutor
 ) -> tuple[pa.Table, Infos]:
+    image = stored.stored_name("image")
     cache.mkdir(parents=True, exist_ok=True)
     with space_named(cache), damage_named(file):
         key = f"{VERSION} {file.resolve()} {_stamp(file)} {image} {stored.features}"
@@ -77,22 +82,18 @@ def _mapped(
                 raise
             rmtree(folder)
             made = _table(stored, file, folder)
-        infos: Infos = []
-        with suppress(OSError, ValueError):  # not there yet, or somebody damaged it
-            infos = _read_infos(folder / "infos.json")
-        if len(infos) != len(made):
-            chunks = made.column(image).chunks
-            infos = [info for chunk in chunks for info in image_infos(chunk, pool)]
-            _write_infos(infos, folder / "infos.json")
-    return made, infos
+        return made, _infos_of_column(made.column(image), pool, folder / "infos.json")
 
 
 def _table(stored: ColumnFiles, file: Path, folder: Path) -> pa.Table:
     """Arrow where it lies; Parquet as Arrow in ``folder``; ValueError if it is damaged there."""
     from datasets import Dataset, load_dataset
+    from datasets.table import table_cast
 
     if stored.kind == "Arrow":
-        return Dataset.from_file(str(file)).cast(stored.features).data.table
+        assert stored.features is not None
+        # Not by Dataset.cast, which writes a copy of all images beside the file.
+        return table_cast(Dataset.from_file(str(file)).data.table, stored.features.arrow_schema)
     rows = load_dataset(
         **source("parquet", file),
         features=stored.features,
@@ -116,66 +117,59 @@ def _stamp(path: str | Path) -> str:
 # ---- images ----------------------------------------------------------------------------------
 
 
-def image_infos(images: Any, pool: ThreadPoolExecutor) -> Infos:
+def _infos_of_column(
+    images: pa.ChunkedArray, pool: ThreadPoolExecutor, file: Path | None = None
+) -> Infos:
     """Of every image in an Arrow column of bytes, or of {bytes, path}."""
-    import pyarrow as pa
 
-    contents, paths = images, None
-    if pa.types.is_struct(images.type):
-        contents = images.field("bytes")
-        paths = images.field("path") if images.type.get_field_index("path") >= 0 else None
+    def look(number: int) -> ImageInfo | str | None:
+        image = images[number].as_py()
+        image = image if isinstance(image, dict) else {"bytes": image}
+        return None if image["bytes"] is None else try_image_info(image)
 
-    def info(i: int) -> ImageInfo | str | None:
-        content, path = contents[i].as_py(), paths[i].as_py() if paths is not None else None
-        return None if content is None else try_image_info({"bytes": content, "path": path})
-
-    return list(pool.map(info, range(len(images))))
+    return _kept_in(file, look, len(images), pool)
 
 
 def image_infos_of_files(
-    paths: Sequence[str], cache: Path, num_proc: int = 1
-) -> dict[str, ImageInfo | str]:
+    paths: Iterable[str], cache: Path, num_proc: int = 1
+) -> dict[str, ImageInfo | str | None]:
     """Of every image file, through the cache while none of them changes."""
     paths = list(dict.fromkeys(paths))
-    if not paths:
-        return {}
     key = sha256(VERSION.encode())
     for path in paths:
         stamp = ""
         with suppress(OSError, ValueError):  # looking at the image says what is wrong
             stamp = _stamp(path)
         key.update(f"{path}\0{stamp}\0".encode("utf-8", "replace"))
-    file = cache / f"{key.hexdigest()[:32]}.infos.json"
-    found: Infos = []
-    with suppress(OSError, ValueError):  # not there yet, or somebody damaged it
-        found = _read_infos(file)
-    known = found if len(found) == len(paths) else [None] * len(paths)
-
-    def looked(path: str, info: ImageInfo | str | None) -> ImageInfo | str:
-        # What could not be read is looked at again: the disk may have been at fault.
-        return info if isinstance(info, ImageInfo) else try_image_info({"path": path})
-
+    file = cache / f"{key.hexdigest()[:32]}.infos.json" if paths else None
     with threads(num_proc) as pool:
-        infos = list(pool.map(looked, paths, known))
-    if infos != known:
-        _write_infos(infos, file)
+        infos = _kept_in(file, lambda n: try_image_info({"path": paths[n]}), len(paths), pool)
     return dict(zip(paths, infos, strict=True))
 
 
-def _write_infos(infos: Sequence[ImageInfo | str | None], file: Path) -> None:
-    lines = [astuple(info) if isinstance(info, ImageInfo) else info for info in infos]
-    write_atomically(file, json.dumps(lines))
-
-
-def _read_infos(file: Path) -> Infos:
-    """OSError or ValueError if there are none, or they are damaged."""
-    try:
-        return [
-            ImageInfo(*found) if isinstance(found, list) else found
-            for found in json.loads(file.read_bytes())
-        ]
-    except TypeError as error:
-        raise ValueError(f"{file}: {error}") from error
+def _kept_in(
+    file: Path | None,
+    look: Callable[[int], ImageInfo | str | None],
+    count: int,
+    pool: ThreadPoolExecutor,
+) -> Infos:
+    """What ``look`` tells of every image; ``file`` keeps it. An image that could not be read is
+    looked at again: the disk may have been at fault.
+    """
+    known: Infos = []
+    if file is not None:
+        with suppress(OSError, ValueError, TypeError):  # not there yet, or somebody damaged it
+            lines = json.loads(file.read_bytes())
+            known = [ImageInfo(*one) if isinstance(one, list) else one for one in lines]
+    known = known if len(known) == count else [None] * count
+    infos = list(known)
+    left = [number for number, one in enumerate(known) if not isinstance(one, ImageInfo)]
+    for number, info in zip(left, pool.map(look, left), strict=True):
+        infos[number] = info
+    if file is not None and infos != known:
+        lines = [astuple(one) if isinstance(one, ImageInfo) else one for one in infos]
+        write_atomically(file, json.dumps(lines))
+    return infos
 
 
 def stored_file(content: bytes, cache: Path) -> str:

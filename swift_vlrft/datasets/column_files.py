@@ -51,11 +51,10 @@ class ColumnFiles(StoredSet):
         """
         made = cls(path, kind=kind)
         with ThreadPoolExecutor(FOOTERS) as pool:
-            found = list(pool.map(made._features_of, files))
-        for file, features in zip(files, found, strict=True):
+            found = [pool.submit(made._features_of, file) for file in files]
+        for file, read in zip(files, found, strict=True):
             try:
-                if isinstance(features, DataError):
-                    raise features
+                features = read.result()
                 made.features = made._join(file, features) if made.features else features
             except DataError as error:
                 if not keep_going:
@@ -69,23 +68,20 @@ class ColumnFiles(StoredSet):
             made.labels = labels_of(made.features.to_dict())
         return made
 
-    def _features_of(self, file: Path) -> Features | DataError:
+    def _features_of(self, file: Path) -> Features:
         # Not by load_dataset, whose progress bars break in threads (tqdm's ensure_lock).
         import fsspec
         import pyarrow as pa
         import pyarrow.parquet as pq
         from datasets import Features
 
-        try:
-            source(self.kind, file)  # which refuses a path that datasets cannot read
-            with damage_named(file), fsspec.open(str(file), "rb") as opened:
-                if self.kind == "Arrow":
-                    return Features.from_arrow_schema(pa.ipc.open_stream(opened).schema)
-                footer = pq.read_metadata(opened)
-                self.counts[file] = footer.num_rows
-                return Features.from_arrow_schema(footer.schema.to_arrow_schema())
-        except DataError as error:
-            return error
+        source(self.kind, file)  # which refuses a path that datasets cannot read
+        with damage_named(file), fsspec.open(str(file), "rb") as opened:
+            if self.kind == "Arrow":
+                return Features.from_arrow_schema(pa.ipc.open_stream(opened).schema)
+            footer = pq.read_metadata(opened)
+            self.counts[file] = footer.num_rows
+            return Features.from_arrow_schema(footer.schema.to_arrow_schema())
 
     def _stream(self, file: Path, **options: Any) -> IterableDataset:
         from datasets import load_dataset
@@ -113,27 +109,23 @@ class ColumnFiles(StoredSet):
                 f"{_briefly(before)}; save both with the same ClassLabel"
             )
         both = self.features.arrow_schema, features.arrow_schema
-        for name in features:
-            one, other = (pa.schema([schema.field(name)]) for schema in both)
-            try:
-                if (
-                    name == "solution"
-                    and pa.types.is_integer(one.field(0).type)
-                    != (pa.types.is_integer(other.field(0).type))
-                    and not {pa.null()} & {one.field(0).type, other.field(0).type}
-                ):
-                    raise pa.ArrowTypeError("4 would be 4.0")
-                pa.unify_schemas([one, other], promote_options="permissive")
-            except pa.ArrowException as error:
-                raise DataError(
-                    f"{file}: the column {name!r} holds {other.field(0).type}, but "
-                    f"{one.field(0).type} in {first}; all files of a set need the same type"
-                ) from error
-        joined = pa.unify_schemas(both, promote_options="permissive")
+        try:
+            joined = pa.unify_schemas(both, promote_options="permissive")
+        except pa.ArrowException as error:
+            raise DataError(
+                f"{file} does not go with {first} ({error}); all files of a set need the same types"
+            ) from error
+        kinds = [schema.field("solution").type for schema in both if "solution" in features]
+        if len({pa.types.is_integer(kind) for kind in kinds if not pa.types.is_null(kind)}) > 1:
+            raise DataError(
+                f"{file}: the column 'solution' holds {kinds[1]}, but {kinds[0]} in {first}, and 4 "
+                "would be 4.0; all files of a set need the same type"
+            )
         return Features.from_arrow_schema(joined)
 
     def images_lie_ready(self) -> bool:
-        assert self.features is not None
+        if not self.files or self.features is None:
+            return False
         return lies_ready(self.features.arrow_schema.field(self.stored_name("image")).type)
 
     def _read(self, names: list[str]) -> Records:

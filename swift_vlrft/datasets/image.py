@@ -5,12 +5,13 @@
 
 What ``image_info`` refuses is refused everywhere: a file that is no image, or too large for Pillow;
 one that is cut off or damaged (a JPEG is decoded at an eighth of its size, a PNG's checksums are
-verified and its pixels counted, any other image is decoded); one that cannot be converted to RGB;
-and one more than 200 times as long as wide, which no model's processor takes.
+verified and its pixels counted, any other image is decoded); grey of 32 bits or floats, whose white
+nobody states; one that cannot be converted to RGB; and one more than 200 times as long as wide,
+which no model's processor takes.
 
 Upright: a camera's EXIF orientation is applied, as every viewer and annotation tool does and
 ms-swift does not. Width and height are always those of the upright image. Of several frames or
-pages the first one counts. More than 8 bits a colour become 8 as ``_eight_bits`` says.
+pages the first one counts. Of grey in 16 bits the upper 8 are shown.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 ORIENTATION = 0x0112
-DEEP = ("I", "F")
-"""How the modes of more than 8 bits a colour begin."""
+GREY_16 = "I;16"
+"""How the modes of 16 bits a pixel begin."""
 SMALL = 256 * 256
 """Pixels up to which decoding an image is as cheap as checking its bytes."""
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
@@ -56,23 +57,19 @@ class ImageInfo:
     plain: bool
 
 
-def image_info(image: Mapping[str, Any], *, as_file: bool = False) -> ImageInfo:
-    """Size of the upright image. DataError says why it cannot be trained on. ``as_file``: the
-    bytes are going to be a file when ms-swift reads them.
-    """
+def image_info(image: Mapping[str, Any]) -> ImageInfo:
+    """Size of the upright image. DataError says why it cannot be trained on."""
     size, mode, turned, _ = _look(image, decode=False)
-    plain = turned == 1 and not mode.startswith(DEEP)
-    if mode == "RGBA" and (as_file or image.get("bytes") is None):
-        # Of a file, Qwen's own loader would put white behind what is transparent; of bytes, and in
-        # vLLM, transparency is let go.
-        plain = False
+    # Of a file, Qwen's own loader would put white behind what is transparent; of bytes, and in
+    # vLLM, transparency is let go.
+    whitened = mode == "RGBA" and image.get("bytes") is None
     if max(size) > MAX_RATIO * min(size):
         raise _refused(
             image,
             f"is {size[0]}x{size[1]}, more than {MAX_RATIO} times as long as wide, which no "
             "model's processor takes; cut it",
         )
-    return ImageInfo(*size, plain=plain)
+    return ImageInfo(*size, plain=turned == 1 and not mode.startswith(GREY_16) and not whitened)
 
 
 def open_image(image: Mapping[str, Any], place: RowLocation | None = None) -> Image:
@@ -88,8 +85,7 @@ def open_image(image: Mapping[str, Any], place: RowLocation | None = None) -> Im
 class ImageInfoReader:
     """``try_image_info`` for rows one after the other; rows that show the same image ask once."""
 
-    def __init__(self, *, as_files: bool = False) -> None:
-        self._as_files = as_files
+    def __init__(self) -> None:
         self._known: dict[str | None, ImageInfo | str] = {}  # by path; None: the last bytes
         self._content: Any = None
 
@@ -97,15 +93,15 @@ class ImageInfoReader:
         content = image.get("bytes")
         key = str(image.get("path")) if content is None else None
         if key not in self._known or (key is None and content is not self._content):
-            self._known[key] = try_image_info(image, as_file=self._as_files)
+            self._known[key] = try_image_info(image)
             self._content = content if key is None else self._content
         return self._known[key]
 
 
-def try_image_info(image: Mapping[str, Any], *, as_file: bool = False) -> ImageInfo | str:
+def try_image_info(image: Mapping[str, Any]) -> ImageInfo | str:
     """The same, or why it cannot be trained on, for callers that go on with the next row."""
     try:
-        return image_info(image, as_file=as_file)
+        return image_info(image)
     except DataError as error:
         return str(error)
 
@@ -141,16 +137,11 @@ def stored_image(image: Mapping[str, Any], base: Path) -> tuple[dict[str, Any], 
     """The image's bytes as they are, and its path below ``base`` (else its name); upright in RGB
     where ms-swift would show it otherwise. DataError if it cannot be trained on.
     """
-    content, path = _content(image), image.get("path")
+    stored = {"bytes": _content(image), "path": image.get("path")}
+    info = image_info(stored)
     if image.get("bytes") is None:
-        full = Path(os.path.abspath(str(path)))
-        path = str(full.relative_to(base)) if full.is_relative_to(base) else full.name
-    stored = {"bytes": content, "path": path}
-    try:
-        info = image_info(stored)
-    except DataError:
-        image_info(image)  # its message names the full path
-        raise
+        full = Path(os.path.abspath(str(stored["path"])))
+        stored["path"] = str(full.relative_to(base)) if full.is_relative_to(base) else full.name
     return (stored if info.plain else upright_bytes(stored)), info
 
 
@@ -188,6 +179,10 @@ def _look(
     shown = None
     with _opened(content, image) as opened:
         size, turned = opened.size, 1
+        if opened.mode in ("I", "F"):
+            kind = "32-bit integers" if opened.mode == "I" else "floats"
+            text = f"is read as {kind}, whose white nobody states; save it as 8-bit RGB"
+            raise _refused(image, text)
         try:
             if decode or not _seems_whole(opened, content):
                 opened.load()
@@ -252,11 +247,10 @@ def _opened(content: bytes, image: Mapping[str, Any]) -> Image:
     except pil.DecompressionBombError as error:
         most = f"Pillow and ms-swift open at most {2 * (pil.MAX_IMAGE_PIXELS or 0)} pixels"
         raise _refused(image, f"is too large: {most} ({error}); scale it down") from error
-    except UnidentifiedImageError as error:  # its text tells an address in memory
-        text = "is not an image (its bytes are in no known format); get it again"
-        raise _refused(image, text) from error
     except Exception as error:
-        raise _refused(image, f"is not an image ({error}); get it again") from error
+        unknown = isinstance(error, UnidentifiedImageError)  # whose text tells an address in memory
+        why = "its bytes are in no known format" if unknown else error
+        raise _refused(image, f"is not an image ({why}); get it again") from error
 
 
 def _seems_whole(image: Image, content: bytes) -> bool:
@@ -319,7 +313,7 @@ def _shown(opened: Image, turned: int) -> Image:
 
     ways = [T.FLIP_LEFT_RIGHT, T.ROTATE_180, T.FLIP_TOP_BOTTOM, T.TRANSPOSE]
     ways += [T.ROTATE_270, T.TRANSVERSE, T.ROTATE_90]
-    shown = _eight_bits(opened) if opened.mode.startswith(DEEP) else opened
+    shown = _eight_bits(opened) if opened.mode.startswith(GREY_16) else opened
     try:
         shown = shown.convert("RGB")
     except ValueError as error:
@@ -328,30 +322,11 @@ def _shown(opened: Image, turned: int) -> Image:
 
 
 def _eight_bits(image: Image) -> Image:
-    """Grey of 16 or 32 bits, or of floats, in 8: by its range, so that black stays black and white
-    white. 16 bits go from 0 to 65535; 32 bits and floats state no range, so it is the smallest of 0
-    to 1 (floats only), 0 to 255 and 0 to 65535 that holds every value, else lowest to highest.
-    """
+    """Grey of 16 bits in 8: black stays black, and white white."""
     import numpy as np
     from PIL import Image as pil
 
-    values = np.asarray(image)
-    unsigned = image.format == "TIFF" and image.tag_v2.get(339, (1,))[0] == 1  # type: ignore[attr-defined]
-    if image.mode == "I" and unsigned and values.min() < 0:
-        values = values.view(np.uint32)  # Pillow reads what is over 2^31 as negative
-    low, high = float(values.min()), float(values.max())
-    if not np.isfinite([low, high]).all():
-        raise DataError("holds NaN or infinity; fill these pixels and save it again")
-    exact = values.astype(np.float64)
-    if image.mode == "F" and low >= 0 and high <= 1:
-        exact = np.rint(exact * 255)
-    elif low >= 0 and high <= 255 and not image.mode.startswith("I;16"):
-        exact = np.rint(exact)
-    elif low >= 0 and high <= 65535:
-        exact = exact // 256
-    else:
-        exact = np.rint((exact - low) / (high - low) * 255) if high > low else exact * 0
-    return pil.fromarray(exact.astype(np.uint8))
+    return pil.fromarray((np.asarray(image) // 256).astype(np.uint8))
 
 
 def _short(path: Any, shown: Any = str) -> str:

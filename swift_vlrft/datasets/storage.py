@@ -29,8 +29,6 @@ Record = dict[str, Any]
 Found = tuple[RowLocation, Record] | BadRow
 Records = Iterator[Found]
 
-Origin = list[tuple[Path, int]]
-"""How many rows of a table are of which file, in order."""
 Infos = list[ImageInfo | str | None]
 """Of the image of every row; None if it holds no bytes."""
 
@@ -84,6 +82,10 @@ class StoredSet(ABC):
     def image_root(self) -> Path | None:
         """The folder that image paths may not leave."""
         return self.root
+
+    def images_lie_ready(self) -> bool:
+        """Whether all images are stored in a column that can be handed on as it lies."""
+        return False
 
     def records(self, columns: Sequence[str] | None = None) -> Records:
         """Every record in order, by default with all columns; a BadRow for what cannot be read."""
@@ -171,7 +173,8 @@ class Table(StoredSet):
     """Rows in memory or memory-mapped, with the infos of their images where these are known."""
 
     table: Any = None
-    origin: Origin = field(default_factory=list)
+    origin: list[tuple[Path, int]] = field(default_factory=list)
+    """How many rows are of which file, in order."""
     infos: Infos = field(default_factory=list)
     features: Any = None
     """Of ``datasets``, where the table does not bear them."""

@@ -14,28 +14,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.datasets.cache import (
-    image_infos,
-    image_infos_of_files,
-    mapped,
-    stored_file,
-    threads,
-    upright_file,
-)
+from swift_vlrft.datasets.cache import image_infos_of_files, mapped, stored_file, upright_file
 from swift_vlrft.datasets.check import left_out_notes
 from swift_vlrft.datasets.column_files import ColumnFiles
-from swift_vlrft.datasets.image import (
-    ImageInfo,
-    ImageInfoReader,
-    try_image_info,
-    upright_bytes,
-)
+from swift_vlrft.datasets.image import ImageInfo, try_image_info, upright_bytes
 from swift_vlrft.datasets.kept import kept_as
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.report import Report
@@ -114,23 +102,27 @@ def training_set(stored: StoredSet, options: LoadOptions) -> tuple[Dataset, Repo
 def _of_files(stored: StoredSet, options: LoadOptions) -> list[_Loaded]:
     """Rows whose images are files, or become files, since several rows show the same one."""
     loaded = []
-    read = ImageInfoReader(as_files=True)
     for row in rows_of(stored):
         one = _Loaded(row)
         loaded.append(one)
         if not isinstance(row, Row):
             continue
-        one.image = row.image
-        if (content := row.image.get("bytes")) is not None:
-            one.info = read(row.image)
-            if isinstance(one.info, ImageInfo):
-                one.image = _file(stored_file(content, options.cache))
+        one.image, content = row.image, row.image["bytes"]
+        if isinstance(content, bytes):
+            one.image = _file(stored_file(content, options.cache))
             one.row = replace(row, image=_file(row.image["path"]))  # the bytes are let go
+        elif content is not None:
+            one.info = try_image_info(row.image)  # which says what is there instead
     files = {str(one.image["path"] or ""): one for one in loaded if one.image and not one.info}
-    infos = image_infos_of_files(list(files), options.cache, options.num_proc)
+    infos = image_infos_of_files(files, options.cache, options.num_proc)
     for one in loaded:
         if one.image and not one.info:
             one.info = infos[str(one.image["path"] or "")]
+            row = one.row
+            if isinstance(one.info, str) and isinstance(row, Row) and row.image is not one.image:
+                # As it is said of the row's own image, not of its copy in the cache.
+                content = Path(one.image["path"]).read_bytes()
+                one.info = try_image_info(row.image | {"bytes": content})
     return loaded
 
 
@@ -146,23 +138,11 @@ def _table(stored: StoredSet, options: LoadOptions) -> Table | None:
     not all stored in a column that can be handed on as it lies.
     """
     schema = schema_of(stored.columns)
-    if schema is None or not schema.single:
+    if schema is None or not schema.single or not stored.images_lie_ready():
         return None
-    if not isinstance(stored, Table | ColumnFiles) or not stored.images_lie_ready():
-        return None
-    if not (isinstance(stored, Table) or stored.files):
-        return None
-    if isinstance(stored, Table):
-        table, origin = stored.table, stored.origin
-        with threads(options.num_proc) as pool:
-            chunks = stored.column("image").chunks
-            infos = [info for chunk in chunks for info in image_infos(chunk, pool)]
-    else:
-        table, origin, infos = mapped(stored, options.cache, options.num_proc)
-    if None in infos:
-        return None
-    shared = {one.name: getattr(stored, one.name) for one in fields(StoredSet)}
-    return Table(**shared, table=table, origin=origin, infos=infos, features=stored.features)
+    assert isinstance(stored, Table | ColumnFiles)
+    table = mapped(stored, options.cache, options.num_proc)
+    return None if None in table.infos else table
 
 
 def _of_table(table: Table) -> Iterator[_Loaded]:
@@ -194,7 +174,7 @@ def _image_column(kept: list[tuple[_Loaded, Row]], table: Table | None) -> pa.Ch
             chunks.append(pa.array([[one.image] for one in part], pa.list_(kind)))
         elif table is not None:
             where = _at(table.column("image"), [one.number for one in part])
-            chunks += [_as_list(chunk, kind) for chunk in where.chunks]
+            chunks += map(_as_list, where.chunks)
     return pa.chunked_array(chunks, pa.list_(kind))
 
 
@@ -202,38 +182,26 @@ def _at(column: pa.ChunkedArray, numbers: Sequence[int]) -> pa.ChunkedArray:
     """The values of these rows, in slices: nothing is copied."""
     import pyarrow as pa
 
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][1] == number:
-            runs[-1][1] += 1
-        else:
-            runs.append([number, number + 1])
-    chunks = [chunk for a, b in runs for chunk in column.slice(a, b - a).chunks]
+    chunks: list[pa.Array] = []
+    for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+        part = [number for _, number in run]
+        chunks += column.slice(part[0], len(part)).chunks
     return pa.chunked_array(chunks, column.type)
 
 
-def _as_list(chunk: Any, kind: Any) -> Any:
+def _as_list(chunk: pa.Array) -> pa.ListArray:
     """Images with every value in a list of its own; only offsets are new, and the paths: ms-swift
     takes one that leads somewhere from where it runs for the image, rather than the bytes.
     """
     import pyarrow as pa
+    from datasets import Image
 
-    if pa.types.is_struct(chunk.type):
-        parts = {
-            one.name: chunk.field(one.name)
-            if chunk.type.get_field_index(one.name) >= 0
-            else pa.nulls(len(chunk), one.type)
-            for one in kind
-        }
-    else:
-        parts = {"bytes": chunk, "path": pa.nulls(len(chunk), pa.string())}
-    paths = parts["path"].to_pylist()
-    if any(path and os.path.exists(path) for path in paths):
-        paths = [None if path and os.path.exists(path) else path for path in paths]
-        parts["path"] = pa.array(paths, pa.string())
-    made = pa.StructArray.from_arrays(
-        [parts[one.name].cast(one.type) for one in kind], names=[one.name for one in kind]
-    )
+    images = Image().cast_storage(chunk)
+    paths = [
+        None if path and os.path.exists(path) else path for path in images.field("path").to_pylist()
+    ]
+    parts = [images.field("bytes"), pa.array(paths, pa.string())]
+    made = pa.StructArray.from_arrays(parts, names=["bytes", "path"])
     return pa.ListArray.from_arrays(pa.array(range(len(chunk) + 1), pa.int32()), made)
 
 
@@ -279,8 +247,7 @@ def _further(rows: Sequence[Row], names: Sequence[str]) -> dict[str, pa.ChunkedA
 def _dataset(
     kept: list[tuple[_Loaded, Row]], table: Table | None, stored: StoredSet, options: LoadOptions
 ) -> Dataset:
-    import pyarrow as pa
-    from datasets import Dataset, DatasetInfo, Features, Json, List, Value
+    from datasets import Dataset, Features, Json, List, Value
     from datasets.features.features import generate_from_arrow_type
 
     rows = [row for _, row in kept]
@@ -299,27 +266,19 @@ def _dataset(
         names = {column: name for column, name in pairs if column in held}
         further = {column: _at(table.table.column(name), numbers) for column, name in names.items()}
         types = {column: known[name] for column, name in names.items() if name in known}
-    made = Dataset.from_dict(
-        columns,
-        features=Features(
-            {"messages": List(Json())}
-            | {name: Value("string") for name in ("solution", "task", "frame")}
-            | {name: Value("int64") for name in ("width", "height") if name in columns}
-        ),
-    )
     features = Features(
-        {**made.features, "images": List({"bytes": Value("binary"), "path": Value("string")})}
+        {"messages": List(Json())}
+        | {name: Value("string") for name in ("solution", "task", "frame")}
+        | {name: Value("int64") for name in ("width", "height") if name in columns}
         | {n: types.get(n) or generate_from_arrow_type(c.type) for n, c in further.items()}
     )
-    all_columns = {name: made.data.table.column(name) for name in made.column_names}
-    all_columns |= {"images": _image_column(kept, table), **further}
     # A fingerprint of our own: the default one would read every image.
-    words = [str(made.data.table.column(n).to_pylist()) for n in ("solution", "messages")]
-    text = "".join([str(stored.path), repr(options.box_format), *words])
-    return Dataset(
-        pa.table(all_columns).replace_schema_metadata(None),
-        info=DatasetInfo(features=features),
-        fingerprint=sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16],
+    text = str((stored.path, options.box_format, columns["messages"], columns["solution"]))
+    return Dataset.from_dict({**columns, **further}, features=features).add_column(
+        "images",
+        _image_column(kept, table),
+        new_fingerprint=sha256(text.encode()).hexdigest()[:16],
+        feature=List({"bytes": Value("binary"), "path": Value("string")}),
     )
 
 
