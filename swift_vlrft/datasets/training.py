@@ -258,13 +258,16 @@ def _dataset(
         names = dict.fromkeys(name for row in rows for name in row.columns)
         further = _further(rows, [name for name in names if name not in ours])
     else:
-        # The features that were stored with the table name classes, dates and the like.
+        # The features that were stored with the table name dates and the like.
         known = table.features or Features.from_arrow_schema(table.table.schema)
         numbers = [one.number for one, _ in kept]
         held = {name for row in rows for name in row.columns} - ours
         pairs = zip(map(kept_as, table.columns), table.names, strict=True)
         names = {column: name for column, name in pairs if column in held}
+        classes = [column for column, name in names.items() if name in table.labels]
+        names = {column: name for column, name in names.items() if column not in classes}
         further = {column: _at(table.table.column(name), numbers) for column, name in names.items()}
+        further |= _further(rows, classes)  # by their names, as streams and conversion have them
         types = {column: known[name] for column, name in names.items() if name in known}
     features = Features(
         {"messages": List(Json())}

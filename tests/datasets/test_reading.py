@@ -98,6 +98,7 @@ def test_class_labels_are_their_names_in_every_column(saved, tmp_path):
     assert rows == [("dog", "classification"), ("cat", None)]
     trained, _ = train_on(path, tmp_path / "cache")
     assert trained["solution"][:] == ["dog", "cat"]
+    assert (trained["scene"][:], trained["seen"][:]) == (["night", None], [["sea", "sky"], []])
     convert_folder(path, tmp_path / "out")
     copied = list(read_rows(tmp_path / "out"))
     assert [row.solution for row in copied] == ["dog", "cat"]
