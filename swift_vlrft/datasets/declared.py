@@ -71,14 +71,16 @@ class DeclaredBoxes:
             if dots >= NEARLY_ALL * boxes:
                 return (
                     f"{path}: no number of {dots} of its {boxes} boxes is above 1: they are shares "
-                    f"of the sides, not {frame}. Say so in a column frame, by the value unit"
+                    f"of the sides, not {frame}. Say so in a column frame, by the value unit, or, "
+                    f"where rows have none, with vlrft data convert {path} OUT --unit unit"
                 )
             if frame == "pixels":  # of a small image, all of them are
                 boxes, small = number.get("large", 0), number.get("small on large", 0)
             if boxes >= ENOUGH and small >= NEARLY_ALL * boxes and 2 * dots < boxes:
                 return (
                     f"{path}: no number of {small} of its {boxes} boxes is above 100: they are not "
-                    f"{frame}. Say in a column frame what they are (pixels, unit); percent are "
+                    f"{frame}. Say in a column frame what they are (pixels, unit), or, where rows "
+                    f"have none, with vlrft data convert {path} OUT --unit pixels; percent are "
                     "norm1000 when they are multiplied by 10"
                 )
             sized, other = number.get("sized", 0), OTHERS.get(frame, frame)
@@ -86,7 +88,8 @@ class DeclaredBoxes:
             if sized >= ENOUGH and 10 * out >= sized and fit >= NEARLY_ALL * sized:
                 return (
                     f"{path}: {out} of {sized} boxes leave their images as {frame}; they fit as "
-                    f"{other}. Say so in a column frame, by the value {other}"
+                    f"{other}. Say so in a column frame, by the value {other}, or, where rows have "
+                    f"none, with vlrft data convert {path} OUT --unit {other}"
                 )
         return None
 

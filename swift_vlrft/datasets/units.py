@@ -7,13 +7,13 @@
     xyxy    percent     [25, 25, 75, 75]
     xyxy    norm1000    [250, 250, 750, 750]
 
-Nothing is guessed: who reads a set states one reading, and where that cannot be meant, ``fitting``
-says which readings could be.
+Nothing is guessed: who reads a set states one reading, and where that cannot be meant, ``refusal``
+says which readings could be, and with which options to say so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from swift_vlrft.datasets.source import DataError
@@ -31,6 +31,7 @@ ROUNDING = 2.0
 NEARLY_ALL = 0.95
 """Share of the boxes that a reading must fit to be named: a file may hold a slip or two."""
 LARGEST_SHARE = 1.01
+OUTSIDE = f"leaves its image by more than {ROUNDING:g} pixels, ends before it begins, or is a dot,"
 ENOUGH = 10
 """Boxes of which it is no chance that all lie in the first tenth of their images."""
 SMALL = 200
@@ -40,6 +41,12 @@ Numbers = Sequence[float]
 """The four numbers of a box, as they are stored."""
 PictureSize = tuple[float, float]
 """Width and height in pixels."""
+UNKNOWN: PictureSize = (1e9, 1e9)
+"""Of a picture whose size nobody knows: nothing reaches beyond it."""
+
+
+class MisreadBoxes(DataError):
+    """The boxes of a set cannot be meant as they are read, or could be meant in several ways."""
 
 
 class Reading(NamedTuple):
@@ -112,7 +119,7 @@ def are_percent(boxes: Sequence[tuple[Numbers, PictureSize]]) -> bool:
     """Whether of ten boxes or more on images of over 200 pixels nearly none has a number over 100:
     in pixels, all would lie in the upper left corner.
     """
-    large = [box for box, size in boxes if max(size) > SMALL]
+    large = [box for box, size in boxes if SMALL < max(size) < UNKNOWN[0]]
     return len(large) >= ENOUGH and sum(max(box) <= 100 for box in large) >= NEARLY_ALL * len(large)
 
 
@@ -137,3 +144,65 @@ def inside(
         reading: sum(is_inside(corners(box, reading, size), size) for box, size in boxes)
         for reading in among
     }
+
+
+def refusal(
+    boxes: Sequence[tuple[Numbers, PictureSize]],
+    reading: Reading,
+    outside: Sequence[int],
+    shown: Callable[[int], str],
+) -> str | None:
+    """Why the boxes of a set cannot be meant as ``reading``, and which readings fit; None if they
+    can be. ``outside`` are the numbers of those that leave their pictures, ``shown`` describes the
+    box of a number.
+
+    They cannot be if nearly all are shares or percent, or if a tenth of them is outside, and under
+    another reading nearly none is.
+    """
+    shares = reading.unit != "unit" and are_shares([box for box, _ in boxes])
+    percent = reading.unit == "pixels" and not shares and are_percent(boxes)
+    doubtful = shares or percent or (outside and len(outside) * 10 >= len(boxes))
+    among = [one for one in READINGS if one.unit == "percent" or not percent]
+    others = fitting(boxes, among) if doubtful else []
+    if not shares and not others:
+        return None
+    what = (
+        f"hardly a number of its {len(boxes)} boxes is above {1 if shares else 100}: they are "
+        f"{'shares' if shares else 'percent'}, not {reading}"
+        if shares or percent
+        else f"{len(outside)} of {len(boxes)} boxes: each {OUTSIDE} if they are {reading}"
+    )
+    what += f", such as {shown(outside[0] if outside else 0)}"
+    return f"{what}; they fit {_ways(others)}" if others else f"{what}; correct the file"
+
+
+def told_by(
+    boxes: Sequence[tuple[Numbers, PictureSize]],
+    among: Sequence[Reading],
+    shown: Callable[[int], str],
+) -> Reading:
+    """The one reading of ``among`` that the boxes of a set fit best. MisreadBoxes where they cannot
+    be meant so, and where several fit as well (nearly all boxes, or as many) and differ.
+    """
+    counts = inside(boxes, among)
+    best = max(counts, key=lambda reading: counts[reading])
+    outside = [
+        i for i, (b, size) in enumerate(boxes) if not is_inside(corners(b, best, size), size)
+    ]
+    if text := refusal(boxes, best, outside, shown):
+        raise MisreadBoxes(text)
+    enough = min(counts[best], NEARLY_ALL * len(boxes))
+    ties = [reading for reading in among if counts[reading] >= enough]
+    for i, (box, size) in enumerate(boxes):
+        if len({corners(box, reading, size) for reading in ties}) > 1:
+            number = min(counts[reading] for reading in ties)
+            raise MisreadBoxes(
+                f"its boxes, such as {shown(i)}, do not tell how they are meant: {number} of "
+                f"{len(boxes)} lie inside their pictures {_ways(ties, ' and ')}"
+            )
+    return best
+
+
+def _ways(readings: Sequence[Reading], between: str = "; or ") -> str:
+    ways = between.join(f"as {reading} ({reading.flags})" for reading in readings)
+    return f"{ways}: say which is meant"
