@@ -216,7 +216,7 @@ def _reading(context: Context) -> units.Reading:
     those of its first records. MisreadBoxes where they cannot be meant so, or fit both.
     """
     stored = context.stored
-    known: list[tuple[units.Numbers, units.PictureSize]] = []
+    known: list[units.Box] = []
     sized = {"width", "height"} <= set(stored.columns)
     records = stored.sample(LIGHT if sized else (*LIGHT, "image"))
     for record in islice(records, None if sized else LOOKED_AT):

@@ -132,7 +132,7 @@ def _instances(path: Path, reading: Reading, size: int, changed: int) -> Instanc
         unsure={c: set() for c in categories},
     )
     at: list[int] = []
-    boxes: list[tuple[units.Numbers, units.PictureSize]] = []
+    boxes: list[units.Box] = []
     outside: list[int] = []
     for i, annotation in enumerate(found.annotations):
         is_inside = _add_annotation(found, annotation, reading, f"{path}, annotations[{i}]")

@@ -41,6 +41,7 @@ Numbers = Sequence[float]
 """The four numbers of a box, as they are stored."""
 PictureSize = tuple[float, float]
 """Width and height in pixels."""
+Box = tuple[Numbers, PictureSize]
 UNKNOWN: PictureSize = (1e9, 1e9)
 """Of a picture whose size nobody knows: nothing reaches beyond it."""
 
@@ -115,17 +116,18 @@ def are_shares(boxes: Sequence[Numbers]) -> bool:
     return bool(boxes) and sum(map(is_dot, boxes)) >= NEARLY_ALL * len(boxes)
 
 
-def are_percent(boxes: Sequence[tuple[Numbers, PictureSize]]) -> bool:
-    """Whether of ten boxes or more on images of over 200 pixels nearly none has a number over 100:
-    in pixels, all would lie in the upper left corner.
+def are_percent(boxes: Sequence[Box], unit: str) -> bool:
+    """Whether of ten boxes or more that are read in pixels or norm1000 nearly none has a number
+    over 100: all would lie in the upper left corner, of images of over 200 pixels at least.
     """
-    large = [box for box, size in boxes if SMALL < max(size) < UNKNOWN[0]]
-    return len(large) >= ENOUGH and sum(max(box) <= 100 for box in large) >= NEARLY_ALL * len(large)
+    if unit == "pixels":
+        boxes = [one for one in boxes if SMALL < max(one[1]) < UNKNOWN[0]]
+    elif unit != "norm1000":
+        return False
+    return len(boxes) >= ENOUGH and sum(max(b) <= 100 for b, _ in boxes) >= NEARLY_ALL * len(boxes)
 
 
-def fitting(
-    boxes: Sequence[tuple[Numbers, PictureSize]], among: Sequence[Reading] = READINGS
-) -> list[Reading]:
+def fitting(boxes: Sequence[Box], among: Sequence[Reading] = READINGS) -> list[Reading]:
     """The readings under which nearly all boxes of a set lie inside their pictures.
 
     Several: the numbers do not tell. None: the set has no boxes, or no one reading.
@@ -136,9 +138,7 @@ def fitting(
     return [one for one, fit in counts.items() if boxes and fit >= NEARLY_ALL * len(boxes)]
 
 
-def inside(
-    boxes: Sequence[tuple[Numbers, PictureSize]], among: Sequence[Reading]
-) -> dict[Reading, int]:
+def inside(boxes: Sequence[Box], among: Sequence[Reading]) -> dict[Reading, int]:
     """How many boxes lie inside their pictures under each reading."""
     return {
         reading: sum(is_inside(corners(box, reading, size), size) for box, size in boxes)
@@ -146,38 +146,46 @@ def inside(
     }
 
 
-def refusal(
-    boxes: Sequence[tuple[Numbers, PictureSize]],
-    reading: Reading,
-    outside: Sequence[int],
-    shown: Callable[[int], str],
-) -> str | None:
-    """Why the boxes of a set cannot be meant as ``reading``, and which readings fit; None if they
-    can be. ``outside`` are the numbers of those that leave their pictures, ``shown`` describes the
-    box of a number.
+def misfit(
+    boxes: Sequence[Box], reading: Reading, outside: int, among: Sequence[Reading] = READINGS
+) -> tuple[str, list[Reading]] | None:
+    """Why the boxes of a set, of which so many are ``outside`` their pictures, cannot be meant as
+    ``reading``, and those of ``among`` that fit; None if they can be.
 
-    They cannot be if nearly all are shares or percent, or if a tenth of them is outside, and under
-    another reading nearly none is.
+    They cannot be if nearly all are shares or percent, or if a tenth is outside, and under another
+    reading nearly none is.
     """
-    shares = reading.unit != "unit" and are_shares([box for box, _ in boxes])
-    percent = reading.unit == "pixels" and not shares and are_percent(boxes)
-    doubtful = shares or percent or (outside and len(outside) * 10 >= len(boxes))
-    among = [one for one in READINGS if one.unit == "percent" or not percent]
-    others = fitting(boxes, among) if doubtful else []
-    if not shares and not others:
+    count = f"{len(boxes)} boxes"
+    if reading.unit != "unit" and are_shares([box for box, _ in boxes]):
+        found = f"hardly a number of its {count} is above 1: they are shares, not {reading}"
+        return found, fitting(boxes, among)
+    if are_percent(boxes, reading.unit):
+        kept = {"percent"}
+        if reading.unit == "norm1000" and not are_percent(boxes, "pixels"):
+            kept.add("pixels")  # of small images
+        among = [one for one in among if one.unit in kept]
+        found = f"hardly a number of its {count} is above 100: they are percent, not {reading}"
+        return (found, others) if (others := fitting(boxes, among)) else None
+    if outside and outside * 10 >= len(boxes) and (others := fitting(boxes, among)):
+        return f"{outside} of {count}: each {OUTSIDE} if they are {reading}", others
+    return None
+
+
+def refusal(
+    boxes: Sequence[Box], reading: Reading, outside: Sequence[int], shown: Callable[[int], str]
+) -> str | None:
+    """The same as a message, which names the options; ``outside`` are the numbers of the boxes
+    outside, ``shown`` describes the box of a number.
+    """
+    found = misfit(boxes, reading, len(outside))
+    if found is None:
         return None
-    what = (
-        f"hardly a number of its {len(boxes)} boxes is above {1 if shares else 100}: they are "
-        f"{'shares' if shares else 'percent'}, not {reading}"
-        if shares or percent
-        else f"{len(outside)} of {len(boxes)} boxes: each {OUTSIDE} if they are {reading}"
-    )
-    what += f", such as {shown(outside[0] if outside else 0)}"
-    return f"{what}; they fit {_ways(others)}" if others else f"{what}; correct the file"
+    what = f"{found[0]}, such as {shown(outside[0] if outside else 0)}"
+    return f"{what}; they fit {_ways(found[1])}" if found[1] else f"{what}; correct the file"
 
 
 def told_by(
-    boxes: Sequence[tuple[Numbers, PictureSize]],
+    boxes: Sequence[Box],
     among: Sequence[Reading],
     shown: Callable[[int], str],
 ) -> Reading:
