@@ -242,7 +242,7 @@ def convert(
 
     Example: vlrft data convert lisa/train.json data/lisa --root lisa/images
 
-    Example: vlrft data convert data/yolo data/mine --boxes cxcywh --unit unit
+    Example: vlrft data convert data/signs data/mine --boxes cxcywh --unit unit
 
     DST appears when it is complete; a killed run restarts from the first row.
     """

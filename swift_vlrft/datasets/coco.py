@@ -234,9 +234,9 @@ def _reading(context: Context) -> units.Reading:
 
     among = [stored.reading] if stored.reading else [units.Reading("xyxy"), COCO]
     try:
-        return units.told_by(known, among, shown)
+        return units.told_by(known, among, shown, "vlrft data convert")
     except units.MisreadBoxes as error:
-        raise units.MisreadBoxes(f"{stored.path}: {error}, to vlrft data convert") from None
+        raise units.MisreadBoxes(f"{stored.path}: {error}") from None
 
 
 def _sides(record: Record, context: Context) -> units.PictureSize:

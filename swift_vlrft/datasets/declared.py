@@ -54,8 +54,7 @@ class DeclaredBoxes:
         for frame, boxes in self.boxes.items():
             reading = READ_AS[frame]
             sized = [one for one in boxes if one[1] != UNKNOWN]
-            inside = units.inside(sized, [reading])[reading]
-            outside = len(sized) - inside if len(sized) >= ENOUGH else 0
+            outside = len(units.leaving(sized, reading)) if len(sized) >= ENOUGH else 0
             if found := units.misfit(sized or boxes, reading, outside, AMONG):
                 said, others = found
                 names = [one.unit for one in others if one.unit != "percent"]
@@ -70,7 +69,7 @@ class DeclaredBoxes:
     def notes(self, path: Path) -> list[str]:
         boxes = self.boxes.get("norm1000", [])
         low = [one for one in boxes if max(one[1]) < 900]
-        if len(low) < MANY or units.inside(low, AMONG[:1])[AMONG[0]] < len(low):
+        if len(low) < MANY or units.leaving(low, READ_AS["pixels"]):
             return []
         return [
             f"{path}: none of {len(low)} boxes declared as norm1000 reaches beyond its image's "

@@ -141,8 +141,9 @@ def _instances(path: Path, reading: Reading, size: int, changed: int) -> Instanc
             outside += [] if is_inside else [len(boxes)]
             boxes.append((annotation["bbox"], (image["width"], image["height"])))
             at.append(i)
-    if text := units.refusal(boxes, reading, outside, lambda box: _shown(found, at[box])):
-        raise units.MisreadBoxes(f"{path}: {text}, to vlrft data coco or vlrft data convert")
+    shown, takers = lambda box: _shown(found, at[box]), "vlrft data coco or vlrft data convert"
+    if text := units.refusal(boxes, reading, outside, shown, takers):
+        raise units.MisreadBoxes(f"{path}: {text}")
     _take_out(found, reading, [at[box] for box in outside])
     for c, images_of in found.boxes.items():
         unsure = {i for i, image in images.items() if not_exhaustive(image, c)}

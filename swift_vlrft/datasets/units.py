@@ -134,16 +134,14 @@ def fitting(boxes: Sequence[Box], among: Sequence[Reading] = READINGS) -> list[R
     """
     if are_shares([box for box, _ in boxes]):
         among = [reading for reading in among if reading.unit == "unit"]
-    counts = inside(boxes, among)
-    return [one for one, fit in counts.items() if boxes and fit >= NEARLY_ALL * len(boxes)]
+    enough = NEARLY_ALL * len(boxes)
+    return [one for one in among if boxes and len(boxes) - len(leaving(boxes, one)) >= enough]
 
 
-def inside(boxes: Sequence[Box], among: Sequence[Reading]) -> dict[Reading, int]:
-    """How many boxes lie inside their pictures under each reading."""
-    return {
-        reading: sum(is_inside(corners(box, reading, size), size) for box, size in boxes)
-        for reading in among
-    }
+def leaving(boxes: Sequence[Box], reading: Reading) -> list[int]:
+    """The numbers of the boxes that are not inside their pictures in this reading."""
+    read = ((corners(box, reading, size), size) for box, size in boxes)
+    return [number for number, (box, size) in enumerate(read) if not is_inside(box, size)]
 
 
 def misfit(
@@ -172,45 +170,46 @@ def misfit(
 
 
 def refusal(
-    boxes: Sequence[Box], reading: Reading, outside: Sequence[int], shown: Callable[[int], str]
+    boxes: Sequence[Box],
+    reading: Reading,
+    outside: Sequence[int],
+    shown: Callable[[int], str],
+    takers: str,
 ) -> str | None:
-    """The same as a message, which names the options; ``outside`` are the numbers of the boxes
-    outside, ``shown`` describes the box of a number.
+    """The same as a message, which names the options and the commands that take them; ``outside``
+    are the numbers of the boxes outside, ``shown`` describes the box of a number.
     """
     found = misfit(boxes, reading, len(outside))
     if found is None:
         return None
     what = f"{found[0]}, such as {shown(outside[0] if outside else 0)}"
-    return f"{what}; they fit {_ways(found[1])}" if found[1] else f"{what}; correct the file"
+    if not found[1]:
+        return f"{what}; correct the file"
+    return f"{what}; they fit {_ways(found[1], takers)}"
 
 
 def told_by(
-    boxes: Sequence[Box],
-    among: Sequence[Reading],
-    shown: Callable[[int], str],
+    boxes: Sequence[Box], among: Sequence[Reading], shown: Callable[[int], str], takers: str
 ) -> Reading:
     """The one reading of ``among`` that the boxes of a set fit best. MisreadBoxes where they cannot
     be meant so, and where several fit as well (nearly all boxes, or as many) and differ.
     """
-    counts = inside(boxes, among)
-    best = max(counts, key=lambda reading: counts[reading])
-    outside = [
-        i for i, (b, size) in enumerate(boxes) if not is_inside(corners(b, best, size), size)
-    ]
-    if text := refusal(boxes, best, outside, shown):
+    outside = {reading: leaving(boxes, reading) for reading in among}
+    best = min(among, key=lambda reading: len(outside[reading]))
+    if text := refusal(boxes, best, outside[best], shown, takers):
         raise MisreadBoxes(text)
-    enough = min(counts[best], NEARLY_ALL * len(boxes))
-    ties = [reading for reading in among if counts[reading] >= enough]
+    most = max(len(outside[best]), (1 - NEARLY_ALL) * len(boxes))
+    ties = [reading for reading in among if len(outside[reading]) <= most]
     for i, (box, size) in enumerate(boxes):
         if len({corners(box, reading, size) for reading in ties}) > 1:
-            number = min(counts[reading] for reading in ties)
+            number = len(boxes) - max(len(outside[reading]) for reading in ties)
             raise MisreadBoxes(
                 f"its boxes, such as {shown(i)}, do not tell how they are meant: {number} of "
-                f"{len(boxes)} lie inside their pictures {_ways(ties, ' and ')}"
+                f"{len(boxes)} lie inside their pictures {_ways(ties, takers, ' and ')}"
             )
     return best
 
 
-def _ways(readings: Sequence[Reading], between: str = "; or ") -> str:
+def _ways(readings: Sequence[Reading], takers: str, between: str = "; or ") -> str:
     ways = between.join(f"as {reading} ({reading.flags})" for reading in readings)
-    return f"{ways}: say which is meant"
+    return f"{ways}: say which is meant, to {takers}"
