@@ -22,7 +22,6 @@ from swift_vlrft.datasets.image import ImageInfo, stored_image, try_image_info
 from swift_vlrft.datasets.kept import kept_notes
 from swift_vlrft.datasets.opening import (
     file_notes,
-    find_set,
     open_set,
     rename_notes,
     splits_of,
@@ -74,14 +73,21 @@ def convert_folder(
     if not source.exists():
         raise DataError(f"{source} does not exist (from {Path.cwd()})")
     found = list(splits) or splits_of(source)
-    notes = _file_notes(source, found, rename, chosen=bool(splits))
     options: dict[str, Any] = {"keep_going": keep_going, "rename": rename, "root": root}
     opened = {split: open_set(source, split=split, task=task, **options) for split in found}
+    first = opened[found[0]]
+    if not splits and (unread := unread_rows(first)):
+        raise DataError(
+            f"{source}: {listed(unread, source)} would be left out:\n"
+            + "\n".join(unread_notes(first))
+            + "\nMove away what is no part of the set, or say with --split which splits "
+            f"({', '.join(found)}) to convert"
+        )
     for stored in opened.values():
         state_boxes(stored, boxes, unit)
     base = image_base(source, root)
 
-    chosen = pass_rates(source, opened[found[0]].columns, keep, order, rates)
+    chosen = pass_rates(source, first.columns, keep, order, rates)
     if chosen is not None and len(found) > 1:
         raise DataError(
             f"{source} has the splits {', '.join(found)}; pass rates are of one: name it by --split"
@@ -107,7 +113,7 @@ def convert_folder(
         keep_going=keep_going,
         sort_key=None if order is None else easiest_first,
     )
-    written.notes = notes
+    written.notes = [*rename_notes(first), *file_notes(first)]
     written.counts += chosen.counts if chosen else Counter()
     for form in opened.values():
         written.notes += kept_notes(form)
@@ -166,23 +172,6 @@ def write_clean(
 def image_base(source: Path, root: Path | None) -> Path:
     """The folder that stored image paths are relative to."""
     return Path(os.path.abspath(root or (source if source.is_dir() else source.parent)))
-
-
-def _file_notes(
-    source: Path, splits: Sequence[str], rename: Mapping[str, str] | None, *, chosen: bool
-) -> list[str]:
-    """Which files are not read; DataError if they hold rows, and the splits were not chosen."""
-    stored = find_set(source, splits[0], keep_going=True, rename=rename)
-    if stored is None:
-        return []
-    if not chosen and (unread := unread_rows(stored)):
-        raise DataError(
-            f"{source}: {listed(unread, source)} would be left out:\n"
-            + "\n".join(unread_notes(stored))
-            + "\nMove away what is no part of the set, or say with --split which splits "
-            f"({', '.join(splits)}) to convert"
-        )
-    return [*rename_notes(stored), *file_notes(stored)]
 
 
 def item_of(
