@@ -201,6 +201,20 @@ def convert(
     task: Annotated[
         str | None, typer.Option(help="Task of the rows, if the set does not state it.")
     ] = None,
+    boxes: Annotated[
+        str | None,
+        typer.Option(
+            help="How SRC states a box in a column of boxes: xywh, xyxy (corners) or cxcywh. "
+            "Default: as its form does."
+        ),
+    ] = None,
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            help="Unit of its numbers: pixels, unit (shares), percent or norm1000; of boxes in "
+            "the column solution, where a row states none in a column frame."
+        ),
+    ] = None,
     keep: Annotated[
         str | None,
         typer.Option(
@@ -228,6 +242,8 @@ def convert(
 
     Example: vlrft data convert lisa/train.json data/lisa --root lisa/images
 
+    Example: vlrft data convert data/signs data/mine --boxes cxcywh --unit unit
+
     DST appears when it is complete; a killed run restarts from the first row.
     """
     from swift_vlrft.datasets.convert import convert_folder
@@ -240,6 +256,8 @@ def convert(
         root=root,
         rename=renamed(columns),
         task=task,
+        boxes=boxes,
+        unit=unit,
         box_format=box_format,
         box_key=key,
         keep_going=keep_going,

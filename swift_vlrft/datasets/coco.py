@@ -10,7 +10,8 @@ In Parquet as ``detection-datasets/coco`` stores it, all objects of an image in 
     objects   {"bbox": [[1.08, 187.69, 612.67, 473.53], ...], "category": [45, ...]}
 
 with corners in pixels (Pascal VOC's way); sets that store COCO's x, y, width, height in the same
-columns are told apart by their boxes. Categories are names, or numbers of a ClassLabel.
+columns are told apart by their boxes, and refused where these fit both: ``vlrft data convert``
+takes ``--boxes`` and ``--unit``. Categories are names, or numbers of a ClassLabel.
 
 Each category of an image becomes one ViRFT row with all its boxes, in norm1000. Splits, shots and
 negatives are for ``vlrft data coco``.
@@ -69,7 +70,7 @@ class CocoFile(StoredSet):
     @property
     def instances(self) -> Instances:
         """Of a file that does not change the same, however often it is asked for."""
-        return read_instances(self.path)
+        return read_instances(self.path, self.reading or COCO)
 
     def image_root(self) -> Path:
         return image_folder(self.instances, self.root)
@@ -140,12 +141,15 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     yield made | {"image_id": record["image_id"], "drawn": record["drawn"]}
 
 
-COCO_SCHEMA = RecordSchema("coco", lambda columns: set(COLUMNS) <= columns, _rows, single=False)
+COCO_SCHEMA = RecordSchema(
+    "coco", lambda columns: set(COLUMNS) <= columns, _rows, single=False, numbers="boxes"
+)
 
 
 # ---- Parquet ---------------------------------------------------------------------------------
 
-UNKNOWN = (1e9, 1e9)
+LOOKED_AT = 1000
+"""Records whose images say how large they are, where no column does."""
 LIGHT = ("objects", "width", "height")
 BOXES = ("bbox", "bboxes", "boxes")
 CATEGORIES = ("category", "categories", "category_id", "label")
@@ -162,8 +166,6 @@ def _rows_of_objects(record: Record, context: Context) -> Iterator[RawExample]:
     if "reading" not in context.notes:
         context.notes["reading"] = _reading(context)
     reading = context.notes["reading"]
-    if isinstance(reading, str):
-        raise ValueError(f"hardly a number of the set's boxes is above {reading}, not pixels")
     by_name: dict[str, Boxes] = {}
     unsure: dict[str, None] = {}
     for box, category, crowd in zip(boxes, categories, crowds, strict=True):
@@ -209,25 +211,47 @@ def _objects(objects: Any) -> tuple[list[Any], list[Any], list[Any]]:
     return boxes, categories, objects.get("iscrowd") or [False] * len(boxes)
 
 
-def _reading(context: Context) -> units.Reading | str:
-    """Corners, unless more boxes of the set (of a stream's first records) lie inside their pictures
-    as x, y, width, height; a text if they cannot be pixels.
+def _reading(context: Context) -> units.Reading:
+    """What is stated of the set; else corners or COCO's order, as its boxes tell: of a stream,
+    those of its first records. MisreadBoxes where they cannot be meant so, or fit both.
     """
-    known = []
-    for record in context.stored.sample(LIGHT):
+    stored = context.stored
+    known: list[units.Box] = []
+    sized = {"width", "height"} <= set(stored.columns)
+    records = stored.sample(LIGHT if sized else (*LIGHT, "image"))
+    for record in islice(records, None if sized else LOOKED_AT):
         try:
             boxes, _, _ = _objects(record["objects"])
         except ValueError:
             continue
-        size = drawn_on(record, exact=True)
-        sides = (size.width, size.height) if size else UNKNOWN
+        sides = _sides(record, context)
         known += [(box, sides) for box in boxes if four_numbers(box)]
-    if units.are_shares([box for box, _ in known]):
-        return "1: they are shares"
-    if units.are_percent([(box, sides) for box, sides in known if sides != UNKNOWN]):
-        return "100: they are percent"
-    counts = units.inside(known, [units.Reading("xyxy"), COCO])
-    return max(counts, key=lambda reading: counts[reading])
+
+    def shown(number: int) -> str:
+        box, (width, height) = known[number]
+        size = "" if (width, height) == units.UNKNOWN else f" of {width:g} x {height:g}"
+        return f"[{', '.join(f'{side:g}' for side in box)}] in an image{size}"
+
+    among = [stored.reading] if stored.reading else [units.Reading("xyxy"), COCO]
+    try:
+        return units.told_by(known, among, shown, "vlrft data convert")
+    except units.MisreadBoxes as error:
+        raise units.MisreadBoxes(f"{stored.path}: {error}") from None
 
 
-COCO_PARQUET_SCHEMA = RecordSchema("coco-parquet", _matches_parquet, _rows_of_objects, single=False)
+def _sides(record: Record, context: Context) -> units.PictureSize:
+    """The size of the record's image, as it is stated or as the image is; of a stream nobody has
+    the image at hand.
+    """
+    if size := drawn_on(record, exact=True):
+        return size.width, size.height
+    try:
+        info = context.image_info(record.get("image"))
+    except ValueError:  # its row says what is wrong with it
+        return units.UNKNOWN
+    return info.width, info.height
+
+
+COCO_PARQUET_SCHEMA = RecordSchema(
+    "coco-parquet", _matches_parquet, _rows_of_objects, single=False, numbers="objects"
+)

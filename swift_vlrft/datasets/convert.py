@@ -22,7 +22,6 @@ from swift_vlrft.datasets.image import ImageInfo, stored_image, try_image_info
 from swift_vlrft.datasets.kept import kept_notes
 from swift_vlrft.datasets.opening import (
     file_notes,
-    find_set,
     open_set,
     rename_notes,
     splits_of,
@@ -32,10 +31,14 @@ from swift_vlrft.datasets.opening import (
 from swift_vlrft.datasets.pass_rates import easiest_first, pass_rates
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.row import BadRow, Kind, Row
+from swift_vlrft.datasets.schemas import schema_of
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import WORDS, listed
+from swift_vlrft.datasets.storage import StoredSet
+from swift_vlrft.datasets.units import ORDERS, reading_named
 from swift_vlrft.datasets.validate import Validated, row_problem
 from swift_vlrft.datasets.writer import Item, Written, write_folder
+from swift_vlrft.geometry.box_format import BOX_FORMATS
 from swift_vlrft.parsing.answers import gold_text
 
 
@@ -47,6 +50,8 @@ def convert_folder(
     root: Path | None = None,
     rename: Mapping[str, str] | None = None,
     task: str | None = None,
+    boxes: str | None = None,
+    unit: str | None = None,
     box_format: str = "",
     box_key: str | None = None,
     keep_going: bool = False,
@@ -55,6 +60,7 @@ def convert_folder(
     rates: Path | None = None,
 ) -> Written:
     """What ``vlrft data convert`` does; all splits that are there unless ``splits`` names some.
+    ``boxes`` and ``unit`` state what the numbers of a box are, as ``--boxes`` and ``--unit`` do.
     Boxes stay as they are stored unless ``box_format`` names another, under ``box_key`` if given.
     ``keep``, ``order`` and ``rates`` choose and order rows by their pass rates (pass_rates.py).
     ``counts`` of what is returned are rows that were not made though nothing is wrong with them,
@@ -67,12 +73,21 @@ def convert_folder(
     if not source.exists():
         raise DataError(f"{source} does not exist (from {Path.cwd()})")
     found = list(splits) or splits_of(source)
-    notes = _file_notes(source, found, rename, chosen=bool(splits))
     options: dict[str, Any] = {"keep_going": keep_going, "rename": rename, "root": root}
     opened = {split: open_set(source, split=split, task=task, **options) for split in found}
+    first = opened[found[0]]
+    if not splits and (unread := unread_rows(first)):
+        raise DataError(
+            f"{source}: {listed(unread, source)} would be left out:\n"
+            + "\n".join(unread_notes(first))
+            + "\nMove away what is no part of the set, or say with --split which splits "
+            f"({', '.join(found)}) to convert"
+        )
+    for stored in opened.values():
+        state_boxes(stored, boxes, unit)
     base = image_base(source, root)
 
-    chosen = pass_rates(source, opened[found[0]].columns, keep, order, rates)
+    chosen = pass_rates(source, first.columns, keep, order, rates)
     if chosen is not None and len(found) > 1:
         raise DataError(
             f"{source} has the splits {', '.join(found)}; pass rates are of one: name it by --split"
@@ -98,13 +113,36 @@ def convert_folder(
         keep_going=keep_going,
         sort_key=None if order is None else easiest_first,
     )
-    written.notes = notes
+    written.notes = [*rename_notes(first), *file_notes(first)]
     written.counts += chosen.counts if chosen else Counter()
     for form in opened.values():
         written.notes += kept_notes(form)
         for reason, places in form.left_out.items():
             written.counts[f"times {left_out_reason(reason)}"] += len(places)
     return written
+
+
+def state_boxes(stored: StoredSet, boxes: str | None, unit: str | None) -> None:
+    """Let the set be read by what ``--boxes`` and ``--unit`` say (None: nothing); a unit holds for
+    boxes in ``solution`` where a row states none in its column frame. DataError for what the form
+    of the set cannot have.
+    """
+    if boxes is None and unit is None:
+        return
+    reading = reading_named(boxes or "xyxy", unit or "pixels")
+    schema = schema_of(stored.columns)
+    if schema is not None and schema.numbers in stored.columns:
+        if boxes is None:
+            raise DataError(f"--unit {unit} needs --boxes, too: {', '.join(ORDERS)}")
+        stored.reading = reading
+    elif reading.boxes == "xyxy" and unit in BOX_FORMATS:
+        stored.box_format = unit
+    else:
+        raise DataError(
+            f"{stored.path}: its boxes stand in the column solution, where they are corners "
+            "x1, y1, x2, y2: say --unit pixels, unit or norm1000 of them, no other --boxes or "
+            "--unit. Percent are norm1000 when they are multiplied by 10"
+        )
 
 
 def write_clean(
@@ -134,23 +172,6 @@ def write_clean(
 def image_base(source: Path, root: Path | None) -> Path:
     """The folder that stored image paths are relative to."""
     return Path(os.path.abspath(root or (source if source.is_dir() else source.parent)))
-
-
-def _file_notes(
-    source: Path, splits: Sequence[str], rename: Mapping[str, str] | None, *, chosen: bool
-) -> list[str]:
-    """Which files are not read; DataError if they hold rows, and the splits were not chosen."""
-    stored = find_set(source, splits[0], keep_going=True, rename=rename)
-    if stored is None:
-        return []
-    if not chosen and (unread := unread_rows(stored)):
-        raise DataError(
-            f"{source}: {listed(unread, source)} would be left out:\n"
-            + "\n".join(unread_notes(stored))
-            + "\nMove away what is no part of the set, or say with --split which splits "
-            f"({', '.join(splits)}) to convert"
-        )
-    return [*rename_notes(stored), *file_notes(stored)]
 
 
 def item_of(

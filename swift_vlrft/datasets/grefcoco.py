@@ -85,7 +85,8 @@ class GrefFile(JsonFiles):
 
     @property
     def instances(self) -> Instances:
-        found = read_instances(self.files[0].parent / "instances.json")
+        file = self.files[0].parent / "instances.json"
+        found = read_instances(file, self.reading or COCO)
         refuse_bad_images(found)
         return found
 
@@ -117,7 +118,8 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     image = found.images.get(record["image_id"])
     if image is None:
         raise ValueError(f"image_id is {record['image_id']!r}, which instances.json does not hold")
-    boxes = [_box(i, image, context.notes["by id"].get(i)) for i in _targets(record["ann_id"])]
+    reading, by_id = stored.reading or COCO, context.notes["by id"]
+    boxes = [_box(i, image, by_id.get(i), reading) for i in _targets(record["ann_id"])]
     if record.get("no_target") in (True, False) and record["no_target"] == bool(boxes):
         said = str(bool(boxes)).lower()
         raise ValueError(f"no_target is {said}, but ann_id names {len(boxes) or 'no'} targets")
@@ -158,14 +160,16 @@ def _targets(ids: Any) -> list[Any]:
     return [] if ids == [-1] else list(dict.fromkeys(ids))
 
 
-def _box(number: Any, image: dict[str, Any], entry: dict[str, Any] | None) -> list[float]:
+def _box(
+    number: Any, image: dict[str, Any], entry: dict[str, Any] | None, reading: units.Reading
+) -> list[float]:
     """The box of an annotation of the image, in norm1000."""
     if entry is None or entry["image_id"] != image["id"]:
         raise ValueError(f"ann_id names {number!r}, no annotation of the image in instances.json")
     if not four_numbers(entry.get("bbox")):
         raise ValueError(f"annotation {number} has no bbox of four numbers")
     size = image["width"], image["height"]
-    box = units.clipped(units.corners(entry["bbox"], COCO, size), size)
+    box = units.clipped(units.corners(entry["bbox"], reading, size), size)
     if box is None:
         raise ValueError(f"annotation {number} has a bbox without area: {entry['bbox']}")
     return list(convert_box(box, "pixels", "norm1000", size=size))
@@ -176,4 +180,4 @@ def _matches(columns: set[str]) -> bool:
     return known and not {"problem", "solution"} <= columns
 
 
-GREFCOCO_SCHEMA = RecordSchema("grefcoco", _matches, _rows, single=False)
+GREFCOCO_SCHEMA = RecordSchema("grefcoco", _matches, _rows, single=False, numbers="ann_id")

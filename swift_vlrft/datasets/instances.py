@@ -30,9 +30,6 @@ from swift_vlrft.datasets.units import Reading
 from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.geometry.box_format import Corners, convert_box
 
-OUTSIDE = (
-    f"leaves its image by more than {units.ROUNDING:g} pixels, ends before it begins, or is a dot,"
-)
 UNSURE = "a crowd region or a box without area stands for the category in the image"
 NO_OBJECT = "an image without an object makes no row"
 NOT_IN_FULL = "the image is not labelled in full for the category"
@@ -134,12 +131,20 @@ def _instances(path: Path, reading: Reading, size: int, changed: int) -> Instanc
         boxes={c: {} for c in categories},
         unsure={c: set() for c in categories},
     )
-    outside = [
-        i
-        for i, annotation in enumerate(found.annotations)
-        if not _add_annotation(found, annotation, reading, f"{path}, annotations[{i}]")
-    ]
-    _refuse_reading(found, reading, outside)
+    at: list[int] = []
+    boxes: list[units.Box] = []
+    outside: list[int] = []
+    for i, annotation in enumerate(found.annotations):
+        is_inside = _add_annotation(found, annotation, reading, f"{path}, annotations[{i}]")
+        if not annotation.get("iscrowd"):
+            image = images[annotation["image_id"]]
+            outside += [] if is_inside else [len(boxes)]
+            boxes.append((annotation["bbox"], (image["width"], image["height"])))
+            at.append(i)
+    shown, takers = lambda box: _shown(found, at[box]), "vlrft data coco or vlrft data convert"
+    if text := units.refusal(boxes, reading, outside, shown, takers):
+        raise units.MisreadBoxes(f"{path}: {text}")
+    _take_out(found, reading, [at[box] for box in outside])
     for c, images_of in found.boxes.items():
         unsure = {i for i, image in images.items() if not_exhaustive(image, c)}
         found.unsure[c] |= unsure
@@ -278,43 +283,16 @@ def _add_annotation(
     return True
 
 
-def _refuse_reading(found: Instances, reading: Reading, outside: list[int]) -> None:
-    """An image with a box ``outside`` it (their indices) is bad. DataError names the readings that
-    would fit where all boxes are shares, or a tenth of them are outside and would not be otherwise.
-    """
-    boxes = [one for one in found.annotations if not one.get("iscrowd")]
-    shares = reading.unit != "unit" and units.are_shares([one["bbox"] for one in boxes])
-    sizes = [found.images[one["image_id"]] for one in boxes]
-    sized = [
-        (one["bbox"], (size["width"], size["height"]))
-        for one, size in zip(boxes, sizes, strict=True)
-    ]
-    percent = reading.unit == "pixels" and not shares and units.are_percent(sized)
-    doubtful = shares or percent or (outside and len(outside) * 10 >= len(boxes))
-    among = [one for one in units.READINGS if one.unit == "percent" or not percent]
-    others = units.fitting(sized, among) if doubtful else []
-    if not shares and not others:
-        for i in outside:
-            text = f"annotations[{i}], {_shown(found, i)}: {OUTSIDE} if it is {reading}"
-            found.bad.setdefault(found.annotations[i]["image_id"], text)
-        for image in found.bad:
-            del found.images[image]
-            for category in found.categories:
-                found.boxes[category].pop(image, None)
-                found.unsure[category].discard(image)
-        return
-    what = (
-        f"hardly a number of its {len(boxes)} boxes is above {1 if shares else 100}: they are "
-        f"{'shares' if shares else 'percent'}, not {reading}"
-        if shares or percent
-        else f"{len(outside)} of {len(boxes)} boxes: each {OUTSIDE} if they are {reading}"
-    )
-    ways = "; or ".join(f"as {one} (vlrft data coco {one.flags})" for one in others)
-    first = outside[0] if outside else found.annotations.index(boxes[0])
-    raise DataError(
-        f"{found.path}: {what}, such as annotations[{first}], {_shown(found, first)}; "
-        + (f"they fit {ways}: say which is meant" if others else "correct the file")
-    )
+def _take_out(found: Instances, reading: Reading, outside: list[int]) -> None:
+    """An image with a box ``outside`` it (numbers of annotations) is bad."""
+    for i in outside:
+        text = f"{_shown(found, i)}: {units.OUTSIDE} if it is {reading}"
+        found.bad.setdefault(found.annotations[i]["image_id"], text)
+    for image in found.bad:
+        del found.images[image]
+        for category in found.categories:
+            found.boxes[category].pop(image, None)
+            found.unsure[category].discard(image)
 
 
 def _shown(found: Instances, i: int) -> str:
@@ -322,8 +300,8 @@ def _shown(found: Instances, i: int) -> str:
     image = found.images[entry["image_id"]]
     numbers = ", ".join(f"{n:g}" for n in entry["bbox"])
     return (
-        f"id {entry.get('id')}, [{numbers}] in image {image['id']}, {file_of(image)}, of "
-        f"{image['width']} x {image['height']}"
+        f"annotations[{i}], id {entry.get('id')}, [{numbers}] in image {image['id']}, "
+        f"{file_of(image)}, of {image['width']} x {image['height']}"
     )
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from swift_vlrft.datasets import units
 from swift_vlrft.datasets.schema import (
     ANSWER_FORM,
     Context,
@@ -50,6 +51,7 @@ def _matches(columns: set[str]) -> bool:
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     stated = {"task": "grounding", "frame": "norm1000"}
     if "conversations" in record:
+        stated["frame"] = context.stored.box_format or "norm1000"
         made = further(conversation(record, context), "id")  # a running number, as text
         image = _IMAGE.match(prompt := made["problem"])
         if image is None:
@@ -57,8 +59,7 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
         prompt = prompt[image.end() :]
         if (asked := _INSTRUCTION.search(prompt)) and "<answer>" not in prompt:
             prompt = PROMPT.format(instruction=asked[1].strip())
-        corners = gold_text(made["solution"])
-        solution = f"<answer>{corners}</answer>"
+        solution = f"<answer>{gold_text(made['solution'])}</answer>"
         yield made | stated | {"image": image[1].strip(), "problem": prompt, "solution": solution}
         return
     given = record["instruction"]
@@ -74,10 +75,13 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
         raise ValueError(f"boxes is {str(boxes)[:80]}; a list of [x1, y1, x2, y2] is needed")
     info = context.image_info(record["image_path"])
     size = (info.width, info.height)
-    if boxes[0][2] > size[0] + 1 or boxes[0][3] > size[1] + 1:
-        raise ValueError(f"the box {boxes[0]} reaches beyond the image of {size[0]} x {size[1]}")
-    a, b, c, d = boxes[0]
-    x1, y1, x2, y2 = convert_box((a, b, c, d), "pixels", "norm1000", size=size)
+    corners = units.corners(boxes[0], context.stored.reading or units.Reading("xyxy"), size)
+    if corners[2] > size[0] + 1 or corners[3] > size[1] + 1:
+        raise ValueError(
+            f"the box {boxes[0]} reaches beyond the image of {size[0]} x {size[1]}; boxes that are "
+            "no corners in pixels need --boxes and --unit of vlrft data convert"
+        )
+    x1, y1, x2, y2 = convert_box(corners, "pixels", "norm1000", size=size)
     others = further(record, "image_path", "instruction", "boxes")
     for instruction in instructions:
         yield (
@@ -91,4 +95,4 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
         )
 
 
-LISA_SCHEMA = RecordSchema("lisa", _matches, _rows, single=False)
+LISA_SCHEMA = RecordSchema("lisa", _matches, _rows, single=False, numbers="boxes")

@@ -21,6 +21,7 @@ from swift_vlrft.datasets.schema import Context, RawExample, class_name, drawn_o
 from swift_vlrft.datasets.schemas import SCHEMAS, schema_of
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import Record, StoredSet, Stream, image_of
+from swift_vlrft.datasets.units import MisreadBoxes
 from swift_vlrft.parsing.answers import gold_text, normalise, read_boxes
 
 STATED = frozenset(("problem", "solution", "task", "frame"))
@@ -81,6 +82,8 @@ def rows_of(stored: StoredSet, *, without_images: bool = False) -> Iterator[Row 
             drawn = drawn_on(record, exact=not schema.single)
             for example in schema.rows(record, context):
                 yield maker.row(context.place, example, record.get("task"), drawn)
+        except MisreadBoxes:  # of the set, not of the row
+            raise
         except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
             text = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
             yield BadRow(context.place, text.removeprefix(f"{context.place}: "))

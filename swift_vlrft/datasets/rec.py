@@ -52,7 +52,8 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
         solution = gold_text(solution) if not isinstance(solution, str) else solution
         # One box is what these sets ask for; what else a solution holds tells no task.
         task = task or ("grounding" if task_of(solution) == "grounding" else None)
-        frame = frame or ("pixels" if read_boxes(gold_text(solution)) else None)
+        pixels = context.stored.box_format or "pixels"
+        frame = frame or (pixels if read_boxes(gold_text(solution)) else None)
         if "<answer>" not in solution:
             solution = f"<answer>{solution.strip()}</answer>"
     if "<answer>" not in problem and task == "grounding":

@@ -77,7 +77,8 @@ class RecordSchema:
     """``rows(record, context)`` yields the rows of a record; ValueError names its problem.
 
     ``single``: every record is one row, with the image in its column ``image``. ``in_parts``: the
-    JSON files of a folder are parts of one set, whatever their names.
+    JSON files of a folder are parts of one set, whatever their names. ``numbers``: the column that
+    holds boxes as numbers, read as the set's ``reading`` says; else they stand in ``solution``.
     """
 
     name: str
@@ -85,6 +86,7 @@ class RecordSchema:
     rows: Callable[[Record, Context], Iterator[RawExample]]
     single: bool = True
     in_parts: bool = False
+    numbers: str | None = None
 
 
 def drawn_on(record: Record, *, exact: bool) -> Drawn | None:

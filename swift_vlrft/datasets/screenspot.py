@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from swift_vlrft.datasets import units
 from swift_vlrft.datasets.schema import (
     ANSWER_FORM,
     Context,
@@ -40,6 +41,7 @@ from swift_vlrft.datasets.schema import (
     text_in,
 )
 from swift_vlrft.datasets.storage import Record
+from swift_vlrft.datasets.units import Reading
 from swift_vlrft.geometry.box_format import convert_box
 
 PROMPT = (
@@ -58,32 +60,37 @@ def _matches(columns: set[str]) -> bool:
 
 
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
-    instruction, given, size = text_in(record, "instruction"), record["bbox"], (1, 1)
+    instruction, given = text_in(record, "instruction"), record["bbox"]
     if not four_numbers(given):
         raise ValueError(f"the bbox is {str(given)[:80]}; four numbers are needed")
     image = record["image"] if record.get("image") else record.get("img_filename")
     if isinstance(image, str) and not image.startswith("data:"):
         image = context.image_file([image], FOLDERS)
-    x1, y1, x2, y2 = given
-    in_shares, drawn, form = max(given) <= 1, None, ""
+    reading, drawn, size = context.stored.reading, None, (1, 1)
+    if reading is None and max(given) <= 1:
+        reading = Reading("xyxy", "unit")
+    in_shares = reading is not None and reading.unit == "unit"
     if not in_shares and (sides := record.get("img_size")) is not None:
         pair = sides if isinstance(sides, list) else []
         drawn = drawn_on(dict(zip(("width", "height"), pair, strict=False)), exact=True)
         if drawn is None:
             raise ValueError(f"the img_size is {str(sides)[:80]}; width and height are needed")
-        size = round(drawn.width), round(drawn.height)
+        size, reading = (round(drawn.width), round(drawn.height)), reading or Reading("xyxy")
     elif not in_shares:
         info = context.image_info(image)
-        size, x2, y2 = (info.width, info.height), x1 + x2, y1 + y2
-        form = " as x, y, width, height"
-    if x2 <= x1 or y2 <= y1:
-        raise ValueError(f"the bbox {given}{form} has no area")
+        size, reading = (info.width, info.height), reading or Reading("xywh")
+    assert reading is not None
+    corners = x1, y1, x2, y2 = units.corners(given, reading, size)
     unit = 0.001 if in_shares else 1
+    wrong = "has no area" if x2 <= x1 or y2 <= y1 else ""
     if min(x1, y1) < -unit or x2 > size[0] + unit or y2 > size[1] + unit:
-        beyond = f"reaches beyond the image of {size[0]} x {size[1]}"
-        raise ValueError(f"the bbox {given}{form} {beyond}")
-    before = "unit" if in_shares else "pixels"
-    box = convert_box((x1, y1, x2, y2), before, "norm1000", size=size)
+        wrong = wrong or f"reaches beyond the image of {size[0]} x {size[1]}"
+    if wrong:
+        raise ValueError(
+            f"the bbox {given}, {reading}, {wrong}; where it is meant otherwise, "
+            "vlrft data convert takes --boxes and --unit"
+        )
+    box = convert_box(corners, "unit" if in_shares else "pixels", "norm1000", size=size)
     made: RawExample = {} if drawn is None else {"drawn": drawn}
     made |= {name: record[name] for name in FURTHER if name in record}
     yield made | {
@@ -95,4 +102,6 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     }
 
 
-SCREENSPOT_SCHEMA = RecordSchema("screenspot", _matches, _rows, single=False, in_parts=True)
+SCREENSPOT_SCHEMA = RecordSchema(
+    "screenspot", _matches, _rows, single=False, in_parts=True, numbers="bbox"
+)

@@ -25,6 +25,8 @@ from swift_vlrft.datasets.source import DataError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from swift_vlrft.datasets.units import Reading
+
 Record = dict[str, Any]
 Found = tuple[RowLocation, Record] | BadRow
 Records = Iterator[Found]
@@ -54,6 +56,8 @@ class StoredSet(ABC):
     root: Path | None = None
     task: str | None = None
     box_format: str | None = None
+    reading: Reading | None = None
+    """What a command states of boxes that stand in a column of their own."""
     broken: list[BadRow] = field(default_factory=list)
     """Files of the set that cannot be read."""
     unnamed: list[Path] = field(default_factory=list)

@@ -7,13 +7,13 @@
     xyxy    percent     [25, 25, 75, 75]
     xyxy    norm1000    [250, 250, 750, 750]
 
-Nothing is guessed: who reads a set states one reading, and where that cannot be meant, ``fitting``
-says which readings could be.
+Nothing is guessed: who reads a set states one reading, and where that cannot be meant, ``refusal``
+says which readings could be, and with which options to say so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from swift_vlrft.datasets.source import DataError
@@ -31,6 +31,7 @@ ROUNDING = 2.0
 NEARLY_ALL = 0.95
 """Share of the boxes that a reading must fit to be named: a file may hold a slip or two."""
 LARGEST_SHARE = 1.01
+OUTSIDE = f"leaves its image by more than {ROUNDING:g} pixels, ends before it begins, or is a dot,"
 ENOUGH = 10
 """Boxes of which it is no chance that all lie in the first tenth of their images."""
 SMALL = 200
@@ -40,6 +41,13 @@ Numbers = Sequence[float]
 """The four numbers of a box, as they are stored."""
 PictureSize = tuple[float, float]
 """Width and height in pixels."""
+Box = tuple[Numbers, PictureSize]
+UNKNOWN: PictureSize = (1e9, 1e9)
+"""Of a picture whose size nobody knows: nothing reaches beyond it."""
+
+
+class MisreadBoxes(DataError):
+    """The boxes of a set cannot be meant as they are read, or could be meant in several ways."""
 
 
 class Reading(NamedTuple):
@@ -108,32 +116,100 @@ def are_shares(boxes: Sequence[Numbers]) -> bool:
     return bool(boxes) and sum(map(is_dot, boxes)) >= NEARLY_ALL * len(boxes)
 
 
-def are_percent(boxes: Sequence[tuple[Numbers, PictureSize]]) -> bool:
-    """Whether of ten boxes or more on images of over 200 pixels nearly none has a number over 100:
-    in pixels, all would lie in the upper left corner.
+def are_percent(boxes: Sequence[Box], unit: str) -> bool:
+    """Whether of ten boxes or more that are read in pixels or norm1000 nearly none has a number
+    over 100: all would lie in the upper left corner, of images of over 200 pixels at least.
     """
-    large = [box for box, size in boxes if max(size) > SMALL]
-    return len(large) >= ENOUGH and sum(max(box) <= 100 for box in large) >= NEARLY_ALL * len(large)
+    if unit == "pixels":
+        boxes = [one for one in boxes if SMALL < max(one[1]) < UNKNOWN[0]]
+    elif unit != "norm1000":
+        return False
+    return len(boxes) >= ENOUGH and sum(max(b) <= 100 for b, _ in boxes) >= NEARLY_ALL * len(boxes)
 
 
-def fitting(
-    boxes: Sequence[tuple[Numbers, PictureSize]], among: Sequence[Reading] = READINGS
-) -> list[Reading]:
+def fitting(boxes: Sequence[Box], among: Sequence[Reading] = READINGS) -> list[Reading]:
     """The readings under which nearly all boxes of a set lie inside their pictures.
 
     Several: the numbers do not tell. None: the set has no boxes, or no one reading.
     """
     if are_shares([box for box, _ in boxes]):
         among = [reading for reading in among if reading.unit == "unit"]
-    counts = inside(boxes, among)
-    return [one for one, fit in counts.items() if boxes and fit >= NEARLY_ALL * len(boxes)]
+    enough = NEARLY_ALL * len(boxes)
+    return [one for one in among if boxes and len(boxes) - len(leaving(boxes, one)) >= enough]
 
 
-def inside(
-    boxes: Sequence[tuple[Numbers, PictureSize]], among: Sequence[Reading]
-) -> dict[Reading, int]:
-    """How many boxes lie inside their pictures under each reading."""
-    return {
-        reading: sum(is_inside(corners(box, reading, size), size) for box, size in boxes)
-        for reading in among
-    }
+def leaving(boxes: Sequence[Box], reading: Reading) -> list[int]:
+    """The numbers of the boxes that are not inside their pictures in this reading."""
+    read = ((corners(box, reading, size), size) for box, size in boxes)
+    return [number for number, (box, size) in enumerate(read) if not is_inside(box, size)]
+
+
+def misfit(
+    boxes: Sequence[Box], reading: Reading, outside: int, among: Sequence[Reading] = READINGS
+) -> tuple[str, list[Reading]] | None:
+    """Why the boxes of a set, of which so many are ``outside`` their pictures, cannot be meant as
+    ``reading``, and those of ``among`` that fit; None if they can be.
+
+    They cannot be if nearly all are shares or percent, or if a tenth is outside, and under another
+    reading nearly none is.
+    """
+    count = f"{len(boxes)} boxes"
+    if reading.unit != "unit" and are_shares([box for box, _ in boxes]):
+        found = f"hardly a number of its {count} is above 1: they are shares, not {reading}"
+        return found, fitting(boxes, among)
+    if are_percent(boxes, reading.unit):
+        kept = {"percent"}
+        if reading.unit == "norm1000" and not are_percent(boxes, "pixels"):
+            kept.add("pixels")  # of small images
+        among = [one for one in among if one.unit in kept]
+        found = f"hardly a number of its {count} is above 100: they are percent, not {reading}"
+        return (found, others) if (others := fitting(boxes, among)) else None
+    if outside and outside * 10 >= len(boxes) and (others := fitting(boxes, among)):
+        return f"{outside} of {count}: each {OUTSIDE} if they are {reading}", others
+    return None
+
+
+def refusal(
+    boxes: Sequence[Box],
+    reading: Reading,
+    outside: Sequence[int],
+    shown: Callable[[int], str],
+    takers: str,
+) -> str | None:
+    """The same as a message, which names the options and the commands that take them; ``outside``
+    are the numbers of the boxes outside, ``shown`` describes the box of a number.
+    """
+    found = misfit(boxes, reading, len(outside))
+    if found is None:
+        return None
+    what = f"{found[0]}, such as {shown(outside[0] if outside else 0)}"
+    if not found[1]:
+        return f"{what}; correct the file"
+    return f"{what}; they fit {_ways(found[1], takers)}"
+
+
+def told_by(
+    boxes: Sequence[Box], among: Sequence[Reading], shown: Callable[[int], str], takers: str
+) -> Reading:
+    """The one reading of ``among`` that the boxes of a set fit best. MisreadBoxes where they cannot
+    be meant so, and where several fit as well (nearly all boxes, or as many) and differ.
+    """
+    outside = {reading: leaving(boxes, reading) for reading in among}
+    best = min(among, key=lambda reading: len(outside[reading]))
+    if text := refusal(boxes, best, outside[best], shown, takers):
+        raise MisreadBoxes(text)
+    most = max(len(outside[best]), (1 - NEARLY_ALL) * len(boxes))
+    ties = [reading for reading in among if len(outside[reading]) <= most]
+    for i, (box, size) in enumerate(boxes):
+        if len({corners(box, reading, size) for reading in ties}) > 1:
+            number = len(boxes) - max(len(outside[reading]) for reading in ties)
+            raise MisreadBoxes(
+                f"its boxes, such as {shown(i)}, do not tell how they are meant: {number} of "
+                f"{len(boxes)} lie inside their pictures {_ways(ties, takers, ' and ')}"
+            )
+    return best
+
+
+def _ways(readings: Sequence[Reading], takers: str, between: str = "; or ") -> str:
+    ways = between.join(f"as {reading} ({reading.flags})" for reading in readings)
+    return f"{ways}: say which is meant, to {takers}"

@@ -65,53 +65,68 @@ def built(coco, destination, categories=CATEGORIES, **options):
     return rows_in(destination), written
 
 
-def test_every_row_holds_what_pycocotools_reads_and_the_rest_is_counted(coco, tmp_path):
+def gold_by_question(theirs, per_category):
+    """What rows are to hold, as pycocotools reads the file: names and boxes in thousandths by image
+    and categories that are asked for. An image is in none where a crowd or a line stands for one.
+    """
+    ids = {c["name"]: c["id"] for c in theirs.loadCats(theirs.getCatIds())}
+    questions = [(name,) for name in ids] if per_category else [tuple(ids)]
+    found = {}
+    for image, names in itertools.product(theirs.getImgIds(), questions):
+        numbers = theirs.getAnnIds(imgIds=[image], catIds=[ids[name] for name in names])
+        annotations = theirs.loadAnns(numbers)
+        annotations.sort(key=lambda one: [*ids.values()].index(one["category_id"]))
+        if annotations and all(a["bbox"][2] > 0 and not a["iscrowd"] for a in annotations):
+            (entry,) = theirs.loadImgs([image])
+            edges = [entry["width"], entry["height"]] * 2
+            boxes = [np.add(a["bbox"], [0, 0, *a["bbox"][:2]]) for a in annotations]
+            boxes = [np.minimum(box, edges) * 1000 / edges for box in boxes]
+            labels = [None if per_category else IDS[a["category_id"]] for a in annotations]
+            found[image, names] = labels, boxes
+    return found
+
+
+@pytest.mark.parametrize("per_category", [True, False], ids=["category", "picture"])
+def test_every_row_holds_what_pycocotools_reads_and_the_rest_is_counted(
+    per_category, coco, tmp_path
+):
     from pycocotools.coco import COCO
 
     with contextlib.redirect_stdout(io.StringIO()):
         theirs = COCO(str(coco[0]))
-    ids = {c["name"]: c["id"] for c in theirs.loadCats(theirs.getCatIds())}
-    rows, written = built(coco, tmp_path / "out", negatives=0.0)
-    seen = set()
-    for row in rows:
-        (image,) = theirs.loadImgs([row["image_id"]])
-        category = ids[row["category"]]
-        scale = [1000 / image["width"], 1000 / image["height"]] * 2
-        numbers = theirs.getAnnIds(imgIds=[image["id"]], catIds=[category])
-        boxes = read_boxes(gold_text(row["solution"])).boxes
-        for box, annotation in zip(boxes, theirs.loadAnns(numbers), strict=True):
-            assert not annotation["iscrowd"]
-            x, y, w, h = annotation["bbox"]
-            corners = [x, y, min(x + w, image["width"]), min(y + h, image["height"])]
+    rows, written = built(coco, tmp_path / "out", per_category=per_category)
+    expected = gold_by_question(theirs, per_category)
+    asked = [(r["image_id"], (r["category"],) if per_category else (*CATEGORIES,)) for r in rows]
+    assert set(asked) == expected.keys() and len(rows) == len(expected) > 10
+    for key, row in zip(asked, rows, strict=True):
+        read, (labels, boxes) = read_boxes(gold_text(row["solution"])), expected[key]
+        assert read.labels == labels
+        for box, other in zip(read.boxes, boxes, strict=True):
             assert all(v == int(v) and 0 <= v <= 1000 for v in box)
             assert box[0] < box[2] and box[1] < box[3]
             # half a thousandth of rounding; one where a thin box is widened to have area
-            assert box == pytest.approx(np.multiply(corners, scale), rel=0, abs=1.0)
-        seen.add((image["id"], category))
-    usable = set()
-    for image, category in itertools.product(theirs.getImgIds(), ids.values()):
-        annotations = theirs.loadAnns(theirs.getAnnIds(imgIds=[image], catIds=[category]))
-        if annotations and all(a["bbox"][2] > 0 and not a["iscrowd"] for a in annotations):
-            usable.add((image, category))
-    assert seen == usable and len(rows) == len(seen) > 40
+            assert box == pytest.approx(other, rel=0, abs=1.0)
+        assert (row["task"], row["frame"]) == ("detection", "norm1000")
+        start = "Detect all objects of these categories in the image: bus, train, cat, dog, traffic"
+        if per_category:
+            start = f"Detect all objects belonging to the category '{row['category']}' in the "
+            start += "image, and provide the bounding boxes (between 0 and 1000, integer) and "
+            assert "return 'No Objects'.\nOutput the thinking process" in row["problem"]
+        assert row["problem"].startswith(start) and "tags.The" not in row["problem"]
     crowds = [annotation["iscrowd"] for annotation in theirs.anns.values()]
     empty = [a["bbox"][2] == 0 and not a["iscrowd"] for a in theirs.anns.values()]
-    assert written.counts["crowd regions"] == sum(crowds) > 0
-    assert written.counts["boxes without area"] == sum(empty) > 0
-
-
-def test_the_gold_answer_scores_one_and_the_prompt_is_that_of_virft(coco, tmp_path):
-    rows, _ = built(coco, tmp_path / "out")
+    counts = written.counts
+    assert counts["crowd regions"] == sum(crowds) > 0
+    assert counts["boxes without area"] == sum(empty) > 0
+    # What is counted is what was written, and every picture is accounted for.
+    assert counts["rows with boxes in train"] == len(rows)
+    assert counts["boxes in train"] == sum(len(boxes) for _, boxes in expected.values())
+    left = [n for name, n in counts.items() if name.startswith("images ")]
+    assert per_category or len(rows) + sum(left) == len(theirs.getImgIds())
     solutions = [row["solution"] for row in rows]
-    for name in ("vlrft_detection_iou", "vlrft_detection_confidence", "vlrft_detection_map"):
-        assert REWARDS[name](solutions, solutions) == [1.0] * len(rows)
-    for row in rows:
-        assert row["problem"].startswith(
-            f"Detect all objects belonging to the category '{row['category']}' in the image, and "
-            "provide the bounding boxes (between 0 and 1000, integer) and confidence"
-        )
-        assert "return 'No Objects'.\nOutput the thinking process" in row["problem"]
-        assert (row["task"], row["frame"]) == ("detection", "norm1000")
+    for name in ("iou", "confidence", "map", "f1")[: 3 if per_category else 4]:
+        assert REWARDS[f"vlrft_detection_{name}"](solutions, solutions) == [1.0] * len(rows)
+    assert data("check", tmp_path / "out").exit_code == 0
 
 
 def test_negatives_are_the_share_asked_for_and_truly_lack_the_category(coco, tmp_path):
@@ -191,39 +206,6 @@ def test_categories_by_name_by_list_and_unknown():
         chosen_categories(["lvis-rare6"], known)
 
 
-@pytest.mark.parametrize(
-    ("part", "number", "changes", "named"),
-    [
-        ("annotations", 3, {"bbox": [1, 2, 3]}, r"annotations\[3\]: bbox is \[1, 2"),
-        ("annotations", 3, {"bbox": [1, 2, 3, math.nan]}, "four numbers"),
-        ("annotations", 3, {"image_id": 5}, r"annotations\[3\]: .* id 5"),
-        ("annotations", 3, {"category_id": 99}, "id 99"),
-        ("annotations", 3, {"image_id": [5]}, "whole number or text"),
-        ("images", 2, {"width": None}, r"images\[2\]: .*width"),
-        ("images", 2, {"width": 999}, "0002.jpg is .* 999x"),
-        ("images", 2, {"width": 9}, "0002.jpg, of 9 x"),
-        ("images", 2, {"width": "64"}, r"images\[2\]: width is '64'"),
-        ("images", 2, {"height": 0}, r"images\[2\]: height is 0"),
-        ("images", 2, {"file_name": "../x.jpg"}, "lies outside"),
-        ("images", 2, {"file_name": "no.jpg"}, "no.jpg does not exist"),
-        ("categories", 0, {"name": "cat"}, "two are called 'cat'"),
-        ("categories", 0, {"name": " "}, r"categories\[0\]: id and name"),
-        ("categories", None, None, "'categories'"),
-    ],
-)
-def test_what_is_wrong_is_named(coco, tmp_path, part, number, changes, named):
-    content = json.loads(coco[0].read_text())
-    if changes is None:
-        del content[part]
-    else:
-        record = content[part][number] | changes
-        content[part][number] = {k: v for k, v in record.items() if v is not None}
-    coco[0].write_text(json.dumps(content))
-    with pytest.raises(DataError, match=named):
-        built(coco, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_broken_image_stops_or_is_left_out(coco, tmp_path):
     content = json.loads(coco[0].read_text())
     file = coco[1] / content["images"][0]["file_name"]
@@ -247,49 +229,6 @@ def test_the_command(coco, tmp_path):
     result = json.loads(done.stdout)
     assert result["rows"] == 10 and result["counts"]["rows with boxes in train"] == 9
     assert {row["category"] for row in rows_in(tmp_path / "out")} == {"cat", "dog", "bus"}
-    done = data("coco", *coco, tmp_path / "none", "--categories", "dgo")
-    assert done.exit_code == 2 and "Did you mean dog?" in done.stderr
-
-
-# ---- a row a picture -----------------------------------------------------------------------------
-
-
-def test_a_row_asks_for_every_category_and_holds_what_pycocotools_reads(coco, tmp_path):
-    from pycocotools.coco import COCO
-
-    with contextlib.redirect_stdout(io.StringIO()):
-        theirs = COCO(str(coco[0]))
-    done = data("coco", *coco, tmp_path / "out", "--json")
-    assert done.exit_code == 0, done.output
-    rows, counts = rows_in(tmp_path / "out"), json.loads(done.stdout)["counts"]
-    for row in rows:
-        (image,) = theirs.loadImgs([row["image_id"]])
-        annotations = theirs.loadAnns(theirs.getAnnIds(imgIds=[image["id"]]))
-        assert all(a["bbox"][2] > 0 and not a["iscrowd"] for a in annotations)
-        read = read_boxes(gold_text(row["solution"]))
-        edges = [image["width"], image["height"]] * 2
-        expected = Counter()
-        for annotation in annotations:
-            x, y, w, h = annotation["bbox"]
-            sides = np.minimum([x, y, x + w, y + h], edges) * 1000 / edges
-            expected[IDS[annotation["category_id"]], *np.floor(sides + 0.5).astype(int)] += 1
-        found = Counter((name, *box) for name, box in zip(read.labels, read.boxes, strict=True))
-        assert sum((expected - found).values()) <= 2  # a thin box is widened by a thousandth
-        assert len(read.boxes) == len(annotations) and set(read.labels) <= set(CATEGORIES)
-        assert "in the image: bus, train, cat, dog, traffic light." in row["problem"]
-        assert "tags.The" not in row["problem"] and "category" not in row
-    assert len({row["image_id"] for row in rows}) == len(rows) > 10
-    assert not any(row["solution"] == NO_OBJECTS for row in rows)
-    # What is counted is what was written, and every picture is accounted for.
-    assert counts["rows with boxes in train"] == len(rows)
-    boxes = [len(read_boxes(gold_text(row["solution"])).boxes) for row in rows]
-    assert counts["boxes in train"] == sum(boxes)
-    left = [n for name, n in counts.items() if name.startswith("images ")]
-    assert len(rows) + sum(left) == len(theirs.getImgIds())
-    solutions = [row["solution"] for row in rows]
-    for name in ("vlrft_detection_iou", "vlrft_detection_map", "vlrft_detection_f1"):
-        assert REWARDS[name](solutions, solutions) == [1.0] * len(rows)
-    assert data("check", tmp_path / "out").exit_code == 0
 
 
 def test_named_categories_narrow_the_question_and_negatives_come_when_asked_for(coco, tmp_path):
@@ -342,20 +281,6 @@ def test_held_out_pictures_are_in_no_row_of_train(form, coco, tmp_path):
     assert report["rows"] == sum(map(len, both))
 
 
-def test_two_pictures_are_enough_to_hold_one_out(coco, tmp_path):
-    content = json.loads(coco[0].read_text())
-    content["annotations"] = [
-        {"id": i, "image_id": i, "category_id": 17, "bbox": [1, 1, 9, 9]} for i in (1000, 1001)
-    ]
-    coco[0].write_text(json.dumps(content))
-    assert data("coco", *coco, tmp_path / "out", "--held-out", "0.01").exit_code == 0
-    assert len(rows_in(tmp_path / "out", "train")) == len(rows_in(tmp_path / "out", "test")) == 1
-    del content["annotations"][0]
-    coco[0].write_text(json.dumps(content))
-    done = data("coco", *coco, tmp_path / "none", "--held-out", "0.5")
-    assert done.exit_code == 2 and "only one image" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("text", "options", "begins", "has"),
     [
@@ -386,83 +311,101 @@ def test_a_prompt_of_the_users_own(text, options, begins, has, coco, tmp_path):
     assert data("check", tmp_path / "out").exit_code == 0
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "named"),
-    [
-        ("", [], "is empty"),
-        ("Find {categories}. Answer in pixels.", [], "Answer in pixels.': how boxes"),
-        ("<|im_start|>Find {categories}.", [], "says '<|im_start|>'"),
-        ("<image><image>{categories}", [], "<image> 2 times"),
-        ("{categories}: <answer>[x1, y1, x2, y2]</answer>", [], "not in which numbers"),
-        (" \n", [], "is empty"),
-        ("Find {name}.", [], "unknown placeholder {name}"),
-        ("Find {category}.", [], "unknown placeholder {category}"),
-        ("Find {categories}.", ["--per-category"], "unknown placeholder {categories}"),
-        ("Find {}.", [], "unknown placeholder {}"),
-        ("Find {0}.", [], "unknown placeholder {0}"),
-        ("{categories.__class__}", [], "unknown placeholder {categories.__class__}"),
-        ("{categories!r:>9}", [], "unknown placeholder {categories!r:>9}"),
-        ("Find {{categories}}.", [], "unknown placeholder {{categories}}"),
-        ("Find all.", ["--per-category"], "lacks {category}"),
-        (None, [], "cannot be read"),
-        (b"\xff\xfe\x00", [], "cannot be read as UTF-8"),
-    ],
-)
-def test_a_prompt_that_is_not_understood(text, options, named, coco, tmp_path):
-    file = tmp_path / "p.txt"
-    if text is not None:
-        file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    done = data("coco", *coco, tmp_path / "out", "--prompt", file, *options)
+BOX = {"category_id": 17, "bbox": [1, 1, 9, 9]}
+ALONE = [BOX | {"id": 1, "image_id": 1000}]
+FILES = [
+    # part of the file, number in it (None: all of it), changes or the part (None: none), options
+    ("annotations", 3, {"bbox": [1, 2, 3]}, [], "annotations[3]: bbox is [1, 2"),
+    ("annotations", 3, {"bbox": [1, 2, 3, math.nan]}, [], "four numbers"),
+    ("annotations", 3, {"image_id": 5}, [], "annotations[3]: no image has the id 5"),
+    ("annotations", 3, {"category_id": 99}, [], "id 99"),
+    ("annotations", 3, {"image_id": [5]}, [], "whole number or text"),
+    ("annotations", None, ALONE, ["--held-out", "0.5"], "only one image"),
+    ("images", 2, {"width": None}, [], "images[2]: id, file_name, width"),
+    ("images", 2, {"width": 999}, [], "0002.jpg is "),
+    ("images", 2, {"width": 9}, [], "0002.jpg, of 9 x"),
+    ("images", 2, {"width": "64"}, [], "images[2]: width is '64'"),
+    ("images", 2, {"height": 0}, [], "images[2]: height is 0"),
+    ("images", 2, {"file_name": "../x.jpg"}, [], "lies outside"),
+    ("images", 2, {"file_name": "no.jpg"}, [], "no.jpg does not exist"),
+    ("images", 2, {"neg_category_ids": []}, ["whole"], "neg_category_ids"),
+    ("categories", 0, {"name": "cat"}, [], "two are called 'cat'"),
+    ("categories", 0, {"name": " "}, [], "categories[0]: id and name"),
+    ("categories", 0, {"name": "CAT."}, ["whole"], "['CAT.', 'cat'] cannot be told"),
+    ("categories", 0, {"name": "-"}, ["whole"], "'-' cannot be told"),
+    ("categories", None, None, [], "'categories'"),
+]
+
+
+@pytest.mark.parametrize(("part", "number", "changes", "options", "named"), FILES)
+def test_what_is_wrong_with_a_file_is_named(part, number, changes, options, named, coco, tmp_path):
+    content = json.loads(coco[0].read_text())
+    if number is not None:
+        record = content[part][number] | changes
+        content[part][number] = {k: v for k, v in record.items() if v is not None}
+    elif changes is None:
+        del content[part]
+    else:
+        content[part] = changes
+    coco[0].write_text(json.dumps(content))
+    options = [] if options == ["whole"] else ["--per-category", *options]
+    done = data("coco", *coco, tmp_path / "out", *options)
     assert done.exit_code == 2 and not (tmp_path / "out").exists()
-    (line,) = done.stderr.splitlines()
-    assert named in line and str(file) in line
+    assert named in done.stderr.replace("\n", " ")
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        (["--held-out", "0"], "--held-out 0.0: "),
-        (["--held-out", "1"], "--held-out 1.0: "),
-        (["--held-out", "-0.1"], "--held-out -0.1: "),
-        (["--held-out", "nan"], "--held-out nan: "),
-        (["--held-out", "0.1", "--split", "dev"], "--split"),
-        (["--negatives", "inf"], "--negatives inf"),
-        (["--shots", "4"], "--per-category"),
-        (["--boxes", "yxyx"], "--boxes yxyx: unknown; known: xywh, xyxy, cxcywh"),
-        (["--unit", "cm"], "--unit cm: unknown; known: pixels, unit, percent, norm1000"),
-        (["--categories", "dgo"], "Did you mean dog?"),
-    ],
-)
-def test_options_that_are_not_understood_are_named_in_one_line(options, named, coco, tmp_path):
+EACH = ["--per-category"]
+OPTIONS = [
+    # the prompt, if one is given, and further options
+    ("", [], "is empty"),
+    (" \n", [], "is empty"),
+    ("Find {categories}. Answer in pixels.", [], "Answer in pixels.': how boxes"),
+    ("<|im_start|>Find {categories}.", [], "says '<|im_start|>'"),
+    ("<image><image>{categories}", [], "<image> 2 times"),
+    ("{categories}: <answer>[x1, y1, x2, y2]</answer>", [], "not in which numbers"),
+    ("Find {name}.", [], "unknown placeholder {name}"),
+    ("Find {category}.", [], "unknown placeholder {category}"),
+    ("Find {categories}.", EACH, "unknown placeholder {categories}"),
+    ("Find {}.", [], "unknown placeholder {}"),
+    ("Find {0}.", [], "unknown placeholder {0}"),
+    ("{categories.__class__}", [], "unknown placeholder {categories.__class__}"),
+    ("{categories!r:>9}", [], "unknown placeholder {categories!r:>9}"),
+    ("Find {{categories}}.", [], "unknown placeholder {{categories}}"),
+    ("Find all.", EACH, "lacks {category}"),
+    (b"\xff\xfe\x00", [], "cannot be read as UTF-8"),
+    (None, ["--prompt", "nowhere.txt"], "nowhere.txt cannot be read"),
+    (None, ["--held-out", "0"], "--held-out 0.0: "),
+    (None, ["--held-out", "1"], "--held-out 1.0: "),
+    (None, ["--held-out", "-0.1"], "--held-out -0.1: "),
+    (None, ["--held-out", "nan"], "--held-out nan: "),
+    (None, ["--held-out", "0.1", "--split", "dev"], "--split"),
+    (None, ["--negatives", "inf"], "--negatives inf"),
+    (None, ["--shots", "4"], "--per-category"),
+    (None, ["--boxes", "yxyx"], "--boxes yxyx: unknown; known: xywh, xyxy, cxcywh"),
+    (None, ["--unit", "cm"], "--unit cm: unknown; known: pixels, unit, percent, norm1000"),
+    (None, ["--categories", "dgo"], "Did you mean dog?"),
+]
+
+
+@pytest.mark.parametrize(("text", "options", "named"), OPTIONS)
+def test_options_that_are_not_understood_are_named_in_one_line(
+    text, options, named, coco, tmp_path
+):
+    if text is not None:
+        (tmp_path / "p.txt").write_bytes(text if isinstance(text, bytes) else text.encode())
+        options = ["--prompt", tmp_path / "p.txt", *options]
     done = data("coco", *coco, tmp_path / "out", *options)
     assert done.exit_code == 2 and not (tmp_path / "out").exists()
     (line,) = done.stderr.splitlines()
-    assert named in line
+    assert named in line and (text is None or "p.txt" in line)
 
 
-@pytest.mark.parametrize(
-    ("names", "named"),
-    [(("CAT.", "ox"), "['CAT.', 'cat'] cannot be told"), (("-", "ox"), "'-' cannot be told")],
-)
-def test_names_that_the_rewards_cannot_tell_apart_are_not_asked_for_together(
-    names, named, coco, tmp_path
-):
+def test_two_pictures_are_enough_to_hold_one_out(coco, tmp_path):
     content = json.loads(coco[0].read_text())
-    for category, name in zip(content["categories"], names, strict=False):
-        category["name"] = name
+    content["annotations"] = [BOX | {"id": i, "image_id": i} for i in (1000, 1001)]
     coco[0].write_text(json.dumps(content))
-    done = data("coco", *coco, tmp_path / "out")
-    assert done.exit_code == 2 and named in done.stderr
-
-
-def test_lvis_is_asked_for_by_category(coco, tmp_path):
-    content = json.loads(coco[0].read_text())
-    for image in content["images"]:
-        image["neg_category_ids"] = []
-    coco[0].write_text(json.dumps(content))
-    done = data("coco", *coco, tmp_path / "out")
-    assert done.exit_code == 2 and "neg_category_ids" in done.stderr
-    assert data("coco", *coco, tmp_path / "out", "--per-category").exit_code == 0
+    assert data("coco", *coco, tmp_path / "out", "--held-out", "0.01").exit_code == 0
+    assert len(rows_in(tmp_path / "out", "train")) == len(rows_in(tmp_path / "out", "test")) == 1
 
 
 def test_a_box_that_is_there_twice_is_asked_for_once(coco, tmp_path):

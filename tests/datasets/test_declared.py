@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.stored_sets import command, picture, stream_of, train_on
+from support.written_sets import rows_in
 
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.check import check_set
@@ -57,7 +58,12 @@ REFUSED = [
     ("explicit", "norm1000", drawn(12, 99), "percent"),
     ("rec", None, drawn(12, 99), "percent"),
     ("rec", None, [*drawn(20, 0.99), (12, 30, 450, 460)], "shares"),
-    ("explicit", "pixels", [(10, 10, 900, 900), (20, 50, 630, 90)] * 6, "they fit as norm1000"),
+    (
+        "explicit",
+        "pixels",
+        [(10, 10, 900, 900), (20, 50, 630, 90)] * 6,
+        "they fit corners x1, y1, x2, y2 in norm1000",
+    ),
 ]
 
 
@@ -91,6 +97,16 @@ def test_all_four_refuse_the_set(form, frame, boxes, word, tmp_path):
 def test_what_can_be_meant_is_left_alone(frame, boxes, tmp_path):
     report = check_set(stored(tmp_path / "set", boxes, frame))
     assert not report.problems and report.good == len(boxes)
+
+
+def test_the_options_that_say_what_boxes_are_can_be_copied(tmp_path):
+    path = stored(tmp_path / "set", drawn(12, 0.99))
+    with pytest.raises(DataError, match=f"vlrft data convert {path} OUT --unit unit"):
+        train_on(path, tmp_path / "cache")
+    code, said = command("data", "convert", path, tmp_path / "out", "--unit", "unit")
+    assert code == 0, said
+    assert {row["frame"] for row in rows_in(tmp_path / "out")} == {"unit"}
+    assert not check_set(tmp_path / "out").problems
 
 
 @settings(max_examples=30)

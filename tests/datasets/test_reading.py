@@ -108,12 +108,12 @@ def test_class_labels_are_their_names_in_every_column(saved, tmp_path):
     objects = {"bbox": List(List(Value("float64"))), "category": List(ClassLabel(names=["a", "b"]))}
     content = {
         "image": [image], "scene": ["x"],
-        "objects": [{"bbox": [[4.0, 5.0, 20.0, 15.0]], "category": [1]}],
+        "objects": [{"bbox": [[24.0, 5.0, 40.0, 15.0]], "category": [1]}],
     }  # fmt: skip
     scene = ClassLabel(names=["x", "y"])
     features = {"image": ImageFeature(), "scene": scene, "objects": objects}
     (row,) = read_rows(stored("boxes", content, features))
-    assert row.columns["category"] == "b" and "[100, 250, 500, 750]" in row.solution
+    assert row.columns["category"] == "b" and "[600, 250, 1000, 750]" in row.solution
 
 
 def test_shards_that_number_their_classes_differently_are_refused(tmp_path):

@@ -152,7 +152,7 @@ def test_boxes_in_pixels_become_norm1000_by_default(tmp_path):
 
 
 def test_coco_in_parquet_stores_each_picture_once(tmp_path):
-    objects = {"bbox": [[4, 5, 20, 15], [0, 0, 40, 20]], "category": ["dog", "cat"]}
+    objects = {"bbox": [[4, 5, 20, 15], [30, 9, 40, 20]], "category": ["dog", "cat"]}
     image = {"bytes": picture(), "path": "9.png"}
     write_table(tmp_path / "train.parquet", [{"image": image, "objects": objects}])
     dataset, _ = train_on(tmp_path, tmp_path / "cache")
@@ -191,12 +191,12 @@ def test_one_box_in_a_stream_of_detection_is_no_grounding(tmp_path):
 
 @pytest.mark.parametrize("corners", [True, False])
 def test_the_first_row_of_a_stream_of_coco_comes_early(corners):
-    boxes = [[4.0, 5.0, 20.0, 15.0] if corners else [24.0, 5.0, 16.0, 10.0]]
+    boxes = [[24.0, 5.0, 40.0, 15.0] if corners else [24.0, 5.0, 16.0, 10.0]]
     objects = {"bbox": boxes, "category": ["dog"]}
     image = {"bytes": picture(), "path": None}
     stream = Stream([{"image": image, "width": 40, "height": 20, "objects": objects}] * 3000)
     row = next(rows_of(stream.stored()))
-    assert str([100, 250, 500, 750] if corners else [600, 250, 1000, 750]) in row.solution
+    assert "[600, 250, 1000, 750]" in row.solution
     assert stream.read < 500
 
 
@@ -210,7 +210,7 @@ def test_bad_rows_of_a_stream_count_as_rows(tmp_path):
 
 
 def test_categories_that_a_crowd_stands_for_are_reported(tmp_path):
-    boxes = [[4, 5, 20, 15], [0, 0, 40, 20], [1, 1, 1, 9]]
+    boxes = [[4, 5, 20, 15], [9, 9, 40, 20], [1, 1, 1, 9]]
     objects = {"bbox": boxes, "category": ["dog", "cat", "bus"], "iscrowd": [0, 1, 0]}
     image = {"bytes": picture(), "path": "9.png"}
     write_table(tmp_path / "train.parquet", [{"image": image, "objects": objects}])

@@ -1,13 +1,17 @@
 """Which order and unit the numbers of boxes can have, and what is refused for it."""
 
 import json
+import re
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from support.stored_sets import picture
-from support.written_sets import check, data, rows_in
+from support.stored_sets import picture, train_on
+from support.written_sets import data, rows_in
 
+from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.units import (
     READINGS,
     UNITS,
@@ -164,26 +168,110 @@ def test_every_reading_that_is_stated_gives_the_same_set(reading, tmp_path):
     ]
 
 
+# ---- in Parquet, and in other columns ----------------------------------------------------------
+
+
+def parquet(folder, boxes, sized=True):
+    """A picture of 640 x 480 for each box, as detection-datasets/coco has them."""
+    folder.mkdir(exist_ok=True)
+    size = {"width": FAR[0], "height": FAR[1]} if sized else {}
+    rows = [
+        {"image": {"bytes": picture(size=FAR), "path": "1.png"}}
+        | size
+        | {"objects": {"bbox": [box], "category": ["dog"]}}
+        for box in boxes
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "train.parquet")
+    return folder
+
+
+FIT_BOTH = [[10, 20, 300, 200], [30, 30, 200, 90]]
+CORNERS = [[400, 200, 600, 440], [100, 300, 400, 400]]
+
+
+@pytest.mark.parametrize("sized", [True, False])
 @pytest.mark.parametrize(
-    ("boxes", "words"),
+    ("boxes", "flags", "words"),
     [
-        ([[[0.5, 0.5, 0.2, 0.3]], [[0.1, 0.1, 0.4, 0.4]]], "shares, not pixels"),
-        ([[[300, 100, 400, 200]], [[10, 10, 900, 40]]], "reaches beyond the image"),
+        ([[0.5, 0.5, 0.2, 0.3]], [], ["shares, not", "(--boxes cxcywh --unit unit)"]),
+        ([[60, 20, 90, 40]] * 30, [], ["percent", "(--boxes xyxy --unit percent)"]),
+        ([[700, 700, 950, 900]] * 3, [], ["3 of 3 boxes", "(--boxes xyxy --unit norm1000)"]),
+        (FIT_BOTH, [], ["[10, 20, 300, 200]", "2 of 2", "(--boxes xyxy) and", "(--boxes xywh)"]),
+        (
+            CORNERS,
+            ["--boxes", "xywh"],
+            ["2 of 2 boxes", "width, height in pixels", "(--boxes xyxy)"],
+        ),
+        (CORNERS, ["--boxes", "xyxy", "--unit", "unit"], ["2 of 2 boxes", "(--boxes xyxy)"]),
+        (CORNERS, ["--unit", "unit"], ["--unit unit needs --boxes"]),
     ],
 )
-def test_the_same_in_parquet(boxes, words, tmp_path):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def test_parquet_that_cannot_be_meant_is_refused_in_one_line(boxes, flags, words, sized, tmp_path):
+    path = parquet(tmp_path / "set", boxes, sized)
+    commands = [["convert", path, tmp_path / "out", "--keep-going", *flags]]
+    for command in commands if flags else [*commands, ["check", path]]:
+        done = data(*command)
+        assert done.exit_code == 2 and not (tmp_path / "out").exists()
+        (line,) = done.stderr.splitlines()
+        assert all(word in line for word in words), line
+    if not flags:
+        with pytest.raises(DataError, match="vlrft data convert"):
+            train_on(path, tmp_path / "cache")
 
-    rows = [
-        {
-            "image": {"bytes": picture(size=FAR), "path": "1.png"},
-            "width": FAR[0],
-            "height": FAR[1],
-            "objects": {"bbox": of, "category": ["dog"] * len(of)},
-        }
-        for of in boxes
+
+@pytest.mark.parametrize("reading", READINGS, ids=str)
+def test_convert_reads_every_set_as_it_is_told(reading, tmp_path):
+    boxes = [(64, 48, 320, 240), (200, 100, 640, 480), (0, 0, 600, 300)]
+    written = [stored(box, reading, FAR) for box in boxes]
+    (folder := tmp_path / "in").mkdir()
+    screens = [{"image": "1.png", "instruction": "Click.", "bbox": box} for box in written]
+    lisa = [{"image_path": "1.png", "instruction": ["It."], "boxes": [box]} for box in written]
+    sources = [instances(folder, written), parquet(folder / "objects", written)]
+    for name, rows in (("screens", screens), ("lisa", lisa)):
+        sources.append(folder / f"{name}.jsonl")
+        sources[-1].write_text("\n".join(map(json.dumps, rows)))
+    for number, source in enumerate(sources):
+        out = tmp_path / str(number)
+        flags = ["--boxes", reading.boxes, "--unit", reading.unit]
+        done = data("convert", source, out, *flags, "--root", folder)
+        assert done.exit_code == 0, done.output
+        found = [re.findall(r"\d+", row["solution"])[:4] for row in rows_in(out)]
+        assert sorted(found) == [
+            ["0", "0", "938", "625"],
+            ["100", "100", "500", "500"],
+            ["313", "208", "1000", "1000"],
+        ]
+
+
+def solutions(folder, box, form):
+    """One picture of 640 x 480; its box stands in a text, whose row states no box format."""
+    (folder / "1.png").write_bytes(picture(size=FAR))
+    rec = [{"from": "human", "value": "<image>Where is it?"}, {"from": "gpt", "value": str(box)}]
+    lisa = [
+        {"from": "user", "value": "<img>1.png</img> Where is it?"},
+        {"from": "assistant", "value": str(box)},
     ]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
-    code, report = check(tmp_path)
-    assert code == 1 and words in report["problems"][-1]["problem"]
+    row = {
+        "virft": {"image": "1.png", "problem": "Where is it?", "solution": str(box)},
+        "rec": {"image": "1.png", "conversations": rec},
+        "lisa": {"conversations": lisa},
+        "verl": {"images": ["1.png"], "problem": "Where is it?", "answer": str(box)},
+    }[form]
+    (folder / "rows.jsonl").write_text(json.dumps(row))
+    return folder / "rows.jsonl"
+
+
+@pytest.mark.parametrize("form", ["virft", "rec", "lisa", "verl"])
+def test_a_unit_is_the_box_format_of_solutions_that_state_none(form, tmp_path):
+    for unit in ("pixels", "unit", "norm1000"):
+        numbers = stored((64, 48, 320, 240), Reading("xyxy", unit), FAR)
+        box = [n if n < 1 else int(n) for n in numbers]
+        path = solutions(tmp_path, box, form)
+        done = data("convert", f"{path}:norm1000", tmp_path / unit, "--unit", unit)
+        assert done.exit_code == 0, done.output
+        (row,) = rows_in(tmp_path / unit)
+        assert re.findall(r"\d+", row["solution"]) == ["100", "100", "500", "500"]
+    for flags in (["--unit", "percent"], ["--boxes", "xywh"], ["--boxes", "xyxy"]):
+        done = data("convert", path, tmp_path / "no", *flags)
+        (line,) = done.stderr.splitlines()
+        assert done.exit_code == 2 and "--unit pixels, unit or norm1000" in line
