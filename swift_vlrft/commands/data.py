@@ -71,11 +71,15 @@ def coco(
         ),
     ] = None,
     boxes: Annotated[
-        str, typer.Option(help="How the file states a box: xywh, xyxy (corners) or cxcywh.")
-    ] = "xywh",
+        str | None,
+        typer.Option(help="How the file states a box: xywh (default), xyxy (corners) or cxcywh."),
+    ] = None,
     unit: Annotated[
-        str, typer.Option(help="Unit of its numbers: pixels, unit (shares), percent or norm1000.")
-    ] = "pixels",
+        str | None,
+        typer.Option(
+            help="Unit of its numbers: pixels (default), unit (shares), percent or norm1000."
+        ),
+    ] = None,
     per_category: Annotated[
         bool,
         typer.Option(
@@ -115,7 +119,7 @@ def coco(
         folder,
         categories=categories or (),
         per_category=per_category,
-        reading=reading_named(boxes, unit),
+        reading=reading_named(boxes or "xywh", unit or "pixels") if boxes or unit else None,
         prompt=prompt,
         shots=shots,
         negatives=negatives,

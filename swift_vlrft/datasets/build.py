@@ -31,7 +31,6 @@ from typing import Any
 from swift_vlrft.datasets.box_format import in_box_format
 from swift_vlrft.datasets.image import image_path, size_problem, stored_image
 from swift_vlrft.datasets.instances import (
-    COCO,
     Boxes,
     Instances,
     file_of,
@@ -301,7 +300,7 @@ def build_folder(
     *,
     categories: Sequence[str] = (),
     per_category: bool = False,
-    reading: Reading = COCO,
+    reading: Reading | None = None,
     prompt: Path | None = None,
     shots: int | None = None,
     negatives: float = 0.0,

@@ -70,7 +70,7 @@ class CocoFile(StoredSet):
     @property
     def instances(self) -> Instances:
         """Of a file that does not change the same, however often it is asked for."""
-        return read_instances(self.path, self.reading or COCO)
+        return read_instances(self.path, self.reading)
 
     def image_root(self) -> Path:
         return image_folder(self.instances, self.root)
@@ -120,7 +120,7 @@ def image_folder(found: Instances, root: Path | None) -> Path:
         split = names[0].split("_")[1]  # instances.json with COCO_train2014_000000000009.jpg
     tried = [root / split, root] if root else []
     tried += [here.parent / split, here / split, here.parent / "images" / split]
-    tried += [here.parent / "images", here / "images", here, here.parent]
+    tried += [here.parent / "images", here / "images", here / "data", here, here.parent]
     for name in names:
         for folder in tried:
             inside = image_path(name, folder, None).is_relative_to(folder)
@@ -128,6 +128,11 @@ def image_folder(found: Instances, root: Path | None) -> Path:
                 return folder
     if not names:
         return tried[0]
+    if outside := next((name for name in names if os.path.normpath(name).startswith("..")), None):
+        raise DataError(
+            f"{found.path}: the file_name {outside} leads out of the folder of the images; write "
+            "names below one folder"
+        )
     raise DataError(
         f"{found.path}: its first image{'s' * (len(names) > 1)} {', '.join(names[:3])} "
         f"{'are' if len(names) > 1 else 'is'} in none of "
@@ -148,11 +153,9 @@ COCO_SCHEMA = RecordSchema(
 
 # ---- Parquet ---------------------------------------------------------------------------------
 
-LOOKED_AT = 1000
-"""Records whose images say how large they are, where no column does."""
 LIGHT = ("objects", "width", "height")
 BOXES = ("bbox", "bboxes", "boxes")
-CATEGORIES = ("category", "categories", "category_id", "label")
+CATEGORIES = ("category", "categories", "category_id", "label", "labels", "class", "classes")
 
 
 def _matches_parquet(columns: set[str]) -> bool:
@@ -163,9 +166,7 @@ def _rows_of_objects(record: Record, context: Context) -> Iterator[RawExample]:
     boxes, categories, crowds = _objects(record["objects"])
     size = drawn_on(record, exact=True) or context.image_info(record["image"])
     sides = round(size.width), round(size.height)
-    if "reading" not in context.notes:
-        context.notes["reading"] = _reading(context)
-    reading = context.notes["reading"]
+    reading = _reading(context)
     by_name: dict[str, Boxes] = {}
     unsure: dict[str, None] = {}
     for box, category, crowd in zip(boxes, categories, crowds, strict=True):
@@ -190,6 +191,8 @@ def _rows_of_objects(record: Record, context: Context) -> Iterator[RawExample]:
     for name, found in by_name.items():
         if name not in unsure:
             kept = further(record, "image", "objects", "width", "height")
+            if "category" in kept:  # which is the object's in these rows
+                kept["row_category"] = kept.pop("category")
             yield kept | detection_row(record["image"], name, found)
 
 
@@ -205,51 +208,25 @@ def _objects(objects: Any) -> tuple[list[Any], list[Any], list[Any]]:
     boxes = next((objects[key] for key in BOXES if key in objects), None)
     categories = next((objects[key] for key in CATEGORIES if key in objects), None)
     if boxes is None or categories is None:
-        raise ValueError(f"objects holds {', '.join(objects)}; bbox and category are needed")
+        raise ValueError(
+            f"objects holds {', '.join(objects)}; boxes ({', '.join(BOXES)}) and their categories "
+            f"({', '.join(CATEGORIES)}) are needed"
+        )
     if len(boxes) != len(categories):
         raise ValueError(f"{len(boxes)} boxes, but {len(categories)} categories")
     return boxes, categories, objects.get("iscrowd") or [False] * len(boxes)
 
 
 def _reading(context: Context) -> units.Reading:
-    """What is stated of the set; else corners or COCO's order, as its boxes tell: of a stream,
-    those of its first records. MisreadBoxes where they cannot be meant so, or fit both.
-    """
-    stored = context.stored
-    known: list[units.Box] = []
-    sized = {"width", "height"} <= set(stored.columns)
-    records = stored.sample(LIGHT if sized else (*LIGHT, "image"))
-    for record in islice(records, None if sized else LOOKED_AT):
-        try:
-            boxes, _, _ = _objects(record["objects"])
-        except ValueError:
-            continue
-        sides = _sides(record, context)
-        known += [(box, sides) for box in boxes if four_numbers(box)]
+    sized = {"width", "height"} <= set(context.stored.columns)
 
-    def shown(number: int) -> str:
-        box, (width, height) = known[number]
-        size = "" if (width, height) == units.UNKNOWN else f" of {width:g} x {height:g}"
-        return f"[{', '.join(f'{side:g}' for side in box)}] in an image{size}"
+    def boxes_of(record: Record) -> tuple[list[Any], units.PictureSize | None]:
+        size = drawn_on(record, exact=True)
+        sides = (size.width, size.height) if size else context.size_of(record.get("image"))
+        return _objects(record["objects"])[0], sides
 
-    among = [stored.reading] if stored.reading else [units.Reading("xyxy"), COCO]
-    try:
-        return units.told_by(known, among, shown, "vlrft data convert")
-    except units.MisreadBoxes as error:
-        raise units.MisreadBoxes(f"{stored.path}: {error}") from None
-
-
-def _sides(record: Record, context: Context) -> units.PictureSize:
-    """The size of the record's image, as it is stated or as the image is; of a stream nobody has
-    the image at hand.
-    """
-    if size := drawn_on(record, exact=True):
-        return size.width, size.height
-    try:
-        info = context.image_info(record.get("image"))
-    except ValueError:  # its row says what is wrong with it
-        return units.UNKNOWN
-    return info.width, info.height
+    columns = LIGHT if sized else (*LIGHT, "image")
+    return context.reading(columns, boxes_of, [units.Reading("xyxy"), COCO])
 
 
 COCO_PARQUET_SCHEMA = RecordSchema(

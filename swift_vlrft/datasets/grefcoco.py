@@ -86,7 +86,7 @@ class GrefFile(JsonFiles):
     @property
     def instances(self) -> Instances:
         file = self.files[0].parent / "instances.json"
-        found = read_instances(file, self.reading or COCO)
+        found = read_instances(file, self.reading)
         refuse_bad_images(found)
         return found
 

@@ -73,10 +73,10 @@ def decoded(path: Path) -> Any:
     return _decoded(path, *_stamp(path))
 
 
-def read_instances(path: Path, reading: Reading = COCO) -> Instances:
+def read_instances(path: Path, reading: Reading | None = None) -> Instances:
     """Read and check ``instances_*.json`` (COCO) or ``lvis_v1_*.json``; DataError says where it is
-    wrong. A file that does not change is read once; treat what is handed out as read-only, but
-    ``left_out``.
+    wrong. Boxes are x, y, width, height in pixels unless a ``reading`` is stated. A file that does
+    not change is read once; treat what is handed out as read-only, but ``left_out``.
     """
     found = _instances(path, reading, *_stamp(path))
     return replace(found, left_out=found.left_out.copy())
@@ -103,7 +103,8 @@ def _decoded(path: Path, size: int, changed: int) -> Any:
 
 
 @lru_cache(maxsize=2)
-def _instances(path: Path, reading: Reading, size: int, changed: int) -> Instances:
+def _instances(path: Path, stated: Reading | None, size: int, changed: int) -> Instances:
+    reading = stated or COCO
     content = _decoded(path, size, changed)
     for key in ("images", "annotations", "categories"):
         if not isinstance(content, dict) or not isinstance(content.get(key), list):
@@ -122,7 +123,9 @@ def _instances(path: Path, reading: Reading, size: int, changed: int) -> Instanc
                     f"{path}, images[{i}]: {side} is {image[side]!r}; a count of pixels is needed"
                 )
         images[image["id"]] = image
-    categories = _categories(content["categories"], path)
+    used = {one.get("category_id") for one in content["annotations"]}
+    entries, groups = _without_groups(content["categories"], used)
+    categories = _categories(entries, path)
     found = Instances(
         path,
         images,
@@ -131,6 +134,8 @@ def _instances(path: Path, reading: Reading, size: int, changed: int) -> Instanc
         boxes={c: {} for c in categories},
         unsure={c: set() for c in categories},
     )
+    for name in groups:
+        found.left_out[f"category without a box that is only a group's name: {name}"] += 1
     at: list[int] = []
     boxes: list[units.Box] = []
     outside: list[int] = []
@@ -142,7 +147,7 @@ def _instances(path: Path, reading: Reading, size: int, changed: int) -> Instanc
             boxes.append((annotation["bbox"], (image["width"], image["height"])))
             at.append(i)
     shown, takers = lambda box: _shown(found, at[box]), "vlrft data coco or vlrft data convert"
-    if text := units.refusal(boxes, reading, outside, shown, takers):
+    if text := units.refusal(boxes, reading, outside, shown, takers, stated=stated is not None):
         raise units.MisreadBoxes(f"{path}: {text}")
     _take_out(found, reading, [at[box] for box in outside])
     for c, images_of in found.boxes.items():
@@ -156,6 +161,21 @@ def _instances(path: Path, reading: Reading, size: int, changed: int) -> Instanc
                 if c in found.absent:
                     found.absent[c].add(i)
     return found
+
+
+def _without_groups(
+    entries: list[dict[str, Any]], used: set[Any]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The categories, and the names of those that are left out: without a box, and supercategory of
+    others, as the first category of Roboflow's files is.
+    """
+    groups = [
+        one
+        for one in entries
+        if one.get("id") not in used
+        and any(o is not one and o.get("supercategory") == one.get("name") for o in entries)
+    ]
+    return [one for one in entries if one not in groups], [str(one.get("name")) for one in groups]
 
 
 def _categories(entries: list[dict[str, Any]], path: Path) -> dict[Any, str]:
@@ -264,7 +284,9 @@ def _add_annotation(
         return True
     numbers = annotation.get("bbox")
     if not four_numbers(numbers):
-        raise DataError(f"{place}: bbox is {numbers!r}; four numbers {reading} are needed")
+        raise DataError(
+            f"{place}: bbox is {numbers!r}; four numbers {reading} are needed; correct it"
+        )
     size = image["width"], image["height"]
     read = units.corners(numbers, reading, size)
     if not units.is_inside(read, size) or (reading.unit != "unit" and units.is_dot(numbers)):

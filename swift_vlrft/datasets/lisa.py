@@ -16,7 +16,8 @@ Each instruction is a row; of several boxes the first is the gold one, as in Vis
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from swift_vlrft.datasets import units
 from swift_vlrft.datasets.schema import (
@@ -75,7 +76,8 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
         raise ValueError(f"boxes is {str(boxes)[:80]}; a list of [x1, y1, x2, y2] is needed")
     info = context.image_info(record["image_path"])
     size = (info.width, info.height)
-    corners = units.corners(boxes[0], context.stored.reading or units.Reading("xyxy"), size)
+    reading = context.reading(("boxes", "image_path"), _boxes_of(context), [units.Reading("xyxy")])
+    corners = units.corners(boxes[0], reading, size)
     if corners[2] > size[0] + 1 or corners[3] > size[1] + 1:
         raise ValueError(
             f"the box {boxes[0]} reaches beyond the image of {size[0]} x {size[1]}; boxes that are "
@@ -93,6 +95,16 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
                 "solution": f"<answer>({x1},{y1}),({x2},{y2})</answer>",
             }
         )
+
+
+def _boxes_of(
+    context: Context,
+) -> Callable[[Record], tuple[list[Any], units.PictureSize | None]]:
+    def boxes_of(record: Record) -> tuple[list[Any], units.PictureSize | None]:
+        boxes = record["boxes"]
+        return boxes if isinstance(boxes, list) else [], context.size_of(record["image_path"])
+
+    return boxes_of
 
 
 LISA_SCHEMA = RecordSchema("lisa", _matches, _rows, single=False, numbers="boxes")

@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from swift_vlrft.datasets.coco import CocoFile
 from swift_vlrft.datasets.column_files import ColumnFiles
@@ -116,6 +117,18 @@ def find_set(
         stored = GrefFile.of(stored, split)
     if stored is not None:
         stored.rename, stored.root = dict(rename or {}), image_root()
+    return stored
+
+
+def local_set(path: Path, **options: Any) -> StoredSet | None:
+    """The set at a path that a training names; None for a text file, which ms-swift reads.
+
+    DataError where neither reads what is there: ms-swift would say so when the model is loaded, or
+    take labels beside images for rows. ``options`` are ``find_set``'s.
+    """
+    stored = find_set(path, **options)
+    if stored is None and path.suffix != ".txt":
+        raise DataError(why_unknown(path))
     return stored
 
 

@@ -113,7 +113,9 @@ def contradiction(problem: str, of: BoxFormat) -> str | None:
     name = "norm1000" if of.name == "yx1000" else of.name
     if _STATED[name].search(problem):
         return None
-    found = (known.search(problem) for other, known in _STATED.items() if other != name)
+    found = [known.search(problem) for other, known in _STATED.items() if other != name]
+    against = (_any_of(texts) for other, texts in _TABLE["against"].items() if other != of.name)
+    found += [re.search(texts, problem, re.IGNORECASE) for texts in against]
     return next((one[0] for one in found if one), None)
 
 

@@ -10,10 +10,12 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from numbers import Real
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from swift_vlrft.datasets import units
 from swift_vlrft.datasets.image import ImageInfo, image_info, image_path
 from swift_vlrft.datasets.row import Drawn, RowLocation
 from swift_vlrft.datasets.storage import Record, StoredSet, image_of
@@ -24,6 +26,9 @@ ANSWER_FORM = (
     "tags: <think> ... </think> <answer>{}</answer>"
 )
 """The end of a prompt, with the form of the answer."""
+
+LOOKED_AT = 1000
+"""Records whose images say how large they are, where no column does."""
 
 EXPLICIT = frozenset({"image", "problem", "solution"})
 """The columns that say what a row is, whatever lies beside them."""
@@ -65,6 +70,50 @@ class Context:
                 self.notes["images"] = [(folder, n)]  # most likely those of the next records, too
                 return str(path)
         return names[0]
+
+    def reading(
+        self,
+        columns: Sequence[str],
+        boxes_of: Callable[[Record], tuple[list[Any], units.PictureSize | None]],
+        among: Sequence[units.Reading],
+    ) -> units.Reading:
+        """What the numbers of the set's boxes are, asked of all of them: what a command states,
+        else the one of ``among`` that they fit. ``boxes_of`` gives a record's boxes, and the size
+        of its image if it states it, or opens it; ``columns`` are those that it reads.
+        MisreadBoxes where the boxes cannot be meant so, or fit several.
+        """
+        if "reading" not in self.notes:
+            known: list[units.Box] = []
+            for record in islice(self.stored.sample(columns), LOOKED_AT):
+                try:
+                    boxes, size = boxes_of(record)
+                except ValueError:  # its row says what is wrong with it
+                    continue
+                known += [(box, size or units.UNKNOWN) for box in boxes if four_numbers(box)]
+
+            def shown(number: int) -> str:
+                box, (width, height) = known[number]
+                size = "" if (width, height) == units.UNKNOWN else f" of {width:g} x {height:g}"
+                return f"[{', '.join(f'{side:g}' for side in box)}] in an image{size}"
+
+            stated = self.stored.reading
+            if stated is None and len(among) == 1 and len(known) < units.ENOUGH:
+                known = []  # of a published form; each row says what is wrong with it
+            among, takers = [stated] if stated else among, "vlrft data convert"
+            try:
+                found = units.told_by(known, among, shown, takers, stated=stated is not None)
+            except units.MisreadBoxes as error:
+                raise units.MisreadBoxes(f"{self.stored.path}: {error}") from None
+            self.notes["reading"] = found
+        return self.notes["reading"]  # type: ignore[no-any-return]
+
+    def size_of(self, image: Any) -> units.PictureSize | None:
+        """Of an image that can be opened: of a stream nobody has it at hand."""
+        try:
+            info = self.image_info(image)
+        except ValueError:
+            return None
+        return info.width, info.height
 
     def leave_out(self, reason: str, what: str = "") -> None:
         """Count something in the record that correctly makes no row."""

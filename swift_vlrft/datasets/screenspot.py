@@ -28,9 +28,11 @@ published file was at hand to read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from swift_vlrft.datasets import units
+from swift_vlrft.datasets.row import Drawn
 from swift_vlrft.datasets.schema import (
     ANSWER_FORM,
     Context,
@@ -38,10 +40,11 @@ from swift_vlrft.datasets.schema import (
     RecordSchema,
     drawn_on,
     four_numbers,
+    further,
     text_in,
 )
 from swift_vlrft.datasets.storage import Record
-from swift_vlrft.datasets.units import Reading
+from swift_vlrft.datasets.units import PictureSize, Reading
 from swift_vlrft.geometry.box_format import convert_box
 
 PROMPT = (
@@ -49,7 +52,7 @@ PROMPT = (
     "Give the point (between 0 and 1000, integer). " + ANSWER_FORM
 )
 FORM = '[{"point_2d": [x, y]}]'
-FURTHER = ("data_type", "data_source", "application", "platform", "ui_type", "group")
+COLUMNS = ("bbox", "img_size", "image", "img_filename")
 FOLDERS = ("images", "screenspot_imgs", "screenspotv2_image")
 """Where people unpack the archives of images."""
 
@@ -63,23 +66,18 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     instruction, given = text_in(record, "instruction"), record["bbox"]
     if not four_numbers(given):
         raise ValueError(f"the bbox is {str(given)[:80]}; four numbers are needed")
-    image = record["image"] if record.get("image") else record.get("img_filename")
-    if isinstance(image, str) and not image.startswith("data:"):
-        image = context.image_file([image], FOLDERS)
-    reading, drawn, size = context.stored.reading, None, (1, 1)
-    if reading is None and max(given) <= 1:
-        reading = Reading("xyxy", "unit")
-    in_shares = reading is not None and reading.unit == "unit"
+    image = _image(record, context)
+    reading = context.reading(COLUMNS, _boxes_of(context), _among(record))
+    drawn, size = None, (1, 1)
+    in_shares = reading.unit == "unit"
     if not in_shares and (sides := record.get("img_size")) is not None:
-        pair = sides if isinstance(sides, list) else []
-        drawn = drawn_on(dict(zip(("width", "height"), pair, strict=False)), exact=True)
+        drawn = _stated(sides)
         if drawn is None:
             raise ValueError(f"the img_size is {str(sides)[:80]}; width and height are needed")
-        size, reading = (round(drawn.width), round(drawn.height)), reading or Reading("xyxy")
+        size = round(drawn.width), round(drawn.height)
     elif not in_shares:
         info = context.image_info(image)
-        size, reading = (info.width, info.height), reading or Reading("xywh")
-    assert reading is not None
+        size = info.width, info.height
     corners = x1, y1, x2, y2 = units.corners(given, reading, size)
     unit = 0.001 if in_shares else 1
     wrong = "has no area" if x2 <= x1 or y2 <= y1 else ""
@@ -92,14 +90,46 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
         )
     box = convert_box(corners, "unit" if in_shares else "pixels", "norm1000", size=size)
     made: RawExample = {} if drawn is None else {"drawn": drawn}
-    made |= {name: record[name] for name in FURTHER if name in record}
-    yield made | {
-        "image": image,
-        "problem": PROMPT.replace("{}", FORM).replace("{instruction}", instruction),
-        "solution": f"<answer>{[list(box)]}</answer>",
-        "task": "pointing",
-        "frame": "norm1000",
-    }
+    yield (
+        made
+        | further(record, "instruction", "bbox", "img_size", "img_filename", "id")
+        | {
+            "image": image,
+            "problem": PROMPT.replace("{}", FORM).replace("{instruction}", instruction),
+            "solution": f"<answer>{[list(box)]}</answer>",
+            "task": "pointing",
+            "frame": "norm1000",
+        }
+    )
+
+
+def _image(record: Record, context: Context) -> Any:
+    """The image that is stored, or the file that the record names."""
+    image = record["image"] if record.get("image") else record.get("img_filename")
+    if isinstance(image, str) and not image.startswith("data:"):
+        return context.image_file([image], FOLDERS)
+    return image
+
+
+def _stated(sides: Any) -> Drawn | None:
+    pair = sides if isinstance(sides, list) else []
+    return drawn_on(dict(zip(("width", "height"), pair, strict=False)), exact=True)
+
+
+def _among(record: Record) -> list[Reading]:
+    """What the numbers may be, by the form of the set's first record."""
+    if max(record["bbox"]) <= 1:
+        return [Reading("xyxy", "unit")]
+    return [Reading("xywh" if record.get("img_size") is None else "xyxy")]
+
+
+def _boxes_of(context: Context) -> Callable[[Record], tuple[list[Any], PictureSize | None]]:
+    def boxes_of(record: Record) -> tuple[list[Any], PictureSize | None]:
+        if drawn := _stated(record.get("img_size")):
+            return [record["bbox"]], (drawn.width, drawn.height)
+        return [record["bbox"]], context.size_of(_image(record, context))
+
+    return boxes_of
 
 
 SCREENSPOT_SCHEMA = RecordSchema(

@@ -35,7 +35,14 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from swift_vlrft.datasets.schema import ANSWER_FORM, Context, RawExample, RecordSchema, text_in
+from swift_vlrft.datasets.schema import (
+    ANSWER_FORM,
+    Context,
+    RawExample,
+    RecordSchema,
+    further,
+    text_in,
+)
 from swift_vlrft.datasets.storage import Record
 from swift_vlrft.parsing.texts import plain_text
 
@@ -68,8 +75,13 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
         return
     keys = [(plain_text(text) or "").casefold() for text in answers]
     solution = answers[keys.index(Counter(keys).most_common(1)[0][0])]
+    if record.get("task") not in (None, "ocr"):
+        raise ValueError(
+            f"the task is {record['task']!r}, and rows of question and answers are asked for the "
+            "text in the image; write your own prompt: image, problem, solution"
+        )
     number = next((record[name] for name in IDS if record.get(name) is not None), None)
-    yield {
+    yield further(record, "question", "answers", "image_local_name", "image_id", "questionId") | {
         "image": _image(record, context),
         "problem": question + PROMPT,
         "solution": f"<answer>{solution}</answer>",

@@ -145,13 +145,18 @@ def leaving(boxes: Sequence[Box], reading: Reading) -> list[int]:
 
 
 def misfit(
-    boxes: Sequence[Box], reading: Reading, outside: int, among: Sequence[Reading] = READINGS
+    boxes: Sequence[Box],
+    reading: Reading,
+    outside: int,
+    among: Sequence[Reading] = READINGS,
+    *,
+    stated: bool = False,
 ) -> tuple[str, list[Reading]] | None:
     """Why the boxes of a set, of which so many are ``outside`` their pictures, cannot be meant as
     ``reading``, and those of ``among`` that fit; None if they can be.
 
-    They cannot be if nearly all are shares or percent, or if a tenth is outside, and under another
-    reading nearly none is.
+    They cannot be if nearly all are shares or percent, or if a tenth is outside (half of them where
+    a command has ``stated`` the reading), and under another reading nearly none is.
     """
     count = f"{len(boxes)} boxes"
     if reading.unit != "unit" and are_shares([box for box, _ in boxes]):
@@ -159,12 +164,14 @@ def misfit(
         return found, fitting(boxes, among)
     if are_percent(boxes, reading.unit):
         kept = {"percent"}
-        if reading.unit == "norm1000" and not are_percent(boxes, "pixels"):
+        sized = any(size != UNKNOWN for _, size in boxes)
+        if sized and reading.unit == "norm1000" and not are_percent(boxes, "pixels"):
             kept.add("pixels")  # of small images
         among = [one for one in among if one.unit in kept]
         found = f"hardly a number of its {count} is above 100: they are percent, not {reading}"
         return (found, others) if (others := fitting(boxes, among)) else None
-    if outside and outside * 10 >= len(boxes) and (others := fitting(boxes, among)):
+    many = outside * (2 if stated else 10) >= len(boxes)
+    if outside and many and (others := fitting(boxes, among)):
         return f"{outside} of {count}: each {OUTSIDE} if they are {reading}", others
     return None
 
@@ -175,28 +182,36 @@ def refusal(
     outside: Sequence[int],
     shown: Callable[[int], str],
     takers: str,
+    *,
+    stated: bool = False,
 ) -> str | None:
     """The same as a message, which names the options and the commands that take them; ``outside``
     are the numbers of the boxes outside, ``shown`` describes the box of a number.
     """
-    found = misfit(boxes, reading, len(outside))
+    found = misfit(boxes, reading, len(outside), stated=stated)
     if found is None:
         return None
     what = f"{found[0]}, such as {shown(outside[0] if outside else 0)}"
     if not found[1]:
         return f"{what}; correct the file"
-    return f"{what}; they fit {_ways(found[1], takers)}"
+    slips = f"; where these are slips, {reading.flags} leaves their images out" * bool(outside)
+    return f"{what}; they fit {_ways(found[1], takers)}{slips}"
 
 
 def told_by(
-    boxes: Sequence[Box], among: Sequence[Reading], shown: Callable[[int], str], takers: str
+    boxes: Sequence[Box],
+    among: Sequence[Reading],
+    shown: Callable[[int], str],
+    takers: str,
+    *,
+    stated: bool = False,
 ) -> Reading:
     """The one reading of ``among`` that the boxes of a set fit best. MisreadBoxes where they cannot
     be meant so, and where several fit as well (nearly all boxes, or as many) and differ.
     """
     outside = {reading: leaving(boxes, reading) for reading in among}
     best = min(among, key=lambda reading: len(outside[reading]))
-    if text := refusal(boxes, best, outside[best], shown, takers):
+    if text := refusal(boxes, best, outside[best], shown, takers, stated=stated):
         raise MisreadBoxes(text)
     most = max(len(outside[best]), (1 - NEARLY_ALL) * len(boxes))
     ties = [reading for reading in among if len(outside[reading]) <= most]

@@ -23,7 +23,7 @@ from swift.utils import get_logger, use_hf_hub
 from swift_vlrft.datasets import SOURCES, DataError
 from swift_vlrft.datasets.box_format import refuse_subset, subset_of
 from swift_vlrft.datasets.check import CHECKED, beginning, check_set
-from swift_vlrft.datasets.opening import check_columns, find_set, is_ours
+from swift_vlrft.datasets.opening import check_columns, is_ours, local_set
 from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
 from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.datasets.syntax import DatasetName, parse
@@ -165,7 +165,7 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report
         return _register_hub_id(asked, dataset, command, check=check)
     stored = None
     if check or not asked.in_store:
-        stored = find_set(asked.path, keep_going=not command.strict, rename=command.columns)
+        stored = local_set(asked.path, keep_going=not command.strict, rename=command.columns)
     if not asked.in_store and (stored is None or not is_ours(stored, command.reward_funcs)):
         refuse_subset(asked.name, asked.subsets)
         if check and stored is not None and is_glm4v(command):

@@ -21,6 +21,8 @@ from swift_vlrft.datasets.units import (
     corners,
     fitting,
 )
+from swift_vlrft.recipe.reader import read_text
+from swift_vlrft.recipe.rules import check_recipe
 
 FAR = (640, 480)
 
@@ -275,3 +277,69 @@ def test_a_unit_is_the_box_format_of_solutions_that_state_none(form, tmp_path):
         done = data("convert", path, tmp_path / "no", *flags)
         (line,) = done.stderr.splitlines()
         assert done.exit_code == 2 and "--unit pixels, unit or norm1000" in line
+
+
+def test_a_stated_reading_takes_a_slip_for_a_bad_image(tmp_path):
+    file = instances(tmp_path, [[600, 400, 100, 50], *[[10, 10, 50 + i, 60] for i in range(7)]])
+    done = data("coco", file, tmp_path, tmp_path / "out")
+    assert done.exit_code == 2 and "where these are slips, --boxes xywh" in done.stderr
+    flags = ("--boxes", "xywh", "--keep-going")
+    assert data("coco", file, tmp_path, tmp_path / "out", *flags).exit_code == 0
+    assert len(rows_in(tmp_path / "out")) == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("screenspot", lambda box: {"image": "1.png", "instruction": "Click.", "bbox": box}),
+        (
+            "lisa",
+            lambda box: {"image_path": "1.png", "instruction": ["It."], "boxes": [box]},
+        ),
+    ],
+)
+def test_published_forms_are_asked_as_a_set(name, row, tmp_path):
+    (tmp_path / "1.png").write_bytes(picture(size=FAR))
+    thousandths = [[100 + 10 * i, 500, 900, 990 - i] for i in range(12)]
+    (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps(row(b)) for b in thousandths))
+    done = data("check", tmp_path / f"{name}.jsonl")
+    (line,) = done.stderr.splitlines()
+    assert done.exit_code == 2 and "--boxes xyxy --unit norm1000" in line
+
+
+def test_the_name_of_a_group_is_no_category(tmp_path):
+    file = instances(tmp_path, [[10, 10, 50, 60]] * 2)
+    content = json.loads(file.read_text())
+    content["categories"] = [
+        {"id": 0, "name": "pets", "supercategory": "none"},
+        {"id": 7, "name": "dog", "supercategory": "pets"},
+        {"id": 8, "name": "cat", "supercategory": "pets"},
+    ]
+    file.write_text(json.dumps(content))
+    done = data("coco", file, tmp_path, tmp_path / "out", "--per-category", "--negatives", "1")
+    assert done.exit_code == 0 and "only a group's name: pets" in " ".join(done.output.split())
+    assert {row["category"] for row in rows_in(tmp_path / "out")} == {"dog", "cat"}
+
+
+def test_vlrft_check_says_of_a_set_what_training_says(tmp_path, monkeypatch):
+    from swift_vlrft.swift_plugin.registration import register
+
+    script = 'swift rlhf --rlhf_type grpo --model m --external_plugins "$(vlrft plugin)" '
+    script += "--reward_funcs vlrft_detection_iou --dataset {}"
+    (corners := tmp_path / "corners").mkdir()
+    (yolo := tmp_path / "yolo" / "train" / "labels").mkdir(parents=True)
+    (yolo / "1.txt").write_text("0 .5 .5 .2 .3")
+    (several := tmp_path / "several").mkdir()
+    for name in ("a", "b"):
+        (several / f"{name}.jsonl").write_text('{"image": "1.png"}')
+    for path, words in (
+        (instances(corners, [[400, 200, 600, 440]] * 10), "--boxes xyxy"),
+        (tmp_path / "yolo", "holds no data set that is known"),
+        (several, "holds no data set that is known"),
+    ):
+        (recipe,) = read_text(script.format(path), tmp_path / "run.sh", {})
+        said = [found.text for found in check_recipe(recipe) if found.rule == "dataset"]
+        assert len(said) == 1 and words in said[0], said
+        monkeypatch.setattr("sys.argv", ["swift", "--dataset", str(path), "--model", "m"])
+        with pytest.raises(DataError, match=re.escape(words)):
+            register()

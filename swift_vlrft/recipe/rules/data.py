@@ -15,7 +15,7 @@ from functools import partial
 from swift_vlrft.datasets import SOURCES, DataError
 from swift_vlrft.datasets import box_format as formats
 from swift_vlrft.datasets.check import CHECKED, beginning, check_set
-from swift_vlrft.datasets.opening import check_columns, find_set, is_ours
+from swift_vlrft.datasets.opening import check_columns, image_root, is_ours, local_set
 from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
 from swift_vlrft.datasets.row import STOPS
 from swift_vlrft.datasets.schemas import is_for_swift
@@ -84,7 +84,9 @@ def _set(run: Run, flag: str, value: str, rewards: Sequence[str]) -> _Set:
         if source.hub_id == asked.name:
             return found(("image", "problem", "solution"), True, report_of_source(source))
     path = run.recipe.at(asked.name)
-    stored = find_set(path, rename=_renamed(run)) if path and path.exists() else None
+    stored = local_set(path, rename=_renamed(run)) if path and path.exists() else None
+    if stored and (root := run.variable("ROOT_IMAGE_DIR")):
+        stored.root = image_root(run.recipe.at(root) or root)
     columns = tuple(stored.columns) if stored else ()
     if stored is None or not is_ours(stored, run.texts("reward_funcs")):
         return found(columns)
@@ -96,15 +98,15 @@ def _set(run: Run, flag: str, value: str, rewards: Sequence[str]) -> _Set:
 def _report(
     run: Run, stored: StoredSet, subsets: Sequence[str], rewards: Sequence[str]
 ) -> Report | None:
-    """None: another rule says why, or the images lie elsewhere. DataError: no row is of the tasks
-    that are asked for.
+    """None: the set cannot be opened here. DataError: it is misread, or no row is of the tasks that
+    are asked for.
     """
     tasks = [task for task in subsets if task in TASK_NAMES]
     first = CHECKED if run.true("streaming") else None
     try:
         part = beginning(stored) if first else stored
         report = check_set(part, images=False, rewards=rewards, tasks=tasks, first=first)
-    except (DataError, OSError):
+    except OSError:
         return None
     report.leave_unread()
     report.problems = [bad for bad in report.problems if bad.kind in STOPS]
