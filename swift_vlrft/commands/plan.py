@@ -32,7 +32,6 @@ DatasetOption = Annotated[
     Path | None,
     typer.Option("--dataset", help="Parquet or JSON Lines: plan for its longest row."),
 ]
-QuickOption = Annotated[bool, typer.Option("--quick", help="Closed form: no trace, coarser.")]
 RunOption = Annotated[
     bool, typer.Option("--run", help="Let bash read the script, with nothing in it able to start.")
 ]
@@ -44,7 +43,6 @@ def plan(
     gpus: GpusOption = None,
     nodes: NodesOption = None,
     dataset: DatasetOption = None,
-    quick: QuickOption = False,
     run: RunOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -57,7 +55,7 @@ def plan(
     from swift_vlrft.memory.recipe_plan import plan_recipe
     from swift_vlrft.report.plan_text import plan_parts
 
-    planned = plan_recipe(recipe, gpus, nodes=nodes, dataset=dataset, quick=quick, run=run)
+    planned = plan_recipe(recipe, gpus, nodes=nodes, dataset=dataset, run=run)
     if as_json:
         found, known = planned.plan.as_dict(), planned.gpus
         found |= {
@@ -80,7 +78,6 @@ def plan_compare(
     gpus: GpusOption = None,
     nodes: NodesOption = None,
     dataset: DatasetOption = None,
-    quick: QuickOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compare the plan of a recipe with the memory that a run of it measured.
@@ -91,7 +88,7 @@ def plan_compare(
     from swift_vlrft.memory.recipe_plan import plan_recipe
 
     measured = compare.read_run(run)
-    planned = plan_recipe(recipe, gpus, nodes=nodes, dataset=dataset, quick=quick)
+    planned = plan_recipe(recipe, gpus, nodes=nodes, dataset=dataset)
     rows = compare.compared(planned.plan, measured)
     if as_json:
         print_json(rows)

@@ -15,7 +15,6 @@ from swift_vlrft.commands.plan import (
     GpusOption,
     JsonOption,
     NodesOption,
-    QuickOption,
     RecipeFile,
     print_parts,
 )
@@ -73,7 +72,6 @@ def new(
     gpus: GpusOption = None,
     nodes: NodesOption = None,
     dataset: DatasetOption = None,
-    quick: QuickOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write a recipe for a model, a task and GPUs that fits.
@@ -85,7 +83,7 @@ def new(
     from swift_vlrft.memory.recipe_plan import new_plan
     from swift_vlrft.report.plan_text import memory_parts
 
-    planned, kept = new_plan(out, model, task, gpus, nodes=nodes, dataset=dataset, quick=quick)
+    planned, kept = new_plan(out, model, task, gpus, nodes=nodes, dataset=dataset)
     if as_json:
         print_json(planned.plan.as_dict() | _written(out, kept))
         return
@@ -102,7 +100,6 @@ def apply(
     gpus: GpusOption = None,
     nodes: NodesOption = None,
     dataset: DatasetOption = None,
-    quick: QuickOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write a script that runs a recipe with the cheapest change that makes it fit.
@@ -114,7 +111,7 @@ def apply(
     from swift_vlrft.memory.recipe_plan import apply_change, plan_recipe
     from swift_vlrft.report.plan_text import change_parts
 
-    planned = plan_recipe(recipe, gpus, nodes=nodes, dataset=dataset, quick=quick)
+    planned = plan_recipe(recipe, gpus, nodes=nodes, dataset=dataset)
     change, kept = apply_change(planned, out)
     if as_json:
         print_json(change.as_dict() | _written(out, kept))

@@ -15,16 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from swift_vlrft.memory import from_recipe as reading
-from swift_vlrft.memory.activations import can_trace, traced
 from swift_vlrft.memory.advice import Change, Written, advise, headroom_options
-from swift_vlrft.memory.analytic import analytic
 from swift_vlrft.memory.append import RunWith, applied, callers_part, run_with
 from swift_vlrft.memory.estimate import Plan, estimate
 from swift_vlrft.memory.images import longest_row
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.memory.new_recipe import new_recipe
 from swift_vlrft.memory.settings import GIB, USABLE, Gpus, parse_gpus
-from swift_vlrft.memory.stages import Source
 from swift_vlrft.recipe.by_bash import run_recipes
 from swift_vlrft.recipe.fix import write_fixed
 from swift_vlrft.recipe.gpus import installed_gpus
@@ -38,7 +35,6 @@ class RecipePlan:
     recipe: Recipe
     gpus: Gpus
     plan: Plan
-    source: Source
     written: Written
     path: Path
     """The file that was given, which may run another script that the recipe stands in."""
@@ -46,7 +42,7 @@ class RecipePlan:
     """The caller's variables that the plan depends on, as written in front of a command."""
 
     def changes(self) -> list[Change]:
-        return advise(self.plan, self.source, self.written)
+        return advise(self.plan, self.written)
 
     def run_with(self, change: Change) -> RunWith:
         return run_with(self.path, self.all_flags(change))
@@ -58,7 +54,7 @@ class RecipePlan:
         return change.flags | ({"NNODES": str(nodes)} if other else {})
 
     def headroom(self) -> list[Change]:
-        return headroom_options(self.plan, self.source, self.written)
+        return headroom_options(self.plan, self.written)
 
 
 def plan_recipe(
@@ -67,18 +63,16 @@ def plan_recipe(
     *,
     nodes: int | None = None,
     dataset: str | Path | None = None,
-    quick: bool = False,
     run: bool = False,
 ) -> RecipePlan:
     """The memory of each phase of a recipe's run, as `vlrft plan` prints it.
 
     ``gpus``: of one node, as 4x80; by default this machine's, or those in the recipe's name.
-    ``nodes``: by default the recipe's NNODES. ``dataset``: plan for its longest row. ``quick``:
-    closed form, no trace. ``run``: bash itself reads the script (recipe/by_bash.py). ValueError
-    says what cannot be used.
+    ``nodes``: by default the recipe's NNODES. ``dataset``: plan for its longest row. ``run``:
+    bash itself reads the script (recipe/by_bash.py). ValueError says what cannot be used.
     """
     recipe = only(run_recipes(path)) if run else read_recipe(path)
-    return plan_read(recipe, gpus, nodes=nodes, dataset=dataset, quick=quick, path=Path(path))
+    return plan_read(recipe, gpus, nodes=nodes, dataset=dataset, path=Path(path))
 
 
 def plan_read(
@@ -87,13 +81,12 @@ def plan_read(
     *,
     nodes: int | None = None,
     dataset: str | Path | None = None,
-    quick: bool = False,
     path: Path | None = None,
 ) -> RecipePlan:
     """As ``plan_recipe``, of a recipe that has been read, from ``path`` where that runs it."""
     reading.refuse(recipe)
     node, note = _gpus(gpus, recipe.path)
-    planned = _planned(recipe, node, nodes, dataset, quick)
+    planned = _planned(recipe, node, nodes, dataset)
     path = path or recipe.path
     given = callers_part(recipe, path)
     plan = planned.plan.with_note(note).with_note(given and f"from your environment: {given}")
@@ -101,24 +94,15 @@ def plan_read(
 
 
 def _planned(
-    recipe: Recipe, gpus: Gpus, nodes: int | None, dataset: str | Path | None, quick: bool
+    recipe: Recipe, gpus: Gpus, nodes: int | None, dataset: str | Path | None
 ) -> RecipePlan:
     longest = None
     if dataset is not None:
         model = read_model(reading.model_name(resolve(recipe)))
         longest = longest_row(dataset, model.image_rule, *reading.limits(recipe, model))
     settings = reading.settings_of(recipe, gpus, nodes=nodes, longest=longest)
-    source = analytic if quick or not can_trace(settings.model) else traced
-    plan, how = estimate(settings, source), ""
-    if quick:
-        how = ", not traced: --quick"
-    elif source is analytic and settings.model.traceable:
-        how = ", not traced: torch is not installed"
-    elif plan.how == "analytic":
-        how = f": {settings.model.type} cannot be run without data"
     written = reading.as_written(recipe, gpus, nodes=nodes, longest=longest)
-    plan = plan.with_note(how and f"activations in closed form{how}")
-    return RecipePlan(recipe, gpus, plan, source, written, recipe.path)
+    return RecipePlan(recipe, gpus, estimate(settings), written, recipe.path)
 
 
 def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:
@@ -165,14 +149,13 @@ def new_plan(
     *,
     nodes: int | None = None,
     dataset: Path | None = None,
-    quick: bool = False,
 ) -> tuple[RecipePlan, Path | None]:
     """Write a new recipe that fits; ValueError if no known change makes it fit."""
     node, _ = _gpus(gpus, out)
     data = str(dataset) if dataset else None
 
     def plan_of(text: str) -> RecipePlan:
-        return _planned(read_text(text, out)[0], node, nodes, dataset, quick)
+        return _planned(read_text(text, out)[0], node, nodes, dataset)
 
     planned = plan_of(new_recipe(model, task, node.count, data, nodes=nodes or 1))
     if not planned.plan.fits:
