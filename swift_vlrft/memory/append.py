@@ -16,14 +16,7 @@ from pathlib import Path
 
 from swift_vlrft.files.secrets import is_secret_name
 from swift_vlrft.recipe.flags import flags_of
-from swift_vlrft.recipe.reader import (
-    CONFIGURATION,
-    Recipe,
-    RecipeError,
-    kept_from,
-    read_recipe,
-    read_recipes,
-)
+from swift_vlrft.recipe.reader import CONFIGURATION, Recipe, kept_from, read_recipe, read_recipes
 
 IMAGE_LIMITS = ("max_pixels", "model_kwargs")
 """What `swift rollout` needs as the trainer does: both encode the same images."""
@@ -123,32 +116,15 @@ def applied(
     return f'{text}{"".join(needs)}{runs.command} "$@"\n'
 
 
-def callers_part(
-    recipe: Recipe, path: Path, arguments: Sequence[str], variables: Mapping[str, str]
-) -> str:
-    """The variables of the caller's environment that ``recipe`` depends on, as written in front of
-    a command; never shows a key. It was read from ``path`` with ``arguments``, and with
-    ``variables`` in place of the caller's.
+def callers_part(recipe: Recipe, variables: Mapping[str, str]) -> str:
+    """The variables of the caller's environment that ``recipe`` names or its plan reads, as written
+    in front of a command; never shows a key. Without ``variables``, which were set for it, and what
+    the script sets itself.
     """
     given = []
     for name, value in os.environ.items():
-        planned = PLANNED.fullmatch(name)
-        if name in (*OF_EVERYBODY, *variables) or not (
-            planned or re.search(rf"\b{name}\b", recipe.text)
-        ):
-            continue
-        ignored = "" if planned else name
-        try:
-            without = {o: text for o, text in {**os.environ, **variables}.items() if o != name}
-            same = _reads(read_recipe(path, without, arguments), ignored) == _reads(recipe, ignored)
-        except RecipeError:
-            same = False
-        if not same:
+        asked = PLANNED.fullmatch(name) or re.search(rf"\b{name}\b", recipe.text)
+        mine = name in (*OF_EVERYBODY, *variables) or recipe.environment.get(name) != value
+        if asked and not mine:
             given.append(f"{name}={'...' if is_secret_name(name) else shlex.quote(value)}")
     return " ".join(given)
-
-
-def _reads(recipe: Recipe, ignored: str) -> object:
-    """A command with its flags and environment, without one variable."""
-    variables = {k: v for k, v in recipe.environment.items() if k != ignored}
-    return recipe.command, recipe.line, [(f.name, f.values) for f in recipe.flags], variables

@@ -168,9 +168,8 @@ def _with_data(
     elif task in BOX_TASKS and dataset and native != "norm1000" and "#" not in dataset:
         named = dataset.endswith(tuple(f":{name}" for name in SUBSETS))
         dataset += "" if named else f":{native}"
-    value = shlex.quote(dataset) if dataset else f"a set with image, problem and solution ({task})"
-    if task in BOX_TASKS and dataset is None and native not in (None, "norm1000"):
-        value += f", as FOLDER:{native}"
+    box = "" if native in (None, "norm1000") or task not in BOX_TASKS else f", as FOLDER:{native}"
+    value = shlex.quote(dataset) if dataset else f"a folder with image, problem, solution{box}"
     line = f"DATASET=${{DATASET:-{value}}}" if dataset else f': "${{DATASET:?{value}}}"'
     said.append(f"DATASET {dataset}" if dataset else "DATASET must be given")
     return re.sub(r"^(DATASET=|: \"\$\{DATASET:).*$", lambda _: line, text, flags=re.M), said

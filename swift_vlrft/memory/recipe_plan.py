@@ -122,7 +122,7 @@ def _read(
     hands_on(recipes, arguments)
     recipe = only(recipes)
     reading.refuse(recipe)
-    return recipe, callers_part(recipe, path, arguments, variables)
+    return recipe, callers_part(recipe, variables)
 
 
 def _planned(
@@ -174,30 +174,25 @@ def for_machine(recipe: Recipe, gpus: Gpus, nodes: int | None = None) -> dict[st
     run, before = resolve(recipe), reading.nodes_of(recipe)
     flags = {"NNODES": str(nodes)} if (nodes or before) != before else {}
     try:
-        count = run.count("NPROC_PER_NODE")
+        count = run.count("NPROC_PER_NODE") or gpus.count
     except NotKnown:
-        count = None
-    if count in (None, gpus.count) and not flags:
-        return {}
-    flags |= {"NPROC_PER_NODE": str(gpus.count)}
-    known = recipe.get("vllm_tensor_parallel_size")
-    alone = {"vllm_tensor_parallel_size": "1"} if known else {}
+        count = gpus.count
+    flags |= {"NPROC_PER_NODE": str(gpus.count)} if count != gpus.count else {}
+    differs, most = bool(flags), run.integer("vllm_tensor_parallel_size")
+    alone = {"vllm_tensor_parallel_size": "1"} if most > 1 else {}
     s = reading.settings_of(reading.changed(recipe, flags | alone), gpus, nodes=nodes)
-    for tp in range(int(known or 1), 1, -1):
-        if gpus.count % tp == 0 == s.model.heads % tp:
-            alone = {"vllm_tensor_parallel_size": str(tp)}
-            break
-    flags |= {} if known in alone.values() else alone
+    tps = [n for n in range(1, most + 1) if gpus.count % n == 0 == s.model.heads % n]
+    flags |= {"vllm_tensor_parallel_size": str(tps[-1])} if tps[-1] != most else {}
     for name, steps in (
         ("gradient_accumulation_steps", s.accumulation),
         ("steps_per_generation", s.steps_per_generation),
     ):
-        if steps:
-            rows, wide = (count or 1) * before * s.batch * steps, s.processes * s.batch
+        if steps and differs:
+            rows, wide = count * before * s.batch * steps, s.processes * s.batch
             even = [n for n in range(1, rows + 1) if wide * n % s.generations == 0]
             best = min(even, key=lambda n: abs(wide * n - rows))
             flags |= {name: str(best)} if best != steps else {}
-    if s.processes == 1 and recipe.get("deepspeed") in ("zero3", "zero3_offload"):
+    if differs and s.processes == 1 and recipe.get("deepspeed") in ("zero3", "zero3_offload"):
         flags["deepspeed"] = str(recipe.get("deepspeed")).replace("3", "2")
     return flags
 
@@ -215,9 +210,9 @@ def fitted(
     if not (options := planned.changes()):
         peak, name = planned.plan.peak, planned.plan.settings.model.name
         raise ValueError(
-            f"{name} does not fit on {_machine(gpus, nodes)} with any known change of "
-            f"{recipe.path.name}: {peak.total / GIB:.1f} GiB in {peak.name}; more or larger GPUs "
-            "are needed: nothing is written"
+            f"{name} does not fit on {_machine(gpus, nodes)} with any known change: "
+            f"{peak.total / GIB:.1f} GiB in {peak.name}; more or larger GPUs are needed: "
+            "nothing is written"
         )
     change = replace(options[0], flags=flags | options[0].flags)
     return replace(planned, plan=change.plan or planned.plan), change
