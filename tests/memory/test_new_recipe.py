@@ -76,6 +76,18 @@ def test_a_shipped_recipe_that_fits_is_not_written_again(tmp_path):
     assert done.exit_code == 2 and "fits as it is" in done.output and not out.exists()
 
 
+def test_what_apply_writes_of_another_models_recipe_trains_this_model(tmp_path):
+    one, two, where = tmp_path / "n.sh", tmp_path / "a.sh", ("--gpus", "1x24", "--quick", "--json")
+    model = "Qwen/Qwen3-VL-4B-Instruct"
+    made = data(invoke("recipe", "new", one, "--model", model, *where))
+    applied = data(invoke("recipe", "apply", "qwen3_vl_4b/detection_4x80g", two, *where))
+    assert made["phases"] == applied["phases"] and made["from"] == applied["from"]
+    assert "qwen3_vl_2b/detection_lora_1x24g.sh" in made["from"]
+    for recipe in (read_recipe(one, {}), read_recipe(two, {})):
+        assert recipe.get("model") == model and recipe.get("tuner_type") == "lora"
+        assert "qwen3_vl_4b" in recipe.get("output_dir")
+
+
 def test_a_recipe_of_ones_own_is_the_one_that_is_run(tmp_path):
     """Not a tested one in its place, but with the processes of the machine."""
     (own := tmp_path / "own.sh").write_text(
