@@ -10,6 +10,10 @@
 #          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE and CUDA_VISIBLE_DEVICES are read from the
 #          environment; flags after the file name win over those below.
 # go on    bash recipes/qwen2_5_7b/text_4x80g.sh --resume_from_checkpoint OUTPUT_DIR/v0-DATE/checkpoint-50
+# limits   Before a rollout the adapters are merged and all weights go to vLLM: in weight sync the GPU
+#          holds the model twice. With --vllm_enable_lora true that happens once, then adapters alone
+#          go; not under --sleep_level 2, which drops the engine's weights. --sleep_level 1 keeps them
+#          in host memory meanwhile.
 # smaller  --per_device_train_batch_size 1 --gradient_accumulation_steps 8;
 #          --vllm_gpu_memory_utilization 0.4; --max_completion_length 512; --beta 0 changes little:
 #          with LoRA the reference model is the same one

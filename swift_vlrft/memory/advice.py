@@ -85,7 +85,7 @@ def headroom_options(plan: Plan, written: Written) -> list[Change]:
     if plan.verdict != "fits":
         return []
     quick, found = _planner(written), list[Change]()
-    for rule in (_larger_batch, _larger_share, _more_generations, _no_checkpointing):
+    for rule in (_larger_batch, _larger_share, _no_checkpointing):
         # The options of a rule ascend.
         options = [replace(change, plan=quick(change.flags)) for change in rule(plan.settings)]
         found += [c for c in options if c.plan and c.plan.verdict == "fits"][-1:]
@@ -275,22 +275,6 @@ def _larger_share(s: Settings) -> Iterator[Change]:
         for twentieths in range(int(s.vllm_utilization * 20) + 1, 19):
             flags = {"vllm_gpu_memory_utilization": f"{twentieths / 20:g}"}
             yield Change(flags, "more rows generated at once")
-
-
-def _more_generations(s: Settings) -> Iterator[Change]:
-    if s.rollout in ("transformers", "none"):
-        return
-    after, steps = 2 * s.generations, s.steps_per_generation or s.accumulation
-    flags = {"num_generations": str(after)}
-    if (s.generation_batch or s.processes * s.batch * steps) % after:
-        # The completions of a generation become a multiple again.
-        if s.steps_per_generation:
-            flags["steps_per_generation"] = str(2 * s.steps_per_generation)
-        if s.generation_batch:
-            flags["generation_batch_size"] = str(2 * s.generation_batch)
-        if len(flags) == 1:
-            flags["gradient_accumulation_steps"] = str(2 * s.accumulation)
-    yield Change(flags, "twice the rollout, training memory unchanged in ms-swift")
 
 
 def _no_checkpointing(s: Settings) -> Iterator[Change]:

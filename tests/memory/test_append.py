@@ -44,7 +44,7 @@ def test_what_apply_writes_is_what_was_planned(name, gpus, tmp_path, bash, monke
         variables = {n: v for n, v in promised["flags"].items() if n.isupper()}
         assert {**old.environment, **variables} == new.environment
     lines = out.read_text().splitlines()
-    assert len(lines) == 3 and "changed by vlrft" in lines[1]
+    assert len(lines) == 3 and "changed for" in lines[1]
     assert "DATASET=/data/mine:pixels" in lines[1] and out.stat().st_mode & 0o100
 
 
