@@ -302,11 +302,13 @@ def test_what_a_hub_hands_over_becomes_rows(tmp_path):
     image = {"bytes": picture(), "path": None}
     labels = List(ClassLabel(names=["a", "b"]))
     objects = {"bbox": List(List(Value("float64"))), "category": labels}
-    coco = {"image": image, "objects": {"bbox": [[4.0, 5.0, 20.0, 15.0]], "category": [1]}}
-    coco = Dataset.from_list([coco], features=Features({"image": Image(), "objects": objects}))
+    coco = {"image": image, "objects": {"bbox": [[4.0, 5.0, 24.0, 18.0]], "category": [1]}}
+    sides = {"width": Value("int64"), "height": Value("int64")}
+    features = Features({"image": Image(), "objects": objects} | sides)
+    coco = Dataset.from_list([coco | {"width": 40, "height": 20}], features=features)
     for given in (coco, coco.to_iterable_dataset()):
         (row,) = rows_of(given)
-        assert "[100, 250, 500, 750]" in row["solution"]
+        assert "[100, 250, 600, 900]" in row["solution"]
         assert "'b'" in row["messages"][0]["content"]
     for task, record in {
         "pointing": {"instruction": "close it", "bbox": [0.25, 0.5, 0.75, 1.0]},
