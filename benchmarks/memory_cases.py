@@ -1,12 +1,14 @@
-"""The planner against published runs that fitted and that ran out of memory.
+"""The planner against published runs: those that fitted or not, and those that say how much.
 
-    python benchmarks/memory_cases.py [benchmarks/cases/memory_cases.jsonl] [--json] [--analytic]
+    python benchmarks/memory_cases.py [benchmarks/cases/memory_cases.jsonl] [--json] [--case ID]
 
-A line is one public report: model, GPUs, flags, and its outcome. It becomes the planner's Settings
-by the rules of its framework, all in this file; what a report leaves open is that framework's
-default of the time. No rule names a case. Only cases marked score_it are scored. The last line of
---json is {"right": ..., "scored": ...}. Activations are traced where the closed form is near the
-GPU, so where they can change the verdict.
+A line of the file is one public report: model, GPUs, flags, and its outcome. It becomes the
+planner's Settings by the rules of its framework, all in this file; what a report leaves open is
+that framework's default of the time. No rule names a case. Only cases marked score_it are scored.
+
+A line of memory_records.jsonl is a run with its size on a GPU, as flags of ms-swift, and is planned
+as a recipe of them; ``note`` says what the report leaves open. Of these, planned over published is
+printed by source. The last line of --json has all counts.
 """
 
 from __future__ import annotations
@@ -15,18 +17,21 @@ import argparse
 import json
 import math
 import re
+import shlex
+import statistics
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.memory.activations import traced
-from swift_vlrft.memory.analytic import analytic
+from swift_vlrft.memory import from_recipe
 from swift_vlrft.memory.estimate import ERROR, Plan, estimate
 from swift_vlrft.memory.models import Model, ModelError, known_models, read_model
-from swift_vlrft.memory.settings import GIB, USABLE, Settings, gpu_gib
+from swift_vlrft.memory.settings import GIB, USABLE, Settings, gpu_gib, parse_gpus
 from swift_vlrft.memory.vllm import largest_image
+from swift_vlrft.recipe.reader import read_text
 
 R1V = ("R1-V", "Visual-RFT", "VLM-R1", "Video-R1", "open-r1-multimodal")
 """Trainers grown out of R1-V's: all of a prompt's generations in one forward pass, logits of the
@@ -35,6 +40,10 @@ prompt too."""
 VERL = ("verl", "veRL", "EasyR1", "DeepEyes", "Seg-Zero")
 
 FILE = Path(__file__).with_name("cases") / "memory_cases.jsonl"
+RECORDS = FILE.with_name("memory_records.jsonl")
+
+FITTED = "ms-swift examples"
+"""The source whose sizes the planner's share of fragmentation was chosen on (memory/phases.py)."""
 
 IMAGE = (640, 480)
 """COCO's size, for an image of which nothing is said (the data of these papers)."""
@@ -46,9 +55,6 @@ COMPLETION = {"r1v": 256, "trl": 256, "verl": 512, "swift": 512, "other": 512}
 """TRL's GRPOConfig, which R1-V's trainers use: 256; ms-swift and verl: 512."""
 
 UTILIZATION = {"r1v": 0.7, "trl": 0.9, "verl": 0.5, "swift": 0.9, "other": 0.9}
-
-NEAR = (0.7, 1.4)
-"""Peak over GPU, in closed form, between which a trace could change the verdict."""
 
 VARLEN_VIT = "2025-07"
 """From then on transformers' Qwen-VL splits sdpa by image and takes logits_to_keep."""
@@ -62,7 +68,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path, nargs="?", default=FILE)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--analytic", action="store_true", help="closed form, no trace")
     parser.add_argument("--case", help="only this id, with its phases")
     arguments = parser.parse_args()
     try:
@@ -77,7 +82,7 @@ def main() -> int:
             continue
         if not row.get("score_it") and not arguments.case:
             continue
-        result = judge(row, trace=not arguments.analytic)
+        result = judge(row)
         scored += 1
         right += result["agrees"]
         if result["published_gib"] and result["peak_gib"]:
@@ -86,9 +91,17 @@ def main() -> int:
             print(json.dumps(result))
         else:
             _print(result, details=bool(arguments.case))
+    records = [] if arguments.case else list(map(measured, read_records()))
+    others = [record for record in records if record["source"] != FITTED]
     if arguments.json:
-        print(json.dumps({"right": right, "scored": scored}))
+        counted: dict[str, float] = {"right": right, "scored": scored, "records": len(records)}
+        if records:
+            counted |= {"error": error_of(records), "others": len(others)}
+            counted["error_of_others"] = error_of(others)
+        for line in (*records, counted):
+            print(json.dumps(line))
     else:
+        print_records(records, others)
         share = f" ({right / scored:.0%})" if scored else ""
         print(f"\n{right} of {scored} verdicts agree{share}")
         for result in errors:
@@ -97,6 +110,53 @@ def main() -> int:
                 f"{result['peak_gib']:.1f}: {result['id']} ({result['published_note']})"
             )
     return 0
+
+
+def read_records() -> Iterator[dict[str, Any]]:
+    return map(json.loads, RECORDS.read_text().splitlines())
+
+
+def measured(record: dict[str, Any]) -> dict[str, Any]:
+    """A run whose size is published, with its plan; torch's own where only that was measured."""
+    flags = {"dataset": "data", **record["flags"]}
+    words = [f"{name}={shlex.quote(str(value))}" for name, value in record["env"].items()]
+    words += ["swift", record["command"]]
+    words += [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+    gpus = parse_gpus(record["gpus"])
+    settings = from_recipe.settings_of(read_text(" ".join(words), record["id"], {})[0], gpus)
+    plan = estimate(settings)
+    phase = next((p for p in plan.phases if p.name == record.get("phase")), plan.peak)
+    sizes = {"reserved": phase.total / GIB, "allocated": phase.allocated / GIB}
+    kind = "reserved" if "reserved_gib" in record else "allocated"
+    published = record[f"{kind}_gib"]
+    return {
+        **{"id": record["id"], "source": record["source"], "kind": kind, "phase": phase.name},
+        **{"published_gib": published, "planned_gib": round(sizes[kind], 2)},
+        **{"ratio": sizes[kind] / published, "fits": plan.fits},
+    }
+
+
+def error_of(records: list[dict[str, Any]]) -> float:
+    """The median of how far plans are from what was published."""
+    return round(float(statistics.median(abs(record["ratio"] - 1) for record in records)), 2)
+
+
+def print_records(records: list[dict[str, Any]], others: list[dict[str, Any]]) -> None:
+    by_source = defaultdict(list)
+    for record in records:
+        by_source[record["source"]].append(record)
+        print(
+            f"{record['ratio']:.2f} {record['id']:32} {record['planned_gib']:.1f} of "
+            f"{record['published_gib']:.1f} GiB {record['kind']}, {record['phase']}"
+        )
+    groups = {**by_source, "all": records, f"all but {FITTED}": others} if records else {}
+    for source, some in groups.items():
+        ratios, fits = [record["ratio"] for record in some], sum(r["fits"] for r in some)
+        error = error_of(some)
+        print(
+            f"{source}: {len(some)} runs, planned/published {statistics.median(ratios):.2f} "
+            f"({min(ratios):.2f} to {max(ratios):.2f}), error {error:.0%}, {fits} fit as they did"
+        )
 
 
 def read_cases(file: Path) -> Iterator[dict[str, Any]]:
@@ -115,10 +175,10 @@ def read_cases(file: Path) -> Iterator[dict[str, Any]]:
         yield {**row, "id": text(row, "id") or f"line {number}", "outcome": text(row, "outcome")}
 
 
-def judge(row: dict[str, Any], *, trace: bool = True) -> dict[str, Any]:
+def judge(row: dict[str, Any]) -> dict[str, Any]:
     """A case with its verdict; one that cannot be planned is a miss that says why."""
     try:
-        return _judge(row, trace)
+        return _judge(row)
     except Exception as error:  # a report is not ours: whatever it holds, the others are judged
         why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         return _result(row) | {"predicted": None, "peak_gib": None, "why": why}
@@ -135,16 +195,10 @@ def _result(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _judge(row: dict[str, Any], trace: bool) -> dict[str, Any]:
+def _judge(row: dict[str, Any]) -> dict[str, Any]:
     result = _result(row)
     settings = settings_of(row)
-    plan = estimate(settings, analytic)
-    near = plan.peak.total / settings.gpu_bytes
-    if trace and NEAR[0] < near < NEAR[1] and not plan.failures:
-        try:
-            plan = estimate(settings, traced)
-        except RuntimeError as error:
-            result["note"] = f"not traced: {error}"
+    plan = estimate(settings)
     predicted = "fits" if plan.fits else "oom"
     result |= {
         "predicted": predicted,
@@ -153,7 +207,6 @@ def _judge(row: dict[str, Any], trace: bool) -> dict[str, Any]:
         "peak_gib": round(plan.peak.total / GIB, 1),
         "capacity_gib": round(settings.gpu_bytes / GIB, 1),
         "phase": plan.peak.name,
-        "how": plan.how,
         "why": _reason(plan, row),
         "plan": plan.as_dict()["phases"],
     }
@@ -330,6 +383,7 @@ def settings_of(row: dict[str, Any]) -> Settings:
         checkpoint_llm=bool(checkpoints),
         checkpoint_vit=bool(checkpoints),
         attention=attention,
+        supervised="sft" in text(row, "algorithm").lower(),
         dense_vit_attention=(
             bool(grids) and old and attention == "sdpa" and model.type in DENSE_VIT
         ),

@@ -2,7 +2,7 @@
 
     python dev/recipe_headers.py [RECIPE ...]        writes it; without a name, of all recipes
 
-    # memory   peak 61.2 GiB of 80 per GPU in backward (vlrft plan, traced)
+    # memory   peak 61.2 GiB of 80 per GPU in backward (vlrft plan)
 
 tests/memory/test_headers.py plans every recipe again and compares.
 """
@@ -14,7 +14,6 @@ import sys
 from pathlib import Path
 
 from swift_vlrft.files.writing import write_atomically
-from swift_vlrft.memory.analytic import analytic
 from swift_vlrft.memory.estimate import Plan, estimate
 from swift_vlrft.memory.from_recipe import settings_of
 from swift_vlrft.memory.settings import GIB, USABLE, parse_gpus
@@ -22,7 +21,7 @@ from swift_vlrft.recipe.reader import read_recipe
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 LINE = re.compile(r"^# memory\b.*(?:\n#  {6,}\S.*)*$", re.MULTILINE)
-FIGURES = re.compile(r"peak (\d+\.\d) GiB of (\d+) per GPU in ([\w/ -]+) \(vlrft plan, (\w+)\)")
+FIGURES = re.compile(r"peak (\d+\.\d) GiB of (\d+) per GPU in ([\w/ -]+) \(vlrft plan\)")
 
 
 def plan_of(path: Path) -> Plan:
@@ -31,10 +30,7 @@ def plan_of(path: Path) -> Plan:
     if match is None:
         raise ValueError(f"{path}: no GPUs in its name, as in detection_4x80g.sh")
     recipe = read_recipe(path, environment={})
-    settings = settings_of(recipe, parse_gpus(f"{match[1]}x{match[2]}"))
-    plan = estimate(settings, analytic)
-    # Traced only if a pass of the trainer can be the peak.
-    return plan if plan.peak_is_certain else estimate(settings)
+    return estimate(settings_of(recipe, parse_gpus(f"{match[1]}x{match[2]}")))
 
 
 def with_header(text: str, plan: Plan) -> str:
@@ -42,17 +38,17 @@ def with_header(text: str, plan: Plan) -> str:
     # As GPUs are sold: what torch sees is one or two per cent less.
     size = round(plan.settings.gpu_bytes / GIB / USABLE)
     line = f"# memory   peak {plan.peak.total / GIB:.1f} GiB of {size} per GPU in "
-    line += f"{plan.peak.name} (vlrft plan, {plan.how})"
+    line += f"{plan.peak.name} (vlrft plan)"
     text, count = LINE.subn(lambda _: line, text, count=1)
     if not count:
         raise ValueError("the recipe has no line `# memory` in its header to write the figures to")
     return text
 
 
-def figures(text: str) -> tuple[float, int, str, str] | None:
-    """Peak, GPU size, phase and how, as a recipe's header states them."""
+def figures(text: str) -> tuple[float, int, str] | None:
+    """Peak, GPU size and phase, as a recipe's header states them."""
     match = FIGURES.search(text)
-    return (float(match[1]), int(match[2]), match[3], match[4]) if match else None
+    return (float(match[1]), int(match[2]), match[3]) if match else None
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def main(recipe, *words):
         for change in planned.changes()[:1]:  # none where it fits; else the cheapest
             print(f"    with {change.label}: {told(change.plan)}")
         if flags and (settings := planned.written(flags)):  # the recipe with these flags
-            print(f"    with {flags}: {told(estimate(settings, planned.source))}")
+            print(f"    with {flags}: {told(estimate(settings))}")
 
 
 def problems(recipe, flags):

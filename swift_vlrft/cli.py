@@ -17,6 +17,7 @@ from swift_vlrft.commands.plan import plan, plan_compare
 from swift_vlrft.commands.plugin import plugin
 from swift_vlrft.commands.publish import publish
 from swift_vlrft.commands.recipe import recipe
+from swift_vlrft.commands.recipe_words import WITH_FLAGS
 from swift_vlrft.commands.report import report
 from swift_vlrft.commands.resume import resume
 from swift_vlrft.commands.score import score
@@ -29,15 +30,14 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+for reading in (plan, plan_compare, check):
+    app.command(context_settings=WITH_FLAGS)(reading)
 for command in (
     plugin,
     agree,
-    plan,
-    plan_compare,
     score,
     tiny,
     demo,
-    check,
     doctor,
     report,
     resume,

@@ -42,11 +42,11 @@ def test_check_says_what_is_wrong_with_a_recipe(tmp_path):
 
 def test_plan_is_what_vlrft_plan_prints():
     recipe = str(ROOT / "recipes/qwen2_5_vl_3b/detection_4x80g.sh")
-    planned = swift_vlrft.plan(recipe, "4x24", quick=True)
-    printed = CliRunner().invoke(app, ["plan", recipe, "--gpus", "4x24", "--quick", "--json"])
+    planned = swift_vlrft.plan(recipe, "4x24")
+    printed = CliRunner().invoke(app, ["plan", recipe, "--gpus", "4x24", "--json"])
     assert planned.plan.verdict == json.loads(printed.stdout)["verdict"]
     with pytest.raises(ValueError, match="--dataset nowhere"):
-        swift_vlrft.plan(recipe, "4x24", dataset="nowhere", quick=True)
+        swift_vlrft.plan(recipe, "4x24", dataset="nowhere")
 
 
 def test_evaluate_scores_existing_predictions(tmp_path):

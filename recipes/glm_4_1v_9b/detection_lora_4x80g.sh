@@ -4,11 +4,15 @@
 # tested   ms-swift 4.6.0: this file, with a tiny model of the same architecture on 2 CPU processes
 #          (DeepSpeed ZeRO-2, colocated vLLM, both offloads). Not run on GPUs yet: time, memory and
 #          --sleep_level 1 are not measured.
-# memory   peak 33.3 GiB of 80 per GPU in rollout (vlrft plan, traced)
+# memory   peak 33.3 GiB of 80 per GPU in rollout (vlrft plan)
 # run      bash recipes/glm_4_1v_9b/detection_lora_4x80g.sh
 #          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE, CUDA_VISIBLE_DEVICES and MAX_PIXELS are read
 #          from the environment; flags after the file name win over those below.
 # go on    bash recipes/glm_4_1v_9b/detection_lora_4x80g.sh --resume_from_checkpoint OUTPUT_DIR/v0-DATE/checkpoint-50
+# limits   Before a rollout the adapters are merged and all weights go to vLLM: in weight sync the GPU
+#          holds the model twice. With --vllm_enable_lora true that happens once, then adapters alone
+#          go; not under --sleep_level 2, which drops the engine's weights, and ms-swift warns of
+#          adapters of the ViT. --sleep_level 1 keeps the engine's weights in host memory meanwhile.
 # smaller  --deepspeed zero3; --per_device_train_batch_size 1 --gradient_accumulation_steps 8;
 #          --max_completion_length 512; MAX_PIXELS=200704; --num_generations 4
 # note     ms-swift hands MAX_PIXELS to Qwen only, so it is passed as --max_pixels here.

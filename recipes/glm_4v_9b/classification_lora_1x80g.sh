@@ -6,11 +6,15 @@
 #          --sleep_level 1 are not measured.
 #          LoRA rank 8 on query_key_value (the ViT's too), batch 1 and 512 + 512 tokens are those of
 #          a published supervised run on one A100 (sft_lora_1x80g.sh).
-# memory   peak 55.0 GiB of 80 per GPU in weight sync (vlrft plan, analytic)
+# memory   peak 55.3 GiB of 80 per GPU in weight sync (vlrft plan)
 # run      bash recipes/glm_4v_9b/classification_lora_1x80g.sh
 #          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE and CUDA_VISIBLE_DEVICES are read from the
 #          environment; flags after the file name win over those below.
 # go on    bash recipes/glm_4v_9b/classification_lora_1x80g.sh --resume_from_checkpoint OUTPUT_DIR/v0-DATE/checkpoint-50
+# limits   Before a rollout the adapters are merged and all weights go to vLLM: in weight sync the GPU
+#          holds the model twice. With --vllm_enable_lora true that happens once, then adapters alone
+#          go; not under --sleep_level 2, which drops the engine's weights, and ms-swift warns of
+#          adapters of the ViT. --sleep_level 1 keeps the engine's weights in host memory meanwhile.
 # smaller  --max_completion_length 256; --vllm_max_model_len 2626; --num_generations 4
 #          --gradient_accumulation_steps 4; --vllm_enforce_eager true
 # note     Every image takes 1,602 tokens, whatever its size and MAX_PIXELS (docs/glm_4v.md): the

@@ -5,11 +5,15 @@
 #          (DeepSpeed ZeRO-3, colocated vLLM, both offloads). Not run on GPUs yet: time, memory and
 #          --sleep_level 1 are not measured. Published for 4 x A100: batch 8, 8 generations and a
 #          utilization of 0.6 ran out of memory, what stands here did not.
-# memory   peak 41.1 GiB of 80 per GPU in rollout (vlrft plan, analytic)
+# memory   peak 41.1 GiB of 80 per GPU in rollout (vlrft plan)
 # run      bash recipes/qwen2_5_7b/text_4x80g.sh
 #          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE and CUDA_VISIBLE_DEVICES are read from the
 #          environment; flags after the file name win over those below.
 # go on    bash recipes/qwen2_5_7b/text_4x80g.sh --resume_from_checkpoint OUTPUT_DIR/v0-DATE/checkpoint-50
+# limits   Before a rollout the adapters are merged and all weights go to vLLM: in weight sync the GPU
+#          holds the model twice. With --vllm_enable_lora true that happens once, then adapters alone
+#          go; not under --sleep_level 2, which drops the engine's weights. --sleep_level 1 keeps them
+#          in host memory meanwhile.
 # smaller  --per_device_train_batch_size 1 --gradient_accumulation_steps 8;
 #          --vllm_gpu_memory_utilization 0.4; --max_completion_length 512; --beta 0 changes little:
 #          with LoRA the reference model is the same one

@@ -10,6 +10,8 @@ import typer
 from rich.console import Console
 
 from swift_vlrft.commands.output import print_json, say, say_marked, say_styled
+from swift_vlrft.commands.recipe_words import flags_behind
+from swift_vlrft.recipe.flags import is_flag
 
 if TYPE_CHECKING:
     from swift_vlrft.recipe.facts import Facts
@@ -18,10 +20,12 @@ if TYPE_CHECKING:
 
 
 def check(
+    context: typer.Context,
     recipes: Annotated[
         list[str],
         typer.Argument(
-            help="Shell scripts, YAML or JSON configurations, or a quoted `swift ...` command."
+            help="Shell scripts, YAML or JSON configurations, names that `vlrft recipe` prints, or "
+            "a quoted `swift ...` command; behind a single one, flags of ms-swift."
         ),
     ],
     fix: Annotated[
@@ -56,13 +60,17 @@ def check(
 
     if run and fix:
         raise typer.BadParameter("--run shows what bash makes of a script; --fix changes its text")
+    first = next((n for n, word in enumerate(recipes) if is_flag(word)), len(recipes))
+    recipes, arguments = recipes[:first], flags_behind([*recipes[first:], *context.args], context)
+    if arguments and (len(recipes) != 1 or fix or _is_command(recipes[0])):
+        raise ValueError(f"{arguments[0]}: flags go behind a single recipe's file, without --fix")
     findings: list[Finding] = []
     unreadable = []
     with Console(emoji=False, stderr=True, quiet=as_json).status("reading ..."):
         known = facts(not fast)
     for name in recipes:
         try:
-            commands, found = _checked(name, fix, known, as_json, run)
+            commands, found = _checked(name, fix, known, as_json, run, arguments)
         except RecipeError as error:
             unreadable.append(str(error))
             continue
@@ -91,18 +99,28 @@ def _is_command(text: str) -> bool:
 
 
 def _checked(
-    name: str, fix: bool, known: Facts, quiet: bool, run: bool = False
+    name: str,
+    fix: bool,
+    known: Facts,
+    quiet: bool,
+    run: bool = False,
+    arguments: Sequence[str] = (),
 ) -> tuple[list[Recipe], list[Finding]]:
     """The commands of a recipe, after a rewrite, and the findings for them."""
     from swift_vlrft.recipe.by_bash import run_recipes
-    from swift_vlrft.recipe.reader import RecipeError, read_recipes, read_text
+    from swift_vlrft.recipe.reader import RecipeError, hands_on, read_recipes, read_text
     from swift_vlrft.recipe.rules import check_recipe, in_order
     from swift_vlrft.recipe.run import resolve
+    from swift_vlrft.recipe.shipped import recipe_path
 
     read = run_recipes if run else read_recipes
     if run and _is_command(name):
         raise RecipeError(f"--run reads a script; this is a command: {name[:60]}")
-    commands = read_text(name) if _is_command(name) else read(name)
+    if _is_command(name):
+        commands = read_text(name)
+    else:
+        commands = read(recipe_path(name), arguments=arguments)
+        hands_on(commands, arguments)
     found = [check_recipe(resolve(command, known)) for command in commands]
     if fix and not _is_command(name) and _rewrite(commands, found, quiet):
         return _checked(name, False, known, quiet)

@@ -14,12 +14,14 @@ import typer
 from rich.console import Console
 
 from swift_vlrft.commands.output import TextTable, plain, print_json, say_styled, show, table
+from swift_vlrft.commands.recipe_words import flags_behind, no_flag
 
 if TYPE_CHECKING:
     from swift_vlrft.report.plan_text import Grid, Line
 
 RecipeFile = Annotated[
-    Path, typer.Argument(help="Shell script, or ms-swift's YAML or JSON configuration.")
+    Path,
+    typer.Argument(help="Script, YAML or JSON of ms-swift, or a name that `vlrft recipe` prints."),
 ]
 GpusOption = Annotated[
     str | None,
@@ -32,7 +34,6 @@ DatasetOption = Annotated[
     Path | None,
     typer.Option("--dataset", help="Parquet or JSON Lines: plan for its longest row."),
 ]
-QuickOption = Annotated[bool, typer.Option("--quick", help="Closed form: no trace, coarser.")]
 RunOption = Annotated[
     bool, typer.Option("--run", help="Let bash read the script, with nothing in it able to start.")
 ]
@@ -40,11 +41,11 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def plan(
+    context: typer.Context,
     recipe: RecipeFile,
     gpus: GpusOption = None,
     nodes: NodesOption = None,
     dataset: DatasetOption = None,
-    quick: QuickOption = False,
     run: RunOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -52,12 +53,16 @@ def plan(
 
     Example: vlrft plan recipes/qwen2_5_vl_3b/detection_4x80g.sh --gpus 4xH100
 
+    Flags of ms-swift behind the recipe are planned as `bash RECIPE --flag value` runs them.
+
     Exit code 0: it fits; 1: out of memory; 2: the input cannot be used.
     """
     from swift_vlrft.memory.recipe_plan import plan_recipe
     from swift_vlrft.report.plan_text import plan_parts
 
-    planned = plan_recipe(recipe, gpus, nodes=nodes, dataset=dataset, quick=quick, run=run)
+    no_flag(recipe)
+    arguments = flags_behind(context.args, context)
+    planned = plan_recipe(recipe, gpus, arguments=arguments, nodes=nodes, dataset=dataset, run=run)
     if as_json:
         found, known = planned.plan.as_dict(), planned.gpus
         found |= {
@@ -75,12 +80,12 @@ def plan(
 
 
 def plan_compare(
+    context: typer.Context,
     recipe: RecipeFile,
     run: Annotated[Path, typer.Argument(help="Folder of a run with VLRFT_TRACK_MEMORY=1.")],
     gpus: GpusOption = None,
     nodes: NodesOption = None,
     dataset: DatasetOption = None,
-    quick: QuickOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compare the plan of a recipe with the memory that a run of it measured.
@@ -91,7 +96,9 @@ def plan_compare(
     from swift_vlrft.memory.recipe_plan import plan_recipe
 
     measured = compare.read_run(run)
-    planned = plan_recipe(recipe, gpus, nodes=nodes, dataset=dataset, quick=quick)
+    no_flag(recipe, run)
+    arguments = flags_behind(context.args, context)
+    planned = plan_recipe(recipe, gpus, arguments=arguments, nodes=nodes, dataset=dataset)
     rows = compare.compared(planned.plan, measured)
     if as_json:
         print_json(rows)

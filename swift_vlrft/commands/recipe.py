@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,11 +15,14 @@ from swift_vlrft.commands.plan import (
     GpusOption,
     JsonOption,
     NodesOption,
-    QuickOption,
     RecipeFile,
     print_parts,
 )
-from swift_vlrft.files.shipped import shipped_file
+from swift_vlrft.commands.recipe_words import WITH_FLAGS, flags_behind, no_flag
+from swift_vlrft.recipe.shipped import shipped_recipes
+
+if TYPE_CHECKING:
+    from swift_vlrft.memory.recipe_plan import NewRecipe
 
 OutFile = Annotated[Path, typer.Argument(help="Where the recipe is written.")]
 
@@ -50,10 +53,7 @@ def path(
 
     Example: bash "$(vlrft recipe qwen2_5_vl_3b/detection_4x80g)"
     """
-    folder = shipped_file("recipes", "demo_cpu.sh").parent
-    known = {
-        str(file.relative_to(folder).with_suffix("")): file for file in sorted(folder.rglob("*.sh"))
-    }
+    known = shipped_recipes()
     if name is not None and name.removesuffix(".sh") not in known:
         raise ValueError(f"no recipe {name}; known: {', '.join(known)}")
     typer.echo("\n".join(known) if name is None else known[name.removesuffix(".sh")])
@@ -73,62 +73,57 @@ def new(
     gpus: GpusOption = None,
     nodes: NodesOption = None,
     dataset: DatasetOption = None,
-    quick: QuickOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a recipe for a model, a task and GPUs that fits.
+    """Write a recipe for a model, a task and GPUs: the nearest tested one, changed until it fits.
 
     Example: vlrft recipe new new.sh --model Qwen/Qwen2.5-VL-3B-Instruct --gpus 8x24
 
     Exit code 2: no known change makes it fit, or the input cannot be used.
     """
     from swift_vlrft.memory.recipe_plan import new_plan
-    from swift_vlrft.report.plan_text import memory_parts
 
-    planned, kept = new_plan(out, model, task, gpus, nodes=nodes, dataset=dataset, quick=quick)
-    if as_json:
-        print_json(planned.plan.as_dict() | _written(out, kept))
-        return
-    print_parts(memory_parts(planned, out.name, Console().width))
-    _print_written(out, kept)
-    if dataset is None:
-        say("put your data set in place of DATASET")
+    made = new_plan(out, model, task, gpus, nodes=nodes, dataset=dataset)
+    _show(made, out, as_json)
 
 
-@recipe.command()
+@recipe.command(context_settings=WITH_FLAGS)
 def apply(
+    context: typer.Context,
     recipe: RecipeFile,
     out: OutFile,
     gpus: GpusOption = None,
     nodes: NodesOption = None,
     dataset: DatasetOption = None,
-    quick: QuickOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write a script that runs a recipe with the cheapest change that makes it fit.
 
     Example: vlrft recipe apply detection_4x80g.sh smaller.sh --gpus 4x24
 
-    Exit code 2: it fits as it is, no known change makes it fit, or the input cannot be used.
+    Of the shipped recipes for a model and a task that which is tested nearest to the GPUs is run,
+    as in `vlrft recipe new`. Exit code 2: it fits as it is, no known change makes it fit, or the
+    input cannot be used.
     """
-    from swift_vlrft.memory.recipe_plan import apply_change, plan_recipe
-    from swift_vlrft.report.plan_text import change_parts
+    from swift_vlrft.memory.recipe_plan import apply_plan
 
-    planned = plan_recipe(recipe, gpus, nodes=nodes, dataset=dataset, quick=quick)
-    change, kept = apply_change(planned, out)
+    no_flag(recipe, out)
+    arguments = flags_behind(context.args, context)
+    made = apply_plan(recipe, out, gpus, arguments=arguments, nodes=nodes, dataset=dataset)
+    _show(made, out, as_json)
+    if (given := made.planned.environment) and not as_json:
+        say(f"the plan depends on your environment: run {out.name} with {given}")
+
+
+def _show(made: NewRecipe, out: Path, as_json: bool) -> None:
+    """What was written, from which recipe, and its plan."""
+    kept = str(made.backup) if made.backup else None
     if as_json:
-        print_json(change.as_dict() | _written(out, kept))
+        where = {"from": made.origin, "written": str(out), "before": kept}
+        change = {"flags": made.change.flags, "cost": made.change.cost}
+        print_json(made.planned.plan.as_dict() | change | where)
         return
-    title = f"{recipe.name} on {planned.gpus.count} x {planned.gpus.name}"
-    print_parts(change_parts(title, [change]))
-    _print_written(out, kept)
-    if planned.environment:
-        say(f"the plan depends on your environment: run {out.name} with {planned.environment}")
+    from swift_vlrft.report.plan_text import memory_parts
 
-
-def _written(out: Path, kept: Path | None) -> dict[str, str | None]:
-    return {"written": str(out), "before": str(kept) if kept else None}
-
-
-def _print_written(out: Path, kept: Path | None) -> None:
-    say(f"written: {out}" + (f"; what was there before: {kept}" if kept else ""))
+    print_parts(memory_parts(made.planned, out.name, Console().width))
+    say(made.origin, f"written: {out}" + (f"; what was there before: {kept}" if kept else ""))

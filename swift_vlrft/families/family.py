@@ -62,12 +62,10 @@ class Tiny:
 class MemoryFacts:
     """What the planner needs to know of a family; the defaults are for an unknown one."""
 
-    traceable: bool = True
-    """Whether memory/tracing.py can run its dense models; the others are planned in closed form."""
     llm_saved: float = 20.7
     """Bytes that one token leaves in one layer for the backward pass, in units of the hidden size
     and beside the MLP's 8 bytes per intermediate unit (gate, up, activation, product: 2 bytes
-    each); fitted to memory/tracing.py with transformers 5.19 (docs/plan.md has the table).
+    each); fitted by dev/refit.py with transformers 5.19 (docs/plan.md has the table).
     """
     vit_saved: float = 46.0
     """The same for a patch in one layer of the ViT, its MLP included."""
@@ -78,6 +76,8 @@ class MemoryFacts:
     """Whether ms-swift's GRPO finds the text model for liger's loss (it calls ``model.model``), and
     that loss is the model's.
     """
+    keeps_logits: bool = True
+    """Whether its class takes ``logits_to_keep``; else it computes those of the prompt, too."""
     vit_gated: bool = False
     """Whether the ViT's MLP has three matrices, not two."""
     vit_intermediate: str = "intermediate_size"

@@ -98,7 +98,6 @@ FAMILY = Family(
     box_answer='```json\n[{"box_2d": [303, 254, 365, 291], "label": "cat"}]\n```',
     why_not_shared="most of its layers see a window of tokens, not the whole prompt",
     memory=MemoryFacts(
-        traceable=False,
         llm_saved=34.0,  # four norms a layer, as GLM-4.1V
         vit_saved=49.9,
         vit_gated=True,

@@ -80,9 +80,9 @@ FAMILY = Family(
     why_not_shared="its merger runs once a slice: ranks with unlike numbers would hang with ZeRO-3",
     # The ViT's 20 layers after the first merging see a quarter of the patches: 46.0 x 12 / 27.
     memory=MemoryFacts(
-        traceable=False,
         llm_saved=28.7,
         vit_saved=20.4,
+        keeps_logits=False,
         vit_layer_names=("q_proj", "k_proj", "v_proj"),
     ),
 )

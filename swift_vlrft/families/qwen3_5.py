@@ -44,5 +44,5 @@ FAMILY = Family(
     box_format="norm1000",
     box_answer=qwen3_vl.FAMILY.box_answer,
     shared_prefix=("qwen3_5", "qwen3_5_moe"),
-    memory=MemoryFacts(traceable=False, llm_saved=28.7),
+    memory=MemoryFacts(llm_saved=28.7),
 )

@@ -1,12 +1,10 @@
 """What to change: the cheapest changes that make a run fit, and what to raise if there is room.
 
-    for change in advise(plan, source, written):
+    for change in advise(plan, written):
         change.label, change.flags, change.cost, change.plan.peak
     "move_model_batches 16", {"move_model_batches": "16"}, "weight sync in parts", 19.7 GiB
 
-A change is flags of ms-swift, what they cost, and by how much they change the work of a step;
-``written`` reads the recipe with them. Many are tried, with activations scaled from the plan's;
-those that are returned are estimated by ``source``.
+A change is flags of ms-swift and what they cost; ``written`` reads the recipe with them.
 """
 
 from __future__ import annotations
@@ -16,11 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from swift_vlrft.memory.analytic import scaled_from
 from swift_vlrft.memory.estimate import Plan, estimate, gib
 from swift_vlrft.memory.settings import GIB, Settings
-from swift_vlrft.memory.stages import Source
-from swift_vlrft.memory.work import step_work
 
 Written = Callable[[Mapping[str, str]], Settings | None]
 """Settings of the recipe with these flags in it; None if they break a rule of ms-swift or of this
@@ -42,8 +37,6 @@ class Change:
     rank: float = 0
     """Smaller is cheaper: first about the same speed, then slower, then other results."""
     plan: Plan | None = None
-    work: float = 1
-    """Operations of a step with the change over those without it (work.py)."""
 
     @property
     def label(self) -> str:
@@ -62,57 +55,47 @@ class Change:
     def as_dict(self) -> dict[str, object]:
         found: dict[str, object] = {"change": self.label, "flags": self.flags, "cost": self.cost}
         if plan := self.plan:
-            peak, how = plan.peak, {"verdict": plan.verdict, "how": plan.how}
-            found |= {"peak_gib": gib(peak.total), "phase": peak.name, **how}
-            found["operations"] = round(self.work, 3)
+            found |= {"peak_gib": gib(plan.peak.total), "phase": plan.peak.name}
+            found["verdict"] = plan.verdict
         return found
 
 
-def advise(plan: Plan, source: Source, written: Written) -> list[Change]:
+def advise(plan: Plan, written: Written) -> list[Change]:
     """Changes that make a plan fit, cheapest first: single ones, then the smallest combination.
 
     Empty if the plan fits, or if no combination helps.
     """
     if plan.fits:
         return []
-    quick = _planner(scaled_from(plan.settings, source), written)
+    quick = _planner(written)
     singles = [replace(change, plan=quick(change.flags)) for change in changes(plan.settings)]
     found = [change for change in singles if change.fits][:4]
     if not found or found[0].rank > EXPENSIVE_RANK:
         combined = _together(plan, quick)
         if combined and all(combined.flags != change.flags for change in found):
             found = sorted([combined, *found], key=lambda change: change.rank)[:4]
-    exact = _planner(source, written)
-    shown = [
-        change
-        if change.plan and change.plan.peak_is_certain
-        else replace(change, plan=exact(change.flags))
-        for change in found
+    # Of a combination only the flags are known.
+    return [
+        change if change.plan else replace(change, plan=quick(change.flags)) for change in found
     ]
-    return [_with_work(change, plan) for change in shown if change.fits]
 
 
-def headroom_options(plan: Plan, source: Source, written: Written) -> list[Change]:
+def headroom_options(plan: Plan, written: Written) -> list[Change]:
     """What could be raised within the GPU's memory."""
     if plan.verdict != "fits":
         return []
-    quick, found = _planner(scaled_from(plan.settings, source), written), []
-    for rule in (_larger_batch, _larger_share, _more_generations, _no_checkpointing):
+    quick, found = _planner(written), list[Change]()
+    for rule in (_larger_batch, _larger_share, _no_checkpointing):
         # The options of a rule ascend.
         options = [replace(change, plan=quick(change.flags)) for change in rule(plan.settings)]
         found += [c for c in options if c.plan and c.plan.verdict == "fits"][-1:]
-    return [_with_work(change, plan) for change in found]
+    return found
 
 
-def _with_work(change: Change, before: Plan) -> Change:
-    after = change.plan.settings if change.plan else before.settings
-    return replace(change, work=step_work(after).total / step_work(before.settings).total)
-
-
-def _planner(source: Source, written: Written) -> Planner:
+def _planner(written: Written) -> Planner:
     def plan(flags: Mapping[str, str]) -> Plan | None:
         settings = written(flags)
-        return estimate(settings, source) if settings else None
+        return estimate(settings) if settings else None
 
     return plan
 
@@ -292,22 +275,6 @@ def _larger_share(s: Settings) -> Iterator[Change]:
         for twentieths in range(int(s.vllm_utilization * 20) + 1, 19):
             flags = {"vllm_gpu_memory_utilization": f"{twentieths / 20:g}"}
             yield Change(flags, "more rows generated at once")
-
-
-def _more_generations(s: Settings) -> Iterator[Change]:
-    if s.rollout in ("transformers", "none"):
-        return
-    after, steps = 2 * s.generations, s.steps_per_generation or s.accumulation
-    flags = {"num_generations": str(after)}
-    if (s.generation_batch or s.processes * s.batch * steps) % after:
-        # The completions of a generation become a multiple again.
-        if s.steps_per_generation:
-            flags["steps_per_generation"] = str(2 * s.steps_per_generation)
-        if s.generation_batch:
-            flags["generation_batch_size"] = str(2 * s.generation_batch)
-        if len(flags) == 1:
-            flags["gradient_accumulation_steps"] = str(2 * s.accumulation)
-    yield Change(flags, "twice the rollout, training memory unchanged in ms-swift")
 
 
 def _no_checkpointing(s: Settings) -> Iterator[Change]:

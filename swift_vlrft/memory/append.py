@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from swift_vlrft.files.secrets import is_secret_name
-from swift_vlrft.recipe.reader import CONFIGURATION, Recipe, RecipeError, read_recipe, read_recipes
+from swift_vlrft.recipe.flags import flags_of
+from swift_vlrft.recipe.reader import CONFIGURATION, Recipe, kept_from, read_recipe, read_recipes
 
 IMAGE_LIMITS = ("max_pixels", "model_kwargs")
 """What `swift rollout` needs as the trainer does: both encode the same images."""
@@ -43,9 +44,14 @@ class RunWith:
 
 
 def run_with(
-    path: Path, flags: Mapping[str, str], file: str | None = None, before: str = ""
+    path: Path,
+    flags: Mapping[str, str],
+    arguments: Sequence[str] = (),
+    file: str | None = None,
+    before: str = "",
 ) -> RunWith:
-    """The command that runs a recipe with these ``flags``; names in capitals are variables.
+    """The command that runs a recipe with ``arguments`` and these ``flags`` behind them; names in
+    capitals are variables.
 
     ``file``: the recipe, as a word of a shell; by default its path, quoted. ``before``: a word in
     front of the program.
@@ -58,25 +64,19 @@ def run_with(
         program = " ".join(read_recipe(path).command)
     set_before = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
     script = file or shlex.quote(str(path))
+    words = [*arguments, *words]
     parts = [*set_before, before + program, script, *map(shlex.quote, words)]
     return RunWith(" ".join(parts), tuple(_problems(path, words, variables)))
 
 
-def _problems(path: Path, words: list[str], variables: Mapping[str, str]) -> Iterator[str]:
+def _problems(path: Path, words: Sequence[str], variables: Mapping[str, str]) -> Iterator[str]:
     """What in a script keeps flags and variables from its commands, with the line to change."""
     if path.suffix in CONFIGURATION:
         return
     commands = read_recipes(path, {**os.environ, **variables}, words)
     training = [command for command in commands if command.trains] or commands
-    named = {
-        name.removeprefix("--"): (value,)
-        for name, value in zip(words[::2], words[1::2], strict=True)
-    }
-    if not all(command.knows(*named) for command in training):
-        yield f"{path}: what the script does with its arguments is not known; write them into it"
-    elif any(c.values(name) != value for c in training for name, value in named.items()):
-        last = max(max([c.line, *(f.line for f in c.flags if f.span)]) for c in training)
-        yield f'{path}:{last}: the script does not pass "$@" on: write it behind the last flag'
+    named = {flag.name: flag.values for flag in flags_of(words)}
+    yield from kept_from(commands, words)
     for name, value in variables.items():
         if any(command.environment.get(name) != value for command in training):
             code = enumerate(training[0].text.split("\n"), 1)
@@ -88,11 +88,13 @@ def _problems(path: Path, words: list[str], variables: Mapping[str, str]) -> Ite
     for command in commands:
         for name in IMAGE_LIMITS if command.command[-1] == "rollout" else ():
             if name in named and command.values(name) != named[name]:
-                text = f"`swift rollout` needs --{name} {shlex.quote(named[name][0])}, too"
+                text = f"`swift rollout` needs --{name} {shlex.join(named[name])}, too"
                 yield f"{path}:{command.line}: {text}"
 
 
-def applied(path: Path, flags: Mapping[str, str], out: Path, remark: str) -> str:
+def applied(
+    path: Path, flags: Mapping[str, str], out: Path, remark: str, arguments: Sequence[str] = ()
+) -> str:
     """The text of a script ``out`` that runs a recipe with these ``flags``; ValueError, with the
     line to change, where the recipe does not let it.
     """
@@ -103,7 +105,8 @@ def applied(path: Path, flags: Mapping[str, str], out: Path, remark: str) -> str
     beside = out.resolve().parent == path.resolve().parent
     file = f'"$(dirname "$0")"/{shlex.quote(path.name)}'
     # In place of this shell, so that a signal reaches the recipe.
-    runs = run_with(path, flags, file if beside else shlex.quote(str(path.resolve())), "exec ")
+    where = file if beside else shlex.quote(str(path.resolve()))
+    runs = run_with(path, flags, arguments, where, "exec ")
     if runs.problems:
         raise ValueError("; ".join(runs.problems))
     needs = [
@@ -113,27 +116,15 @@ def applied(path: Path, flags: Mapping[str, str], out: Path, remark: str) -> str
     return f'{text}{"".join(needs)}{runs.command} "$@"\n'
 
 
-def callers_part(recipe: Recipe, path: Path) -> str:
-    """The variables of the caller's environment that ``recipe``, read from ``path``, depends on, as
-    written in front of a command; never shows a key.
+def callers_part(recipe: Recipe, variables: Mapping[str, str]) -> str:
+    """The variables of the caller's environment that ``recipe`` names or its plan reads, as written
+    in front of a command; never shows a key. Without ``variables``, which were set for it, and what
+    the script sets itself.
     """
     given = []
     for name, value in os.environ.items():
-        planned = PLANNED.fullmatch(name)
-        if name in OF_EVERYBODY or not (planned or re.search(rf"\b{name}\b", recipe.text)):
-            continue
-        ignored = "" if planned else name
-        try:
-            without = {other: text for other, text in os.environ.items() if other != name}
-            same = _reads(read_recipe(path, without), ignored) == _reads(recipe, ignored)
-        except RecipeError:
-            same = False
-        if not same:
+        asked = PLANNED.fullmatch(name) or re.search(rf"\b{name}\b", recipe.text)
+        mine = name in (*OF_EVERYBODY, *variables) or recipe.environment.get(name) != value
+        if asked and not mine:
             given.append(f"{name}={'...' if is_secret_name(name) else shlex.quote(value)}")
     return " ".join(given)
-
-
-def _reads(recipe: Recipe, ignored: str) -> object:
-    """A command with its flags and environment, without one variable."""
-    variables = {k: v for k, v in recipe.environment.items() if k != ignored}
-    return recipe.command, recipe.line, [(f.name, f.values) for f in recipe.flags], variables

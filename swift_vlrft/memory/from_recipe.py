@@ -28,6 +28,14 @@ from swift_vlrft.shared_prefix import settings as shared_prefix
 PROMPT_TEXT = 256
 """Tokens, assumed without a data set: the detection prompts of this package have 120 to 200."""
 
+ANSWER = 512
+"""Tokens of a supervised answer, assumed: ms-swift's default of --max_completion_length."""
+
+EMBEDDINGS = ("embed_tokens", "lm_head")
+"""--modules_to_save that is planned: copies that train beside the adapters."""
+
+VIDEO = re.compile("VIDEO_|FPS")
+
 PLANNED = "the planner knows `swift rlhf --rlhf_type grpo` and `swift sft`"
 
 PLUGIN_FILE = "vlrft.py"  # also of copies
@@ -76,20 +84,23 @@ def settings_of(
     notes += [f"what `vlrft check` calls a problem is mended: {text}" for text in problems]
     model = read_model(model_name(run))
     if model.config.get("quantization_config"):
-        notes.append("the checkpoint is quantized; its weights are planned in 16 bits")
+        raise ValueError(
+            f"{run.recipe.path}: the checkpoint {model.name} is quantized, which is not planned; "
+            "give the model it was made of, with --quant_method bnb --quant_bits 4 for QLoRA"
+        )
     nodes = nodes or nodes_of(run)
-    processes = _processes(run, gpus, nodes, notes)
+    processes, spread = _processes(run, gpus, nodes, notes)
     # old_logps: grpo_trainer.py: _prepare_batch_inputs computes them in every run.
     values = _values_of_flags(run) | {"old_logps": run.grpo}
-    given = Settings(model, gpus.bytes, processes, nodes, **values)
+    given = Settings(model, gpus.bytes, processes, nodes, spread, **values)
     settings = replace(given, **_training(run, given, notes))
     settings = replace(settings, **_images(run, model, longest, notes))
     if run.grpo:
         settings = replace(settings, **_rollout(run, settings, notes))
     else:
         settings = replace(settings, **_supervised(run, settings, longest))
-        answer = f"an answer of {settings.completion} (--max_new_tokens)"
-        notes.append(f"rows of {settings.length} tokens with {answer}; the loss is GRPO's")
+        rows = "packed rows" if run.true("packing") else "rows"
+        notes.append(f"{rows} of {settings.length} tokens with answers of {settings.completion}")
     settings = replace(settings, **_forward(run, settings, notes))
     notes.append("longest row: every sequence of a batch is as long as the longest")
     return replace(settings, assumptions=tuple(notes))
@@ -149,25 +160,22 @@ def nodes_of(recipe: Recipe | Run) -> int:
         raise ValueError(f"{error}; or give --nodes") from None
 
 
-def _processes(run: Run, gpus: Gpus, nodes: int, notes: list[str]) -> int:
-    count = gpus.count
+def _processes(run: Run, gpus: Gpus, nodes: int, notes: list[str]) -> tuple[int, int]:
+    """Training processes of all nodes, and the GPUs over which each spreads the layers."""
+    count, spread = gpus.count, 1
     try:
         processes = run.count("NPROC_PER_NODE")
     except NotKnown:
         who = run.recipe.launcher or "NPROC_PER_NODE"
         notes.append(f"only bash knows how many processes {who} starts: {count}, one for each GPU")
-        return count * nodes
+        return count * nodes, 1
     visible = run.recipe.environment.get("CUDA_VISIBLE_DEVICES", "").replace(" ", "")
     names = [] if visible in ("all", "-1") else [name for name in visible.split(",") if name]
     seen = min(count, len(names) or count)
     named = f"CUDA_VISIBLE_DEVICES names {seen} of {count} GPUs"
     if processes is None:
         notes += [named] * (seen < count)
-        if seen > 1:
-            notes.append(
-                f"NPROC_PER_NODE is not set: planned as {seen} processes; without it ms-swift "
-                "starts one and spreads the layers over the GPUs"
-            )
+        spread, processes = seen, 1
     elif processes > count:
         raise ValueError(
             f"{run.recipe.path} starts {processes} processes (NPROC_PER_NODE) and --gpus gives "
@@ -177,34 +185,63 @@ def _processes(run: Run, gpus: Gpus, nodes: int, notes: list[str]) -> int:
         notes.append(f"{named}, NPROC_PER_NODE={processes} more: planned for {processes}")
     elif processes < count:
         notes.append(f"{processes} of {count} GPUs train (NPROC_PER_NODE={processes})")
-    return (processes or seen) * nodes
+        spread = seen // processes
+    if spread > 1:
+        notes.append(
+            f"{processes} process{'es' * (processes > 1)} for {seen} GPUs (NPROC_PER_NODE): "
+            f"ms-swift spreads the layers of each over {spread} (device_map)"
+        )
+        # swift/arguments/sft_args.py and rlhf_args.py
+        engine = run.grpo and run.true("use_vllm") and "--use_vllm"
+        flags = [f"--{name}" for name in ("deepspeed", "fsdp") if run.text(name)]
+        if against := next(iter(flags), engine):
+            raise ValueError(
+                f"{run.recipe.path}: {notes[-1]}, which it refuses with {against}; set "
+                f"NPROC_PER_NODE={seen}, or name fewer GPUs in CUDA_VISIBLE_DEVICES"
+            )
+    if (device_map := run.text("device_map")) not in (None, "auto"):
+        raise ValueError(f"{run.recipe.path}: --device_map {device_map} is not planned; write auto")
+    return processes * nodes, spread
 
 
 def _training(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
-    tuner, bits, optim = run.text("tuner_type"), run.text("quant_bits"), run.text("optim") or ""
+    tuner, bits, optim = run.text("tuner_type"), _quantized(run, settings), run.text("optim") or ""
     sees, rows = settings.model.sees, settings.steps_per_generation or settings.accumulation
-    if tuner not in ("lora", "full"):
-        path = run.recipe.path
-        raise ValueError(f"{path}: --tuner_type {tuner}: the planner knows lora and full")
-    quantized = tuner == "lora" and bits == "4"
-    if bits is not None and not quantized:
-        notes.append(f"quant_bits {bits} with {tuner} tuning: the weights are planned in 16 bits")
+    path, whole = run.recipe.path, tuner == "lora_llm"
+    if tuner not in ("lora", "full", "lora_llm"):
+        raise ValueError(f"{path}: --tuner_type {tuner}: the planner knows lora, lora_llm and full")
+    if whole and not sees:
+        raise ValueError(
+            f"{path}: --tuner_type lora_llm needs a ViT; {settings.model.name} has none"
+        )
+    if run.texts("target_parameters"):
+        raise ValueError(
+            f"{path}: --target_parameters is not planned; leave it out to plan the rest"
+        )
+    saved = tuple(name for name in run.texts("modules_to_save") if tuner != "full")
+    if unknown := set(saved) - set(EMBEDDINGS):
+        raise ValueError(
+            f"{path}: --modules_to_save {' '.join(sorted(unknown))} is not planned; known are "
+            f"{', '.join(EMBEDDINGS)}"
+        )
     if settings.generation_batch:
         rows = max(1, settings.generation_batch // (settings.batch * settings.processes))
     sharding, cpu_states, cpu_parameters = _sharding(run, settings.processes, notes)
     if optim not in OPTIMIZERS:
         notes.append(f"optim {optim} is planned as adamw, with two moments in 32 bits")
     targets = tuple(t for t in run.texts("target_modules") if not t.startswith("all-"))
-    targets = targets if tuner == "lora" else ()
+    targets = targets if tuner == "lora" else ()  # lora_llm takes its own
     named = bool(set(targets) & set(settings.model.facts.vit_layer_names))
     if named and run.true("freeze_vit"):
         notes.append(f"--target_modules {' '.join(targets)} names layers of the ViT, which train")
     return {
-        "tuning": "qlora" if quantized else tuner,
+        "tuning": "qlora" if bits else tuner,
+        "quant_bits": bits,
         "lora_targets": targets,
-        "train_llm": not run.true("freeze_llm"),
-        "train_vit": sees and (named if targets else not run.true("freeze_vit")),
-        "train_aligner": sees and not run.true("freeze_aligner"),
+        "saved_embeddings": len(saved),
+        "train_llm": whole or not run.true("freeze_llm"),
+        "train_vit": whole or (sees and (named if targets else not run.true("freeze_vit"))),
+        "train_aligner": whole or (sees and not run.true("freeze_aligner")),
         "sharding": sharding,
         "cpu_states": cpu_states,
         "cpu_parameters": cpu_parameters,
@@ -217,6 +254,21 @@ def _training(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
         "rollout_batch": settings.batch * rows,
         "eval_batch": run.integer("per_device_eval_batch_size") if run.evaluates else 0,
     }
+
+
+def _quantized(run: Run, settings: Settings) -> int:
+    """Bits of the weights under QLoRA, else 0; ValueError for what is not planned."""
+    method, bits = run.text("quant_method"), run.text("quant_bits")
+    if method is None:
+        return 0  # quant_args.py: bits without a method quantize nothing
+    what = f"{run.recipe.path}: --quant_method {method} --quant_bits {bits}"
+    if method != "bnb" or bits not in ("4", "8"):
+        raise ValueError(f"{what} is not planned; the planner knows bnb with 4 or 8 bits")
+    if run.text("tuner_type") != "lora":
+        raise ValueError(f"{what} is planned with --tuner_type lora alone")
+    if settings.model.experts:
+        raise ValueError(f"{what} is not planned for {settings.model.name}, which has experts")
+    return int(bits)
 
 
 def _sharding(run: Run, processes: int, notes: list[str]) -> tuple[str, bool, bool]:
@@ -245,19 +297,30 @@ def _sharding(run: Run, processes: int, notes: list[str]) -> tuple[str, bool, bo
 
 
 def _supervised(run: Run, settings: Settings, longest: Longest | None) -> dict[str, Any]:
-    """`swift sft`: a row is a prompt and its answer, together as long as --max_length allows; the
-    answer is as long as those that evaluation generates.
+    """`swift sft`: a row is a prompt and its answer, together as long as --max_length allows, or
+    several rows packed to that length. Where --max_new_tokens does not say how long an answer is,
+    it has ANSWER tokens, and without images all but the prompt.
     """
-    answer, prompt = run.integer("max_new_tokens"), settings.prompt
-    if settings.max_length:
-        room = max(2, settings.max_length - settings.image_tokens)
+    prompt, packed, grids = settings.prompt, run.true("packing"), settings.grids
+    given = "max_new_tokens" in run.given
+    answer = run.integer("max_new_tokens") if given else ANSWER
+    length = settings.max_length
+    if packed:
+        length = run.optional("packing_length") or length or settings.model.context
+        if settings.train_vit:  # as many images as go into it; else answers take more
+            row = settings.image_tokens + prompt + answer
+            grids *= max(1, (length or 0) // row)
+            settings = replace(settings, grids=grids)
+    if length:
+        room = max(2, length - settings.image_tokens)
+        if packed or (not given and not grids and longest is None):
+            answer = max(room - prompt, room // 2)
         answer = min(answer, room - 1)
-        prompt = room - answer if longest is None else min(prompt, room - answer)
+        prompt = room - answer if longest is None or packed else min(prompt, room - answer)
     return {
-        **{"rollout": "none", "generations": 1, "max_length": None},
-        **{"completion": answer, "prompt": prompt},
+        **{"rollout": "none", "generations": 1, "max_length": None, "supervised": True},
+        **{"completion": answer, "prompt": prompt, "grids": grids},
         "eval_generates": run.true("predict_with_generate"),
-        "all_logits": run.read("use_logits_to_keep") is False,
     }
 
 
@@ -269,11 +332,17 @@ def _forward(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
     elif attention not in ATTENTION and "/" not in attention:  # kernels-community/flash-attn2
         place = f"{run.recipe.path}:{run.line('attn_impl')}"
         raise ValueError(f"{place}: --attn_impl {attention}: known are {', '.join(ATTENTION)}")
-    for flag in ("padding_free", "packing"):
-        if run.true(flag):
-            notes.append(f"{flag} is planned as padded rows, which take more")
-    if run.integer("sequence_parallel_size") > 1:
-        notes.append("sequence_parallel_size is not divided by: the plan is an upper bound")
+    if run.true("padding_free") and settings.batch > 1:
+        notes.append("padding_free: every row of a batch is as long as the longest, none is padded")
+    if run.grpo and run.true("packing"):
+        raise ValueError(f"{run.recipe.path}: --packing true is not planned for GRPO; leave it out")
+    if settings.processes % settings.sequence_parallel:
+        raise ValueError(
+            f"{run.recipe.path}: --sequence_parallel_size {settings.sequence_parallel} does not "
+            f"divide the {settings.processes} processes"
+        )
+    if videos := sorted(n for n in run.recipe.environment if VIDEO.match(n)):
+        notes.append(f"{', '.join(videos)}: rows with videos are not planned, only images")
     why = _why_not_shared(run, settings.model)
     on = shared_prefix.switched_on(run.recipe.environment)
     alone = "a micro-batch has one row" if settings.batch == 1 else None
@@ -284,6 +353,9 @@ def _forward(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
         notes.append(f"VLRFT_SHARED_PREFIX changes nothing here: {why or alone}")
     return {
         "attention": {"flash_attn": "flash_attention_2", None: "sdpa"}.get(attention, attention),
+        # swift/trainers/mixin.py: get_use_logits_to_keep
+        "all_logits": not settings.model.facts.keeps_logits
+        or (not run.grpo and run.read("use_logits_to_keep") is False),
         "shared_prefix": shares and bool(settings.grids),
         "feature_cache": shared_prefix.cache_bytes(run.recipe.environment) if shares else 0,
         "may_share_prefixes": why is None,
@@ -368,6 +440,11 @@ def _images(run: Run, model: Model, longest: Longest | None, notes: list[str]) -
     if not model.knows_images:
         notes.append(f"{model.type}: images are counted by Qwen2-VL's rule")
     low, high = limits(run, model)
+    most, by_length = run.optional("max_length"), False
+    if most and not run.grpo and longest is None and rule.adjustable:
+        # A larger image makes a row that is too long, which ms-swift leaves out of `swift sft`.
+        room = rule.factor**2 * rule.frames * max(1, most - min(prompt, most // 2))
+        by_length, high = room < high, max(low, min(high, room))
     if longest is not None:
         sizes = longest.sizes(rule, low, high)
         shown = ", ".join(f"{width} x {height}" for width, height in sizes[:4]) or "none"
@@ -378,6 +455,7 @@ def _images(run: Run, model: Model, longest: Longest | None, notes: list[str]) -
         tokens = rule.tokens(*largest, min_pixels=low, max_pixels=high)
         named = "max_pixels" in run.given or by == "model_kwargs" or by in run.image_limits
         limit = by if named else f"{by} is not set; the family's limit"
+        limit = f"room in --max_length {most}" if by_length else limit
         size = f"as large as allowed ({limit}: {high})"
         if isinstance(rule, Tiles):
             tile = f"{sizes[0][0]} x {sizes[0][1]} pixels"

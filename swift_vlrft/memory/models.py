@@ -117,7 +117,7 @@ class Model:
 
     @property
     def facts(self) -> MemoryFacts:
-        return self.family.memory if self.family else MemoryFacts(traceable=not self.sees)
+        return self.family.memory if self.family else MemoryFacts()
 
     @property
     def knows_images(self) -> bool:
@@ -136,11 +136,6 @@ class Model:
     @property
     def why_not_shared(self) -> str | None:
         return why_not_shared(self.config)
-
-    @property
-    def traceable(self) -> bool:
-        """Whether tracing.py can run it: no expert routing, no unknown ViT."""
-        return self.facts.traceable and not self.experts
 
     @property
     def attention_layers(self) -> int:

@@ -1,20 +1,27 @@
-"""A new recipe for a model, a task and GPUs.
+"""A new recipe: the text of the nearest tested one, with a few literal words changed.
 
-new_recipe("Qwen/Qwen2.5-VL-3B-Instruct", "detection", 8, "/data/coins")
+made = draft("Qwen/Qwen2.5-VL-7B-Instruct", "counting", parse_gpus("4x24"), 1, None)
+made.start.name, made.said       which recipe it was, and what is different for model and task
+with_flags(made.text, {"move_model_batches": "16", "MAX_PIXELS": "200704"})
 """
 
 from __future__ import annotations
 
+import re
 import shlex
+import textwrap
 from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log2
 from pathlib import Path
 
 from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.geometry.box_format import SUBSETS
 from swift_vlrft.memory.append import ASKED_OF_A_NODE
-from swift_vlrft.memory.models import read_model
-
-TEMPLATE = Path(__file__).with_name("new_recipe.sh.jinja")
+from swift_vlrft.memory.models import Model, read_model
+from swift_vlrft.memory.settings import GIB, Gpus
+from swift_vlrft.recipe.reader import read_recipe
+from swift_vlrft.recipe.shipped import shipped_recipes
 
 TASKS = {
     "detection": ("vlrft_detection_iou vlrft_detection_format", 1024),
@@ -29,67 +36,175 @@ TASKS = {
 }
 """Rewards, and tokens for a completion."""
 
+NAME = re.compile(r"\w+/([a-z]+)_(?:lora_)?(?:(\d+)nodes_)?(\d+)x(\d+)g")
+"""Of a recipe that a new one can begin with: it trains where it generates, and vLLM does; QLoRA,
+which generates slowly (its header), is taken by name.
+"""
 
-def new_recipe(
-    model: str,
-    task: str,
-    processes: int,
-    dataset: str | None,
-    *,
-    nodes: int = 1,
-    changes: Mapping[str, str] | None = None,
-) -> str:
-    """A recipe to start from: full tuning, vLLM beside the trainer, ZeRO-3 on several GPUs.
+IMAGE_TOKENS = 512
+"""What our recipes allow an image where its size can be limited."""
 
-    ``processes`` is the number of GPUs of one node, of which there are ``nodes``; ``changes`` are
-    other flags, and variables by names in capitals.
+
+@dataclass(frozen=True)
+class Tested:
+    """A shipped recipe for one task."""
+
+    name: str
+    path: Path
+    task: str
+    nodes: int
+    count: int
+    size: int
+    model: Model
+
+    def distance(self, gpus: Gpus, nodes: int) -> float:
+        """Between its machine and this one, in doublings of memory. A recipe for less counts twice:
+        it gives up what this machine could do.
+        """
+        more = log2(self.nodes * self.count * self.size * GIB / (nodes * gpus.count * gpus.bytes))
+        return max(more, -2 * more)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A recipe before its GPUs are seen to."""
+
+    start: Tested
+    text: str
+    said: list[str]
+    """What is different from ``start`` for the model and the task."""
+
+
+def tested() -> list[Tested]:
+    """All recipes that a new one can begin with."""
+    found = []
+    for name, path in shipped_recipes().items():
+        if (parts := NAME.fullmatch(name)) and parts[1] in TASKS:
+            model = read_model(str(read_recipe(path, {}).get("model")))
+            nodes, count, size = (int(part or 1) for part in parts.groups()[1:])
+            found.append(Tested(name, path, parts[1], nodes, count, size, model))
+    return found
+
+
+def nearest(model: Model, task: str, gpus: Gpus, nodes: int) -> Tested:
+    """The tested recipe of the same family, else of one whose images are resized alike; of it that
+    for the same task and number of nodes which is nearest in size of model and machine together.
     """
-    from jinja2 import Environment
+    known = tested()
+    same = [one for one in known if one.model.family is model.family]
+    # Where images have one size, or come in tiles, lengths of prompts are made for them.
+    others = [one for one in known if one.model.image_rule.from_environment]
 
+    def apart(one: Tested) -> tuple[object, ...]:
+        size = abs(log2(one.model.parameters.total / model.parameters.total))
+        return one.task != task, one.nodes != nodes, size + one.distance(gpus, nodes)
+
+    return min(same or others, key=apart)
+
+
+def for_model(start: Tested, name: str, task: str) -> tuple[dict[str, str], list[str]]:
+    """The variables of a recipe that make it one for another model, and what is said of it."""
+    before = str(read_recipe(start.path, {}).get("model"))
+    if name == before:
+        return {}, []
+    folder = re.sub(r"\W+", "_", Path(name).name).lower()
+    said = f"--model {name} in place of {before}"
+    return {"MODEL": name, "OUTPUT_DIR": f"output/{folder}_{task}"}, [said]
+
+
+def draft(name: str, task: str, gpus: Gpus, nodes: int, dataset: str | None) -> Draft:
+    """The nearest recipe, for this model, task and data set; ValueError for what is unknown."""
     if task not in TASKS:
         raise ValueError(f"--task {task}: known tasks are {', '.join(TASKS)}")
-    rewards, completion = TASKS[task]
-    family, changes = read_model(model).family, changes or {}
-    data = dataset or "DATASET"
-    native = family.box_format if family and task in BOX_TASKS else None
-    if native not in (None, "norm1000") and "#" not in data:
-        named = data.endswith(tuple(f":{name}" for name in SUBSETS))
-        data += "" if named else f":{native}"
-    several, images = processes * nodes > 1, family.images if family else None
-    flags = {
-        **{"rlhf_type": "grpo", "model": model, "external_plugins": ""},
-        **{"dataset": data, "reward_funcs": rewards, "tuner_type": "full"},
-        "torch_dtype": "bfloat16",
-        # One GPU too: DeepSpeed keeps 32-bit copies of what trains in bfloat16.
-        **(
-            {"deepspeed": "zero3", "move_model_batches": "16"}
-            if several
-            else {"deepspeed": "zero2"}
-        ),
-        **{"use_vllm": "true", "vllm_mode": "colocate", "vllm_gpu_memory_utilization": "0.5"},
-        **{"vllm_max_model_len": "4096", "sleep_level": "1"},
-        **{"per_device_train_batch_size": "2", "gradient_accumulation_steps": "4"},
-        **{"num_generations": "8", "num_generations_eval": "1", "max_length": "2048"},
-        **{"truncation_strategy": "delete", "max_completion_length": str(completion)},
-        **{"beta": "0.04", "learning_rate": "1e-6", "save_steps": "100"},
-        **{"log_completions": "true", "log_rollout_offpolicy_metrics": "true"},
-        **{"callbacks": "graceful_exit", "output_dir": f"output/{task}"},
-    }
-    variables = {"NNODES": str(nodes)} if nodes > 1 else {}
-    variables |= {"NPROC_PER_NODE": str(processes)} if several else {}
-    if images is None or (images.adjustable and images.from_environment):
-        variables["MAX_PIXELS"] = "602112"
-    elif images.adjustable:
-        flags["max_pixels"] = "602112"
-    flags |= {name: value for name, value in changes.items() if not name.isupper()}
-    variables |= {name: value for name, value in changes.items() if name.isupper()}
-    words = {name: shlex.quote(value) for name, value in flags.items()}
-    words |= {"external_plugins": '"$(vlrft plugin)"', "reward_funcs": rewards}
-    one_node = f"{processes} GPU{'s' * (processes > 1)}"
-    jinja = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
-    return jinja.from_string(TEMPLATE.read_text()).render(
-        **{"task": task, "model": model, "flags": words, "processes": processes, "nodes": nodes},
-        where=one_node if nodes == 1 else f"{nodes} nodes of {processes} GPUs",
-        variables={name: shlex.quote(value) for name, value in variables.items()},
-        required=ASKED_OF_A_NODE if nodes > 1 else {},
-    )
+    model = read_model(name)
+    if not model.sees:
+        raise ValueError(f"--model {name} sees no images; begin with a copy of a text_*.sh recipe")
+    start = nearest(model, task, gpus, nodes)
+    text = start.path.read_text()
+    variables, said = for_model(start, name, task)
+    text = with_flags(text, variables)
+    if model.family is not start.model.family:
+        text, about = _of_another_family(text, model)
+        said += [f"no recipe is tested for its family: {about}"]
+    if model.why_not_shared and "VLRFT_SHARED_PREFIX" in text:
+        text = _without(text, "VLRFT_SHARED_PREFIX")
+        said.append(f"no VLRFT_SHARED_PREFIX: {model.why_not_shared}")
+    if task != start.task:
+        rewards, completion = TASKS[task]
+        longest = max(
+            completion, int(read_recipe(start.path, {}).get("max_completion_length") or 0)
+        )
+        text = with_flags(text, {"max_completion_length": str(longest)})
+        text = re.sub(r"--reward_funcs .* \\", rf"--reward_funcs {rewards} \\", text)
+        said.append(f"{task} in place of {start.task}: --reward_funcs {rewards}")
+    return Draft(start, *_with_data(text, said, model, task, start, dataset))
+
+
+def _of_another_family(text: str, model: Model) -> tuple[str, str]:
+    """With what limits an image in a family that no recipe is for, and what this is."""
+    text, rule = _without(_without(text, "MAX_PIXELS"), "max_pixels"), model.image_rule
+    if not rule.adjustable:
+        return text, "an image has one size, which --max_length must hold"
+    pixels = IMAGE_TOKENS * rule.factor**2
+    text = with_flags(text, {"MAX_PIXELS": str(pixels)})
+    if model.knows_images and rule.from_environment:
+        return text, f"MAX_PIXELS={pixels}"
+    text = text.replace('    "$@"', '    --max_pixels "$MAX_PIXELS" \\\n    "$@"')
+    return text, f"--max_pixels {pixels}, as ms-swift limits the images of any model"
+
+
+def _with_data(
+    text: str, said: list[str], model: Model, task: str, start: Tested, dataset: str | None
+) -> tuple[str, list[str]]:
+    """With the data set in the model's box format; the recipe's own where its task is the same."""
+    own = re.search(r"^DATASET=\$\{DATASET:-(.*)\}$", text, re.M)
+    native = model.family.box_format if model.family else None
+    if dataset is None and task == start.task and model.family is start.model.family:
+        return text, said
+    if dataset is None and task == start.task and own:
+        dataset = re.sub(rf":({'|'.join(SUBSETS)})$", "", own[1])
+    if task in BOX_TASKS and native is None:
+        said.append("the model's box format is not known: boxes stay as the data set has them")
+    elif task in BOX_TASKS and dataset and native != "norm1000" and "#" not in dataset:
+        named = dataset.endswith(tuple(f":{name}" for name in SUBSETS))
+        dataset += "" if named else f":{native}"
+    box = "" if native in (None, "norm1000") or task not in BOX_TASKS else f", as FOLDER:{native}"
+    value = shlex.quote(dataset) if dataset else f"a folder with image, problem, solution{box}"
+    line = f"DATASET=${{DATASET:-{value}}}" if dataset else f': "${{DATASET:?{value}}}"'
+    said.append(f"DATASET {dataset}" if dataset else "DATASET must be given")
+    return re.sub(r"^(DATASET=|: \"\$\{DATASET:).*$", lambda _: line, text, flags=re.M), said
+
+
+def _without(text: str, name: str) -> str:
+    return re.sub(rf"^(export {name}=|    --{name} ).*\n", "", text, flags=re.M)
+
+
+def with_flags(text: str, flags: Mapping[str, str]) -> str:
+    """A shipped recipe, or what was made of it, with other flags; names in capitals are variables
+    that the caller may still set.
+    """
+    for name, value in flags.items():
+        word = shlex.quote(value)
+        if name.isupper():
+            line, pattern = f"{name}=${{{name}:-{word}}}", rf"^(export )?{name}=.*$"
+            end, new = "\n\nswift rlhf", f"\nexport {line}\n\nswift rlhf"
+        else:
+            line, pattern = f"--{name} {word} \\", rf"^(    )--{name} .*$"
+            end, new = '    "$@"', f'    {line}\n    "$@"'
+        there = re.search(pattern, text, re.M)
+        if there:
+            text = text[: there.start()] + (there[1] or "") + line + text[there.end() :]
+        else:
+            text = text.replace(end, new, 1)
+    if "NNODES" in flags and "NODE_RANK" not in text:
+        asked = [f"export {name}=${{{name}:?{what}}}" for name, what in ASKED_OF_A_NODE.items()]
+        lines = ["set -euo pipefail", *asked, "export MASTER_PORT=${MASTER_PORT:-29500}", ""]
+        text = text.replace("set -euo pipefail\n", "\n".join(lines), 1)
+    return text
+
+
+def with_header(text: str, title: str, origin: str) -> str:
+    """With these comments in place of the recipe's own, which are about another run."""
+    lines = textwrap.wrap(origin, 98, break_long_words=False, break_on_hyphens=False)
+    header = "\n".join(f"# {line}" for line in [title, *lines])
+    return f"#!/usr/bin/env bash\n{header}\n{text[text.index('set -euo pipefail') :]}"

@@ -1,6 +1,6 @@
 """What is on one GPU in each phase of a GRPO step, by component, at the phase's peak.
 
-    phases(settings, train, evaluated)      {"load": {"weights": ...}, "vLLM start": ..., ...}
+    phases(settings, states, engine)        {"load": {"weights": ...}, "vLLM start": ..., ...}
 
 Formulas name the function that they follow: ms-swift's trainer (swift/rlhf_trainers/
 rollout_mixin.py, grpo_trainer.py), DeepSpeed's ZeRO (states.py), vLLM's worker (vllm.py).
@@ -10,17 +10,18 @@ from __future__ import annotations
 
 from collections import Counter
 
-from swift_vlrft.memory import stages, vllm
-from swift_vlrft.memory.settings import GIB, Settings
-from swift_vlrft.memory.stages import (
+from swift_vlrft.memory import vllm
+from swift_vlrft.memory.activations import (
     LLM,
     LOGITS,
     TEMPORARIES,
     VIT,
-    Activations,
     Components,
+    evaluating_pass,
     size_of,
+    training_passes,
 )
+from swift_vlrft.memory.settings import GIB, Settings
 from swift_vlrft.memory.states import States
 
 CUDA_CONTEXT = 0.5 * GIB
@@ -30,8 +31,10 @@ out-of-memory reports: "process has X in use" less "allocated" and "reserved")."
 COMMUNICATION = 0.5 * GIB
 """Assumed: NCCL's buffers if several processes train."""
 
-FRAGMENTATION = 0.04
-"""Assumed: of what torch allocates, blocks that the caching allocator holds and cannot use."""
+OF_WEIGHTS, OF_OTHERS = 0.05, 0.15
+"""Blocks that torch's caching allocator holds and cannot use: of weights, which are allocated once,
+and of what comes later or comes and goes. Chosen on the sizes that ms-swift's examples state
+(benchmarks/cases/memory_records.jsonl)."""
 
 SYNC_BUCKET = 512 * 2**20
 """SWIFT_UPDATE_WEIGHTS_BUCKET_SIZE: weights that go to a rollout server at once."""
@@ -52,18 +55,10 @@ PHASES = (
     *("load", "vLLM start", "weight sync", "rollout", LOG_PROBABILITIES, "forward", "backward"),
     *("optimizer step", "eval", "save", "rollout GPU"),
 )
-WITHOUT_FORWARD = ("load", "vLLM start", "weight sync", "rollout", "save", "rollout GPU")
-"""Phases without a pass of the trainer: no trace changes them."""
 
 
-def phases(
-    s: Settings,
-    states: States,
-    engine: vllm.Engine | None,
-    train: Activations,
-    evaluated: Activations,
-) -> dict[str, Components]:
-    """Phase -> components, in the order of a run; ``evaluated`` is a pass without gradients."""
+def phases(s: Settings, states: States, engine: vllm.Engine | None) -> dict[str, Components]:
+    """Phase -> components, in the order of a run."""
     colocated = s.rollout == "vllm_colocate"
     weights = {WEIGHTS: states.weights, REFERENCE: states.reference}
     # stage3_gather_16bit_weights_on_model_save: one parameter at a time, to host memory.
@@ -91,7 +86,7 @@ def phases(
     if s.rollout != "none":
         found["rollout"] = _rollout(s, states, resident, awake)
     between = added(resident, _features(s), asleep)
-    found |= _training(s, states, train, evaluated, between)
+    found |= _training(s, states, between)
     found["save"] = added(between, saved)
     if engine and not colocated and s.rollout_gpus:
         found["rollout GPU"] = awake
@@ -111,7 +106,9 @@ def added(*many: Components) -> Components:
 
 def _with_context(parts: Components, *, alone: bool) -> Components:
     allocated = sum(value for name, value in parts.items() if name not in NOT_IN_TORCH)
-    context = round(CUDA_CONTEXT) + round(FRAGMENTATION * allocated)
+    weights = parts.get(WEIGHTS, 0) + parts.get(REFERENCE, 0)
+    unusable = OF_WEIGHTS * weights + OF_OTHERS * (allocated - weights)
+    context = round(CUDA_CONTEXT + unusable)
     context += 0 if alone else round(COMMUNICATION)
     return {name: value for name, value in {**parts, CONTEXT: context}.items() if value}
 
@@ -181,9 +178,7 @@ def _features(s: Settings) -> Components:
     return {VIT: min(s.feature_cache, groups * s.image_tokens * s.model.hidden * 2)}
 
 
-def _training(
-    s: Settings, states: States, train: Activations, evaluated: Activations, base: Components
-) -> dict[str, Components]:
+def _training(s: Settings, states: States, base: Components) -> dict[str, Components]:
     """The phases with a pass of the trainer, and the optimizer's step; ``base`` is between them."""
     if s.offload_model and s.rollout == "vllm_colocate":
         # rollout_mixin.py: load_model copies the weights back beside DeepSpeed's flat buffers; the
@@ -193,8 +188,7 @@ def _training(
     late: Components = {} if s.zero == 3 else {GRADIENTS: states.gradients}
     early = late if s.accumulation > 1 else {}
     passing = added(base, {GATHERS: states.live})
-    passed = evaluated.at(stages.FORWARD_VIT, stages.FORWARD_LLM, stages.LOSS)
-    forward = train.at(stages.FORWARD_VIT, stages.FORWARD_LLM, stages.LOSS)
+    train, passed = training_passes(s), evaluating_pass(s)
     dense = 0
     if s.dense_vit_attention:
         # Scores and their softmax of every head, in float32: scaled_dot_product_attention's math
@@ -203,12 +197,12 @@ def _training(
     # A ViT that trains recomputes its scores and needs their gradient besides.
     dense_backward = dense * 3 // 2 if s.train_vit else 0
     backward = max(
-        added(early, train.at(stages.BACKWARD_LOSS, stages.BACKWARD_LLM)),
-        added(late, train.at(stages.BACKWARD_VIT), {TEMPORARIES: dense_backward}),
+        added(early, train.backward),
+        added(late, train.backward_vit, {TEMPORARIES: dense_backward}),
         key=size_of,
     )
     found = {
-        "forward": added(passing, early, forward, {TEMPORARIES: dense}),
+        "forward": added(passing, early, train.forward, {TEMPORARIES: dense}),
         "backward": added(passing, {TEMPORARIES: states.bucket}, backward),
         "optimizer step": added(base, late, {TEMPORARIES: states.step}),
     }

@@ -1,36 +1,45 @@
 """The plan of a recipe, changes that make it fit, and recipes written from plans.
 
-    planned = plan_recipe("recipes/qwen2_5_vl_3b/detection_4x80g.sh", "4x24")
+    planned = plan_recipe("qwen2_5_vl_3b/detection_4x80g", "4x24")
     planned.plan.verdict, planned.changes()[0].flags
-    apply_change(planned, Path("smaller.sh"))
-    new_plan(Path("new.sh"), "Qwen/Qwen2.5-VL-3B-Instruct", "detection", "8x24")
+    apply_plan("qwen2_5_vl_3b/detection_4x80g", Path("smaller.sh"), "4x24")
+    new_plan(Path("new.sh"), "Qwen/Qwen2.5-VL-3B-Instruct", "detection", "4x24")
 
-Unusable input is a ValueError in one line.
+The last two begin with the same tested recipe and make the same change. Unusable input is a
+ValueError in one line.
 """
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from swift_vlrft.memory import from_recipe as reading
-from swift_vlrft.memory.activations import can_trace, traced
 from swift_vlrft.memory.advice import Change, Written, advise, headroom_options
-from swift_vlrft.memory.analytic import analytic
 from swift_vlrft.memory.append import RunWith, applied, callers_part, run_with
 from swift_vlrft.memory.estimate import Plan, estimate
 from swift_vlrft.memory.images import longest_row
 from swift_vlrft.memory.models import read_model
-from swift_vlrft.memory.new_recipe import new_recipe
+from swift_vlrft.memory.new_recipe import (
+    Draft,
+    draft,
+    for_model,
+    nearest,
+    tested,
+    with_flags,
+    with_header,
+)
 from swift_vlrft.memory.settings import GIB, USABLE, Gpus, parse_gpus
-from swift_vlrft.memory.stages import Source
 from swift_vlrft.recipe.by_bash import run_recipes
 from swift_vlrft.recipe.fix import write_fixed
 from swift_vlrft.recipe.gpus import installed_gpus
-from swift_vlrft.recipe.reader import Recipe, only, read_recipe, read_text
+from swift_vlrft.recipe.reader import Recipe, hands_on, only, read_recipes, read_text
 from swift_vlrft.recipe.rules import check_recipe
-from swift_vlrft.recipe.run import resolve
+from swift_vlrft.recipe.run import NotKnown, resolve
+from swift_vlrft.recipe.shipped import recipe_path
 
 
 @dataclass(frozen=True)
@@ -38,87 +47,88 @@ class RecipePlan:
     recipe: Recipe
     gpus: Gpus
     plan: Plan
-    source: Source
     written: Written
     path: Path
     """The file that was given, which may run another script that the recipe stands in."""
+    arguments: tuple[str, ...] = ()
+    """Flags behind the file, as behind `bash FILE`."""
     environment: str = ""
     """The caller's variables that the plan depends on, as written in front of a command."""
 
     def changes(self) -> list[Change]:
-        return advise(self.plan, self.source, self.written)
+        """Cheapest first; those that need a package which is missing here come last."""
+        found = advise(self.plan, self.written)
+        return sorted(found, key=lambda c: _lacks(reading.changed(self.recipe, c.flags)))
 
     def run_with(self, change: Change) -> RunWith:
-        return run_with(self.path, self.all_flags(change))
-
-    def all_flags(self, change: Change) -> dict[str, str]:
-        """The flags of a change, with the nodes where only --nodes says how many."""
+        """With the nodes, where only --nodes says how many."""
         nodes = self.plan.settings.nodes
-        other = nodes != reading.nodes_of(self.recipe)
-        return change.flags | ({"NNODES": str(nodes)} if other else {})
+        other = {"NNODES": str(nodes)} if nodes != reading.nodes_of(self.recipe) else {}
+        return run_with(self.path, change.flags | other, self.arguments)
 
     def headroom(self) -> list[Change]:
-        return headroom_options(self.plan, self.source, self.written)
+        return headroom_options(self.plan, self.written)
+
+
+@dataclass(frozen=True)
+class NewRecipe:
+    """A script that was written for a machine."""
+
+    planned: RecipePlan
+    change: Change
+    """``flags`` is empty where the tested recipe fits as it is."""
+    origin: str
+    """The sentence in the script: from which recipe, changed how and for which GPUs."""
+    backup: Path | None
+    """Of a file that was there before."""
 
 
 def plan_recipe(
     path: str | Path,
     gpus: str | None = None,
     *,
+    arguments: Sequence[str] = (),
     nodes: int | None = None,
     dataset: str | Path | None = None,
-    quick: bool = False,
     run: bool = False,
 ) -> RecipePlan:
     """The memory of each phase of a recipe's run, as `vlrft plan` prints it.
 
-    ``gpus``: of one node, as 4x80; by default this machine's, or those in the recipe's name.
-    ``nodes``: by default the recipe's NNODES. ``dataset``: plan for its longest row. ``quick``:
-    closed form, no trace. ``run``: bash itself reads the script (recipe/by_bash.py). ValueError
-    says what cannot be used.
+    ``path``: a file, or a name that `vlrft recipe` prints. ``gpus``: of one node, as 4x80; by
+    default this machine's, or those in the recipe's name. ``arguments``: flags behind it, as behind
+    `bash RECIPE`. ``nodes``: by default the recipe's NNODES. ``dataset``: plan for its longest row.
+    ``run``: bash itself reads the script (recipe/by_bash.py). ValueError says what cannot be used.
     """
-    recipe = only(run_recipes(path)) if run else read_recipe(path)
-    return plan_read(recipe, gpus, nodes=nodes, dataset=dataset, quick=quick, path=Path(path))
-
-
-def plan_read(
-    recipe: Recipe,
-    gpus: str | None = None,
-    *,
-    nodes: int | None = None,
-    dataset: str | Path | None = None,
-    quick: bool = False,
-    path: Path | None = None,
-) -> RecipePlan:
-    """As ``plan_recipe``, of a recipe that has been read, from ``path`` where that runs it."""
-    reading.refuse(recipe)
+    path = recipe_path(path)
+    recipe, given = _read(path, arguments, {}, run)
     node, note = _gpus(gpus, recipe.path)
-    planned = _planned(recipe, node, nodes, dataset, quick)
-    path = path or recipe.path
-    given = callers_part(recipe, path)
+    planned = _planned(recipe, node, nodes, dataset)
     plan = planned.plan.with_note(note).with_note(given and f"from your environment: {given}")
-    return replace(planned, plan=plan, environment=given, path=path)
+    return replace(planned, plan=plan, path=path, arguments=tuple(arguments), environment=given)
+
+
+def _read(
+    path: Path, arguments: Sequence[str], variables: Mapping[str, str], run: bool = False
+) -> tuple[Recipe, str]:
+    """The command that trains, and the caller's variables that it depends on beside these."""
+    read = run_recipes if run else read_recipes
+    recipes = read(path, {**os.environ, **variables}, arguments)
+    hands_on(recipes, arguments)
+    recipe = only(recipes)
+    reading.refuse(recipe)
+    return recipe, callers_part(recipe, variables)
 
 
 def _planned(
-    recipe: Recipe, gpus: Gpus, nodes: int | None, dataset: str | Path | None, quick: bool
+    recipe: Recipe, gpus: Gpus, nodes: int | None, dataset: str | Path | None
 ) -> RecipePlan:
     longest = None
     if dataset is not None:
         model = read_model(reading.model_name(resolve(recipe)))
         longest = longest_row(dataset, model.image_rule, *reading.limits(recipe, model))
     settings = reading.settings_of(recipe, gpus, nodes=nodes, longest=longest)
-    source = analytic if quick or not can_trace(settings.model) else traced
-    plan, how = estimate(settings, source), ""
-    if quick:
-        how = ", not traced: --quick"
-    elif source is analytic and settings.model.traceable:
-        how = ", not traced: torch is not installed"
-    elif plan.how == "analytic":
-        how = f": {settings.model.type} cannot be run without data"
     written = reading.as_written(recipe, gpus, nodes=nodes, longest=longest)
-    plan = plan.with_note(how and f"activations in closed form{how}")
-    return RecipePlan(recipe, gpus, plan, source, written, recipe.path)
+    return RecipePlan(recipe, gpus, estimate(settings), written, recipe.path)
 
 
 def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:
@@ -138,23 +148,104 @@ def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:
     raise ValueError("this machine has no NVIDIA GPU; name the GPUs to plan for: --gpus 4x80")
 
 
-def apply_change(planned: RecipePlan, out: Path) -> tuple[Change, Path | None]:
-    """Write a script that runs the recipe with the first change that makes it fit; the second
-    result is the backup of a file that was there before.
+def _lacks(recipe: Recipe) -> bool:
+    return any(found.rule == "not-installed" for found in check_recipe(recipe))
+
+
+def for_machine(recipe: Recipe, gpus: Gpus, nodes: int | None = None) -> dict[str, str]:
+    """The flags that the number of GPUs demands, whatever their memory: a process for each, as many
+    rows a step as before, a tensor parallel size that divides both, ZeRO-2 where nothing is shared.
     """
-    path, gpus = planned.path, planned.gpus
+    run, before = resolve(recipe), reading.nodes_of(recipe)
+    flags = {"NNODES": str(nodes)} if (nodes or before) != before else {}
+    try:
+        count = run.count("NPROC_PER_NODE") or gpus.count
+    except NotKnown:
+        count = gpus.count
+    flags |= {"NPROC_PER_NODE": str(gpus.count)} if count != gpus.count else {}
+    differs, most = bool(flags), run.integer("vllm_tensor_parallel_size")
+    alone = {"vllm_tensor_parallel_size": "1"} if most > 1 else {}
+    s = reading.settings_of(reading.changed(recipe, flags | alone), gpus, nodes=nodes)
+    tps = [n for n in range(1, most + 1) if gpus.count % n == 0 == s.model.heads % n]
+    flags |= {"vllm_tensor_parallel_size": str(tps[-1])} if tps[-1] != most else {}
+    for name, steps in (
+        ("gradient_accumulation_steps", s.accumulation),
+        ("steps_per_generation", s.steps_per_generation),
+    ):
+        if steps and differs:
+            rows, wide = count * before * s.batch * steps, s.processes * s.batch
+            even = [n for n in range(1, rows + 1) if wide * n % s.generations == 0]
+            best = min(even, key=lambda n: abs(wide * n - rows))
+            flags |= {name: str(best)} if best != steps else {}
+    if differs and s.processes == 1 and recipe.get("deepspeed") in ("zero3", "zero3_offload"):
+        flags["deepspeed"] = str(recipe.get("deepspeed")).replace("3", "2")
+    return flags
+
+
+def fitted(
+    recipe: Recipe, gpus: Gpus, nodes: int | None, dataset: str | Path | None
+) -> tuple[RecipePlan, Change]:
+    """The plan of a recipe on a machine and the change for it: the flags that the machine demands
+    and the cheapest that make it fit, or none. ValueError if no known change does.
+    """
+    flags = for_machine(recipe, gpus, nodes)
+    planned = _planned(reading.changed(recipe, flags), gpus, nodes, dataset)
     if planned.plan.fits:
-        raise ValueError(f"{path} fits as it is: {out} is not written")
-    if not (changes := planned.changes()):
+        return planned, Change(flags, "as many rows a step" if flags else "", plan=planned.plan)
+    if not (options := planned.changes()):
+        peak, name = planned.plan.peak, planned.plan.settings.model.name
         raise ValueError(
-            f"no set of changes makes {path} fit; more or larger GPUs are needed: {out} is not "
-            "written"
+            f"{name} does not fit on {_machine(gpus, nodes)} with any known change: "
+            f"{peak.total / GIB:.1f} GiB in {peak.name}; more or larger GPUs are needed: "
+            "nothing is written"
         )
-    change = changes[0]
-    remark = f"{path.name}, changed by vlrft for {gpus.count} x {gpus.name}: {change.label}"
-    if planned.environment:
-        remark += f"; planned with {planned.environment} in the environment"
-    return change, write_fixed(out, applied(path, planned.all_flags(change), out, remark), 0o755)
+    change = replace(options[0], flags=flags | options[0].flags)
+    return replace(planned, plan=change.plan or planned.plan), change
+
+
+def _machine(gpus: Gpus, nodes: int | None) -> str:
+    return (f"{nodes} nodes of " if nodes else "") + f"{gpus.count} x {gpus.name}"
+
+
+def _origin(start: str, machine: str, flags: Mapping[str, str], said: Sequence[str] = ()) -> str:
+    words = [f"{n}={v}" if n.isupper() else f"--{n} {v}" for n, v in flags.items()]
+    changed = "; ".join([" ".join(words), *said] if words else said) or "nothing"
+    return f"From {start}; changed for {machine}: {changed}"
+
+
+def apply_plan(
+    path: str | Path,
+    out: Path,
+    gpus: str | None = None,
+    *,
+    arguments: Sequence[str] = (),
+    nodes: int | None = None,
+    dataset: Path | None = None,
+) -> NewRecipe:
+    """Write a script that runs a recipe with the change that it needs to fit; in place of a shipped
+    recipe that for the same task which is nearest to model and machine (``nearest``).
+    """
+    path = given = recipe_path(path)
+    recipe, environment = _read(path, arguments, {})
+    node, _ = _gpus(gpus, recipe.path)
+    known = next((one for one in tested() if one.path.samefile(path)), None)
+    variables, said = dict[str, str](), list[str]()
+    if known:
+        model = reading.model_name(resolve(recipe))
+        near = nearest(read_model(model), known.task, node, nodes or reading.nodes_of(recipe))
+        if near.path != known.path and near.model.family is known.model.family:
+            path, known = near.path, near
+            variables, said = for_model(near, model, near.task)
+            recipe, environment = _read(path, arguments, variables)
+    planned, change = fitted(recipe, node, nodes, dataset)
+    if not change.flags and path is given:
+        raise ValueError(f"{path} fits as it is: {out} is not written")
+    start = f"recipes/{known.name}.sh" if known else path.name
+    origin = _origin(start, _machine(node, nodes), change.flags, said)
+    needs = f"; planned with {environment} in the environment" if environment else ""
+    text = applied(path, variables | change.flags, out, origin + needs, arguments)
+    planned = replace(planned, path=path, environment=environment)
+    return NewRecipe(planned, change, origin, write_fixed(out, text, 0o755))
 
 
 def new_plan(
@@ -165,26 +256,16 @@ def new_plan(
     *,
     nodes: int | None = None,
     dataset: Path | None = None,
-    quick: bool = False,
-) -> tuple[RecipePlan, Path | None]:
-    """Write a new recipe that fits; ValueError if no known change makes it fit."""
+) -> NewRecipe:
+    """Write the tested recipe nearest to a model, a task and a machine, changed until it fits."""
     node, _ = _gpus(gpus, out)
-    data = str(dataset) if dataset else None
-
-    def plan_of(text: str) -> RecipePlan:
-        return _planned(read_text(text, out)[0], node, nodes, dataset, quick)
-
-    planned = plan_of(new_recipe(model, task, node.count, data, nodes=nodes or 1))
-    if not planned.plan.fits:
-        recipe, peak, options = planned.recipe, planned.plan.peak, planned.changes()
-        if not options:
-            raise ValueError(
-                f"{model} does not fit on {node.count} GPUs of {node.gib:.0f} GiB with any "
-                f"known change: {peak.total / GIB:.1f} GiB in {peak.name}"
-            )
-        # Preferably one that needs no package that is missing here (liger-kernel).
-        clean = [c for c in options if not check_recipe(reading.changed(recipe, c.flags))]
-        changes = (clean or options)[0].flags
-        text = new_recipe(model, task, node.count, data, nodes=nodes or 1, changes=changes)
-        planned = plan_of(text)
-    return planned, write_fixed(out, planned.recipe.text, 0o755)
+    made: Draft = draft(model, task, node, nodes or 1, str(dataset) if dataset else None)
+    (recipe,) = read_text(made.text, out, {})
+    planned, change = fitted(recipe, node, nodes, dataset)
+    machine = _machine(node, nodes)
+    origin = _origin(f"recipes/{made.start.name}.sh", machine, change.flags, made.said)
+    title = f"{task} with {model} on {machine}, written by vlrft recipe new"
+    text = with_header(with_flags(made.text, change.flags), title, origin)
+    (recipe,) = read_text(text, out, {})
+    planned = _planned(recipe, node, nodes, dataset)
+    return NewRecipe(planned, change, origin, write_fixed(out, text, 0o755))

@@ -57,16 +57,24 @@ class Settings:
     gpu_bytes: int
     processes: int = 1  # Training processes of all nodes, one per GPU
     nodes: int = 1
-    tuning: Literal["full", "lora", "qlora"] = "lora"
+    spread: int = 1  # GPUs over which one process spreads the layers (device_map)
+    tuning: Literal["full", "lora", "qlora", "lora_llm"] = "lora"
+    """lora_llm: adapters in the language model, ViT and aligner train themselves."""
+    quant_bits: int = 4  # Of QLoRA
+    supervised: bool = False
+    """`swift sft`: no rollout and no reference; the loss is the cross entropy of the answer."""
     lora_rank: int = _flag("lora_rank", 8)
-    lora_dropout: float = _flag("lora_dropout", 0.05)
     lora_targets: tuple[str, ...] = ()
     """--target_modules: the last part of the names of the layers with adapters; empty: every
     linear layer of what trains."""
+    saved_embeddings: int = 0
+    """Copies of the embedding and the head that train beside adapters (--modules_to_save)."""
     train_llm: bool = True
     train_vit: bool = False
     train_aligner: bool = False
     sharding: Sharding = "none"
+    sequence_parallel: int = _flag("sequence_parallel_size", 1)
+    """GPUs that share each row's tokens."""
     cpu_states: bool = False
     """DeepSpeed's offload_optimizer to cpu: master weights, moments and gradients."""
     cpu_parameters: bool = False  # DeepSpeed's offload_param to cpu
@@ -135,8 +143,6 @@ class Settings:
     """Whether VLRFT_SHARED_PREFIX=1 would have an effect: our plugin, without an exception."""
     may_use_liger: bool = True
     """Whether ms-swift takes --use_liger_kernel with the other flags (rlhf_args.py)."""
-    iterations: int = _flag("num_iterations", 1)
-    """Optimizer steps on the same completions."""
     assumptions: tuple[str, ...] = ()
 
     @property
@@ -213,19 +219,13 @@ def parse_gpus(text: str) -> Gpus:
     return Gpus(int(match[1]), float(size[1]) * USABLE, f"{float(size[1]):g} GB")
 
 
-def known_kind(name: str) -> str | None:
-    """The name in CAPACITY of a GPU as people write it ("a100 80g", "NVIDIA A100-SXM4-80GB")."""
-    plain = _plain(name).replace("-", "")
-    exact = [kind for kind in CAPACITY if kind.replace("-", "") == plain]
-    sizes = exact or [kind for kind in CAPACITY if kind.split("-")[0] == plain]
-    return sizes[0] if len(sizes) == 1 else None
-
-
 def gpu_gib(kind: str) -> float:
-    """What torch sees of a GPU; ValueError if neither its name nor a size tells."""
+    """What torch sees of a GPU as people write it ("a100 80g", "NVIDIA A100-SXM4-80GB"); ValueError
+    if neither its name nor a size tells.
+    """
     plain = _plain(kind)
-    if known := known_kind(kind):
-        return CAPACITY[known]
+    if exact := [name for name in CAPACITY if name.replace("-", "") == plain.replace("-", "")]:
+        return CAPACITY[exact[0]]
     sizes = {name: gib for name, gib in CAPACITY.items() if name.split("-")[0] in plain.split("-")}
     if (size := re.search(r"-(\d+)$", plain)) and SMALLEST <= int(size[1]) <= LARGEST:
         # An A10 "of 24 GB" has 22.1 GiB.

@@ -30,6 +30,11 @@ MOMENTS = {"adamw": 2, "adamw_foreach": 2, "adamw_8bit": 0.5, "adafactor": 0.01,
 """Optimizer -> moments per parameter, in the size of the master weights."""
 
 
+QUANTIZED = {4: 0.5625, 8: 1.01}
+"""bitsandbytes: bytes of a weight of a decoder layer, with the scales of its blocks of 64 (Dettmers
+et al. 2023) or of its rows. Embedding, head, ViT and aligner stay in 16 bits."""
+
+
 @dataclass(frozen=True)
 class States:
     """Bytes per GPU while training."""
@@ -48,15 +53,17 @@ class States:
 
 
 def model_states(s: Settings) -> States:
-    world, trainable, size = s.processes, trainable_parameters(s), s.trainable_size
-    shards = world if s.shards_weights else 1
+    world, trained = s.processes, trained_bytes(s)
+    trainable = trainable_parameters(s)
+    # A single process with several GPUs has its layers, and what belongs to them, on all of them.
+    shards = world if s.shards_weights else s.spread
     # Stage 0 divides nothing (deepspeed/runtime/fp16/unfused_optimizer.py, in bfloat16 too).
-    among = world if s.zero else 1
-    weights = _weights(s, trainable) // shards
+    among = world if s.zero else s.spread
+    weights = _weights(s) // shards
     # LoRA's reference is the model with its adapters switched off (rlhf_args.py).
     has_reference = s.reference and s.tuning == "full"
     reference = has_reference * s.frozen_size * s.model.parameters.total // shards
-    gradients = size * trainable // (world if s.zero >= 2 or s.sharding == "fsdp" else 1)
+    gradients = trained // (world if s.zero >= 2 or s.sharding == "fsdp" else s.spread)
     moments, master, step, host = MOMENTS[s.optimizer] * trainable, 0, 0, 0
     if s.deepspeed:
         # deepspeed/runtime/zero: float32 master weights and moments, divided among all processes;
@@ -66,9 +73,9 @@ def model_states(s: Settings) -> States:
     elif s.sharding == "fsdp":
         moments = 4 * moments / world
     else:
-        moments = size * moments
+        moments = MOMENTS[s.optimizer] * trained / s.spread
         # torch's foreach kernels hold one list of the size of all parameters.
-        step = size * trainable if s.optimizer == "adamw_foreach" else 0
+        step = trained // s.spread if s.optimizer == "adamw_foreach" else 0
     moments = round(moments)
     if s.cpu_states:
         host += (master + moments + 4 * trainable // among) * world
@@ -82,40 +89,62 @@ def model_states(s: Settings) -> States:
         bucket=_bucket(s, trainable),
         # torch's Reducer holds buckets of the size of all gradients from its construction on
         # (gradient_as_bucket_view=False).
-        ddp_buckets=size * trainable if s.sharding == "ddp" else 0,
+        ddp_buckets=trained if s.sharding == "ddp" else 0,
         live=_live(s),
-        flat=size * trainable // shards if s.zero and not s.cpu_parameters else 0,
+        flat=trained // shards if s.zero and not s.cpu_parameters else 0,
     )
 
 
 def trainable_parameters(s: Settings) -> int:
-    model, parameters, rank, count = s.model, s.model.parameters, s.lora_rank, 0
+    return fully_trained(s) + adapters(s)
+
+
+def trained_bytes(s: Settings) -> int:
+    """Bytes of the weights that train, and as many of their gradients."""
+    whole = 4 if s.float32_trainable else s.frozen_size
+    return whole * fully_trained(s) + s.trainable_size * adapters(s)
+
+
+def fully_trained(s: Settings) -> int:
+    """Parameters that train themselves: of all parts, or beside LoRA's (lora_llm) of the ViT."""
+    parameters, llm = s.model.parameters, s.train_llm and s.tuning == "full"
+    if s.tuning not in ("full", "lora_llm"):
+        return 0
+    vision = parameters.vit * s.train_vit + parameters.aligner * s.train_aligner
+    return vision + parameters.llm * llm
+
+
+def adapters(s: Settings) -> int:
+    """LoRA's A and B on every linear layer of what trains (ms-swift's target all-linear).
+
+    transformers keeps the weights of all experts of a layer in one parameter, which is no linear
+    layer: experts have no adapters.
+    """
+    model, rank, count = s.model, s.lora_rank, 0
     if s.tuning == "full":
-        count += parameters.llm * s.train_llm + parameters.vit * s.train_vit
-        return count + parameters.aligner * s.train_aligner
-    # LoRA's A and B on every linear layer of what trains (ms-swift's target all-linear).
+        return 0
     if s.train_llm:
         query, key = model.heads * model.head_size, model.kv_heads * model.head_size
         sides = 2 * (model.hidden + query) + 2 * (model.hidden + key)
-        wide = model.expert_width if model.experts else model.intermediate
-        sides += 3 * (model.hidden + wide) * max(1, model.experts)
+        sides += 0 if model.experts else 3 * (model.hidden + model.intermediate)
         count += model.layers * rank * sides
-    if s.train_vit and model.sees:
+    if s.train_vit and model.sees and s.tuning != "lora_llm":
         hidden, wide = model.vit_hidden, model.vit_intermediate
         sides = 4 * hidden + 2 * hidden + (3 if model.facts.vit_gated else 2) * (hidden + wide)
         count += model.vit_layers * rank * sides
-    return count
+    return count + s.saved_embeddings * model.parameters.embedding
 
 
-def _weights(s: Settings, trainable: int) -> int:
+def _weights(s: Settings) -> int:
     """Weights of the full model with its adapters, before sharding."""
-    parameters, trained = s.model.parameters, s.trainable_size * trainable
+    parameters, trained = s.model.parameters, trained_bytes(s)
     if s.tuning == "qlora":
-        # Dettmers et al. 2023: 4 bits and about 0.5 more per weight of the linear layers; embedding
-        # and head stay in 16 bits.
-        embedding = parameters.embedding + parameters.head
-        return round((parameters.total - embedding) * 0.5625) + 2 * embedding + trained
-    return s.frozen_size * (parameters.total - trainable * (s.tuning == "full")) + trained
+        # swift/arguments/base_args/quant_args.py: get_modules_to_not_convert.
+        # Gemma 4's tables, which are looked up, stand beside its layers.
+        linear = min(parameters.layers, parameters.largest_layer * s.model.layers)
+        whole = parameters.total - linear
+        return round(linear * QUANTIZED[s.quant_bits]) + 2 * whole + trained
+    return s.frozen_size * (parameters.total - fully_trained(s)) + trained
 
 
 def _bucket(s: Settings, trainable: int) -> int:

@@ -47,7 +47,7 @@ def run_recipes(
     path = Path(path)
     text = read_file(path)
     if path.suffix in CONFIGURATION:
-        return read_recipes(path, environment)
+        return read_recipes(path, environment, arguments)
     caller = os.environ if environment is None else environment
     inert = make_inert(text, str(path))
     commands, notes = started(inert, str(path), caller, arguments)

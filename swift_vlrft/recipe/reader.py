@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from typing import Any
 import yaml
 
 from swift_vlrft.files.text import InputError
-from swift_vlrft.recipe.flags import flag_name, is_flag
+from swift_vlrft.recipe.flags import flag_name, flags_of, is_flag
 from swift_vlrft.recipe.script import Command, Script
 from swift_vlrft.recipe.tree import Mistake, Note, Span
 from swift_vlrft.recipe.words import Value
@@ -202,6 +202,23 @@ def only(recipes: Sequence[Recipe]) -> Recipe:
     return training[0]
 
 
+def kept_from(recipes: Sequence[Recipe], arguments: Sequence[str]) -> Iterator[str]:
+    """Why flags behind a script's name do not reach those of its commands that train."""
+    given = {flag.name: flag.values for flag in flags_of(arguments)}
+    for recipe in [one for one in recipes if one.trains] or recipes:
+        place = f"{recipe.path}:{max([recipe.line, *(f.line for f in recipe.flags if f.span)])}"
+        if not recipe.knows(*given):
+            yield f"{place}: what becomes of the arguments is not known; write them into it"
+        elif any(recipe.values(name) != values for name, values in given.items()):
+            yield f'{place}: the script does not pass "$@" on: write it behind the last flag'
+
+
+def hands_on(recipes: Sequence[Recipe], arguments: Sequence[str]) -> None:
+    """RecipeError where a flag of ``arguments`` does not reach a command that trains."""
+    if why := "; ".join(kept_from(recipes, arguments)):
+        raise RecipeError(why)
+
+
 def read_text(
     text: str,
     path: str | Path = "command",
@@ -212,7 +229,9 @@ def read_text(
     path = Path(path)
     caller = os.environ if environment is None else environment
     if path.suffix in CONFIGURATION:
-        return [_configuration(path, text, dict(caller))]
+        recipe = _configuration(path, text, dict(caller))
+        _take_flags(recipe, [Value(word, recipe.line) for word in arguments])
+        return [recipe]
     reader = Script(caller, arguments, str(path) if os.path.isfile(path) else "")
     try:
         reader.read(text)

@@ -11,22 +11,17 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from swift_vlrft.memory.advice import Change
-from swift_vlrft.memory.estimate import ERROR
-from swift_vlrft.memory.phases import COMPONENTS
+from swift_vlrft.memory.estimate import ERROR, Phase
 from swift_vlrft.memory.recipe_plan import RecipePlan
 from swift_vlrft.memory.settings import GIB
 
-HEADINGS = {
-    **{"weights": "wgts", "reference model": "ref", "gradients": "grad", "optimizer": "opt"},
-    **{"activations LLM": "LLM", "activations ViT": "ViT", "logits": "lgts"},
-    **{"temporaries": "temp", "gathers": "gath", "vLLM weights": "vLLM", "KV cache": "KV"},
-    **{"vLLM activations": "vact", "CUDA graphs": "grph", "context, fragmentation": "ctx"},
-    "total": "sum",
+COLUMNS = {
+    "weights": ("weights", "reference model", "gathers"),
+    "optimizer": ("gradients", "optimizer"),
+    "activations": ("activations LLM", "activations ViT", "logits", "temporaries"),
+    "vLLM": ("vLLM weights", "KV cache", "vLLM activations", "CUDA graphs"),
 }
-"""Short enough for a table of 80 columns; docs/plan.md and --json have the long names."""
-
-REST = ("vLLM activations", "CUDA graphs", "context, fragmentation")
-"""Merged into one column, "rest", if a table would be wider than the terminal."""
+"""Heading -> components (docs/plan.md): all of what is allocated."""
 
 
 class Line(NamedTuple):
@@ -62,50 +57,44 @@ def plan_parts(planned: RecipePlan, name: str, width: int = 200) -> Iterator[Gri
 
 
 def memory_parts(planned: RecipePlan, name: str, width: int = 200) -> Iterator[Grid | Line]:
-    """The table of phases, the verdict, and what was assumed."""
-    plan = planned.plan
-    yield _phases(planned, name, width)
+    """The verdict, the table of phases, and what was assumed."""
+    plan, gpus = planned.plan, planned.gpus
     peak, colour = plan.peak, {"fits": "green", "tight": "yellow"}.get(plan.verdict, "red")
-    verdict = plan.verdict + (f" in {peak.name}" if plan.verdict == "out of memory" else "")
+    room = f"{abs(plan.headroom) / GIB:.1f} GiB {'too much' if plan.headroom < 0 else 'to spare'}"
     yield Line(
-        f": peak {peak.total / GIB:.1f} GiB in {peak.name}, {plan.headroom / GIB:+.1f} GiB of "
-        f"room, error {ERROR:.0%}",
+        f": {name} needs {peak.total / GIB:.1f} of {gpus.gib:.1f} GiB on each GPU ({gpus.name}) "
+        f"in the phase `{peak.name}`, {room} (error {ERROR:.0%})",
         colour,
-        verdict,
+        plan.verdict,
     )
+    yield _phases(planned, width)
     if plan.host:
         yield Line(f"host memory for offloading: {plan.host / GIB:.0f} GiB a node")
     for failure in plan.failures:
         yield Line("", "red", failure)
-    yield Line(
-        f"activations, logits, temporaries: {plan.how}; weights, optimizer, gradients, gathers, "
-        "KV cache: analytic; CUDA context, fragmentation, CUDA graphs: assumed"
-    )
     for note in plan.settings.assumptions:
         yield Line(f"assumed: {note}")
 
 
-def _phases(planned: RecipePlan, name: str, width: int) -> Grid:
+def _phases(planned: RecipePlan, width: int) -> Grid:
     phases = planned.plan.phases
-    used = [n for n in COMPONENTS if any(p.parts.get(n, 0) >= GIB / 20 for p in phases)]
-    columns: dict[str, tuple[str, ...]] = {HEADINGS[name]: (name,) for name in used}
-    if 13 + 5 * (len(columns) + 1) > width:
-        columns = {head: names for head, names in columns.items() if names[0] not in REST}
-        columns["rest"] = REST
+    used = [head for head, names in COLUMNS.items() if any(_sum(p, names) for p in phases)]
     rows = []
     for phase in phases:
         short = phase.name.replace("old/reference log-probabilities", "log-probs")
-        cells = [sum(phase.parts.get(n, 0) for n in names) for names in columns.values()]
-        sizes = [_size(cell / GIB) for cell in [*cells, phase.total]]
-        rows.append((short.replace("optimizer ", ""), *sizes))
+        sizes = [*(_sum(phase, COLUMNS[head]) for head in used), phase.allocated, phase.total]
+        rows.append((short, *(_size(size / GIB) for size in sizes)))
     bold = next(n for n, phase in enumerate(phases) if phase is planned.plan.peak)
-    title = f"{name}: GiB on each GPU of {planned.gpus.gib:.1f} ({planned.gpus.name})"
-    heads = (f">{head}" for head in [*columns, HEADINGS["total"]])
-    return Grid(title, ("phase", *heads), rows, bold)
+    heads = [f">{head}" for head in (*used, "allocated", "reserved")]
+    return Grid("GiB on each GPU at the peak of each phase", ("phase", *heads), rows, bold)
+
+
+def _sum(phase: Phase, names: tuple[str, ...]) -> int:
+    return sum(phase.parts.get(name, 0) for name in names)
 
 
 def _size(value: float) -> str:
-    return "" if value < 0.05 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+    return "" if value < 0.05 else f"{value:.1f}"
 
 
 def change_parts(title: str, changes: list[Change]) -> Iterator[Grid]:
@@ -114,11 +103,10 @@ def change_parts(title: str, changes: list[Change]) -> Iterator[Grid]:
         (
             change.label,
             f"{change.plan.peak.total / GIB:.1f} {change.plan.verdict}",
-            f"{change.work - 1:+.0%}" if abs(change.work - 1) >= 0.005 else "",
             change.cost,
         )
         for change in changes
         if change.plan
     ]
     if rows:
-        yield Grid(title, ("change", ">peak", ">operations", "costs"), rows)
+        yield Grid(title, ("change", ">peak", "costs"), rows)

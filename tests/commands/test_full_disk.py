@@ -19,7 +19,7 @@ RECIPE = """swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-3B-Instruct --da
     --reward_funcs vlrft_format --external_plugins "$(vlrft plugin)" --tuner_type lora \\
     --num_generations 8 --per_device_train_batch_size 8 --max_completion_length 512 "$@"
 """
-PLANNED = ("--gpus", "8x80", "--quick")
+PLANNED = ("--gpus", "8x80")
 CARD = ("--card-only", "card", "--repo", "me/shapes", "--hub", "hf")
 MODEL = ("--model", "Qwen/Qwen2.5-VL-3B-Instruct")
 # What the command takes, what it writes, and how large a file may be.
@@ -33,7 +33,7 @@ COMMANDS = {
     "report": (("report", "run/grpo"), "run/grpo/report.html", 100),
     "publish": (("publish", "run", *CARD), "card/", 10),
     "recipe new": (("recipe", "new", "new.sh", *MODEL, *PLANNED), "new.sh", 10),
-    "recipe apply": (("recipe", "apply", "r.sh", "s.sh", "--gpus", "1x16", "--quick"), "s.sh", 10),
+    "recipe apply": (("recipe", "apply", "r.sh", "s.sh", "--gpus", "1x16"), "s.sh", 10),
     "check": (("check", "--fix", "old.sh"), "old.sh", 10),
 }
 
@@ -98,7 +98,7 @@ def test_a_disk_that_is_really_full(here):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", first_now("data list", "plan r.sh --gpus 8x80 --quick"))
+@pytest.mark.parametrize("command", first_now("data list", "plan r.sh --gpus 8x80"))
 def test_a_result_that_cannot_be_printed_is_no_success(here, command):
     code = "from swift_vlrft.cli import app; app()"
     words = [sys.executable, "-c", code, *command.split()]

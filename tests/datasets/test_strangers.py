@@ -198,7 +198,7 @@ def test_no_command_unpickles_what_lies_in_a_checkpoint(tmp_path):
         ["report", folder],
         ["publish", folder, "--hub", "hf", "--repo", "a/b", "--card-only", card],
         ["data", "check", folder],
-        ["plan", folder, "--quick"],
+        ["plan", folder],
     ):
         command(*words)
         assert not (tmp_path / "unpickled").exists(), words

@@ -124,6 +124,8 @@ EACH = [
 
 @pytest.mark.parametrize("path", EACH, ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_recipe(path, models, sets, tmp_path):
+    if read(path).get("quant_method") == "bnb":
+        pytest.importorskip("bitsandbytes", reason="pip install bitsandbytes")
     model, dataset = models(path), sets(path)
     out = tmp_path / "out"
     last = "4" if "mixed" in path.stem else "2"  # of several tasks: two rollouts

@@ -11,7 +11,6 @@ from swift_vlrft.families.family import TinySize
 from swift_vlrft.families.fixed import Budget, Squash
 from swift_vlrft.families.tiles import Slices, Tiles
 from swift_vlrft.geometry.box_format import BOX_FORMATS
-from swift_vlrft.memory.analytic import analytic
 from swift_vlrft.memory.estimate import estimate
 from swift_vlrft.memory.from_recipe import settings_of
 from swift_vlrft.memory.settings import parse_gpus
@@ -229,7 +228,6 @@ def test_planner(name, checkpoint, tmp_path):
     settings = settings_of(recipe_of(tmp_path, checkpoint(name)), parse_gpus("1x80"))
     model = settings.model
     assert model.family is known and model.sees == bool(known.images)
-    assert model.traceable == known.memory.traceable
     assert (model.why_not_shared is None) == bool(known.shared_prefix)
     why = known.why_not_shared or ("" if known.images else "it takes no images")
     assert (model.why_not_shared or "").endswith(why)
@@ -240,7 +238,7 @@ def test_planner(name, checkpoint, tmp_path):
             largest += low / known.images.factor**2  # the thumbnail
         assert 0.9 * largest < settings.image_tokens <= largest
         assert model.vit_layers == 2 and model.vit_intermediate
-    plan = estimate(settings, analytic)
+    plan = estimate(settings)
     assert plan.fits and model.parameters.total * 2 <= plan.peak.total
 
 

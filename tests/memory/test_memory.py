@@ -17,15 +17,14 @@ from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.memory import vllm
+from swift_vlrft.memory.activations import LORA_SAVED, training_passes
 from swift_vlrft.memory.advice import changes
-from swift_vlrft.memory.analytic import analytic
 from swift_vlrft.memory.estimate import estimate
 from swift_vlrft.memory.from_recipe import settings_of
 from swift_vlrft.memory.images import longest_row
 from swift_vlrft.memory.models import count_parameters, known_models, read_model
 from swift_vlrft.memory.recipe_plan import plan_recipe
 from swift_vlrft.memory.settings import GIB, Settings, parse_gpus
-from swift_vlrft.memory.stages import batch_shape
 from swift_vlrft.memory.states import trainable_parameters
 from swift_vlrft.recipe.reader import read_recipe
 
@@ -83,7 +82,7 @@ def planned(path, gpus="4x80", nodes=None, **environment):
 
 
 def phases(settings):
-    return {phase.name: phase for phase in estimate(settings, analytic).phases}
+    return {phase.name: phase for phase in estimate(settings).phases}
 
 
 def flags_of(settings, name):
@@ -142,7 +141,9 @@ def test_what_a_flag_changes_and_what_it_leaves():
     server = {"rollout": "vllm_server", "sleep_level": 0}
     apart = phases(replace(BASE, **server))
     assert more("backward", apart, vllm_utilization=0.3, **server) == 0
-    assert "reference model" not in phases(replace(BASE, reference=False))["backward"].parts
+    without = phases(replace(BASE, reference=False, old_logps=True))
+    assert "reference model" not in without["backward"].parts
+    assert "old/reference log-probabilities" in without
     assert more("backward", checkpoint_llm=False) > 5
     # More completions per prompt do not change training memory in ms-swift (VLM-R1#122).
     assert more("backward", generations=16) == 0
@@ -153,7 +154,7 @@ def test_what_a_flag_changes_and_what_it_leaves():
         for values in ({"tuning": "lora"}, {"processes": 8})
     )
     assert lora < GIB / 10 and eight == pytest.approx(states / 2, rel=0.01)
-    on_host = estimate(replace(BASE, cpu_states=True, cpu_parameters=True), analytic)
+    on_host = estimate(replace(BASE, cpu_states=True, cpu_parameters=True))
     assert on_host.host > 16 * BASE.model.parameters.llm * 0.9
     assert "optimizer" not in on_host.phases[0].parts and on_host.fits
 
@@ -161,7 +162,7 @@ def test_what_a_flag_changes_and_what_it_leaves():
 def test_weights_that_no_card_holds_are_out_of_memory_and_said():
     model = read_model("Qwen2.5-VL-72B")
     settings = replace(BASE, model=model, gpu_bytes=24 * GIB, vllm_utilization=0.9)
-    plan = estimate(settings, analytic)
+    plan = estimate(settings)
     assert plan.verdict == "out of memory"
     assert "vLLM start" in plan.failures[0] and "vllm_tensor_parallel_size" in plan.failures[0]
 
@@ -222,10 +223,11 @@ def test_any_checkpoints_folder_is_planned(tmp_path):
     assert model_of(old_and_flat).parameters.total == 3_754_622_976
     path = recipe_file(tmp_path, model=str(tmp_path))
     model_of({**LLAMA, "quantization_config": {"bits": 4}})
-    assert any("quantized" in note for note in planned(path).assumptions)
+    with pytest.raises(ValueError, match="is quantized, which is not planned"):
+        planned(path)
     model_of({"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 99})
     plan = printed_plan(path)
-    assert plan["how"] == "analytic" and any("gpt2" in note for note in plan["assumptions"])
+    assert plan["verdict"] == "fits"
 
 
 @pytest.mark.parametrize(
@@ -247,15 +249,15 @@ def test_a_config_that_is_none_is_refused_in_one_line(config, said, tmp_path):
 
 def test_the_plan_of_a_recipe(tmp_path):
     path = recipe_file(tmp_path)
-    plan = printed_plan(path, "--quick")
+    plan = printed_plan(path)
     assert plan["verdict"] == "fits" and plan["capacity_gib"] == 78.8
     assert plan["phases"]["rollout"]["KV cache"] > 20
     assert any("MAX_PIXELS" in note for note in plan["assumptions"])
-    assert {change["change"] for change in plan["raise"]} >= {"num_generations 16"}
-    small = run("plan", path, "--gpus", "4x24", "--quick")
+    assert {change["change"] for change in plan["raise"]} >= {"gradient_checkpointing false"}
+    small = run("plan", path, "--gpus", "4x24")
     assert small.exit_code == 1
-    assert "out of memory in weight sync" in small.output and "cheapest first" in small.output
-    advised = plan_recipe(path, "4x24", quick=True).changes()
+    assert "in the phase `weight sync`" in small.output and "cheapest first" in small.output
+    advised = plan_recipe(path, "4x24").changes()
     assert advised and all(change.plan.fits for change in advised)
     assert advised[0].rank < 10, "LoRA, another method, must not come first"
     for listed in (advised, changes(planned(path, "4x24"))):
@@ -263,54 +265,53 @@ def test_the_plan_of_a_recipe(tmp_path):
 
 
 def test_the_table_adds_up_and_fits_into_a_terminal_of_80_columns(tmp_path):
-    done = run("plan", recipe_file(tmp_path), "--gpus", "4x80", "--quick", COLUMNS="80")
-    table = done.output.split("fits:")[0]
+    done = run("plan", recipe_file(tmp_path), "--gpus", "4x80", COLUMNS="80")
+    table = done.output.split("of each phase")[1].split("assumed:")[0]
     assert "…" not in table and all(len(line) <= 80 for line in table.splitlines())
-    peak = re.search(r"peak (\d+\.\d) GiB in (\w+)", done.output)
+    peak = re.search(r"needs (\d+\.\d) of .* in the phase `(\w+)`", " ".join(done.output.split()))
     (line,) = [line for line in table.splitlines() if line.startswith(peak[2])]
-    *parts, total = [float(cell) for cell in re.findall(r"\d+\.\d", line)]
-    assert total == float(peak[1]) == pytest.approx(sum(parts), abs=0.3)
+    *parts, allocated, reserved = [float(cell) for cell in re.findall(r"\d+\.\d", line)]
+    assert allocated == pytest.approx(sum(parts), abs=0.3)
+    assert reserved == float(peak[1]) > allocated
 
 
 def test_apply_writes_a_recipe_that_fits(tmp_path):
     path, out = recipe_file(tmp_path, ' "$@"'), tmp_path / "fits.sh"
-    assert run("recipe", "apply", path, out, "--gpus", "4x24", "--quick").exit_code == 0
-    assert estimate(planned(out, "4x24"), analytic).fits
+    assert run("recipe", "apply", path, out, "--gpus", "4x24").exit_code == 0
+    assert estimate(planned(out, "4x24")).fits
     assert subprocess.run(["bash", "-n", str(out)], check=False).returncode == 0
     before, after = read_recipe(path), read_recipe(out)
     for name in ("model", "dataset", "use_vllm", "tuner_type", "max_completion_length"):
         assert after.values(name) == before.values(name)
 
 
-def test_without_torch_a_coarser_plan_answers_and_says_so(tmp_path):
-    path = recipe_file(tmp_path)
+def test_a_plan_of_a_shipped_model_loads_neither_torch_nor_transformers(tmp_path):
     program = (
         "import sys; sys.modules['torch'] = sys.modules['transformers'] = None\n"
-        f"sys.argv = ['vlrft', 'plan', {str(path)!r}, '--gpus', '4x80']\n"
+        f"sys.argv = ['vlrft', 'plan', {str(recipe_file(tmp_path))!r}, '--gpus', '4x80']\n"
         "from swift_vlrft.cli import app; app()"
     )
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "torch is not installed" in " ".join(done.stdout.split())
 
 
-def test_the_readme_shows_what_the_planner_prints(monkeypatch):
-    """Its numbers, by the closed form where the peak is not a pass of the trainer."""
-    readme = (REPOSITORY / "README.md").read_text()
-    (shown,) = re.findall(r"```text\n( *detection_4x80g.*?)```", readme, re.S)
+def test_the_readmes_show_what_the_planner_prints(monkeypatch):
     monkeypatch.chdir(REPOSITORY)
     path = "recipes/qwen2_5_vl_3b/detection_4x80g.sh"
     done = run("plan", path, "--gpus", "4x24", COLUMNS="80")
-    printed = {" ".join(line.split()) for line in done.output.splitlines()}
-    assert {" ".join(line.split()) for line in shown.splitlines()} <= printed
+    printed = " ".join(done.output.split())
+    for page in ("README.md", "README_CN.md"):
+        (shown,) = re.findall(r"```text\n(out of memory.*?)```", Path(page).read_text(), re.S)
+        for part in shown.split("\n...\n"):
+            assert " ".join(part.split()) in printed, page
 
 
 def test_without_a_length_vllm_must_hold_a_row_of_the_models_context(tmp_path):
     more = " --tuner_type lora --deepspeed zero2 --max_length 1024 --offload_model true"
     path = recipe_file(tmp_path, more, processes=1)
     path.write_text(path.read_text().replace("--vllm_max_model_len 2048", ""))
-    made = plan_recipe(path, "1x24", quick=True)
+    made = plan_recipe(path, "1x24")
     assert made.plan.settings.vllm_max_length == 128000
     assert any("128000 tokens" in note for note in made.plan.settings.assumptions)
     assert "128000" in made.plan.failures[0] and "--vllm_max_model_len" in made.plan.failures[0]
@@ -342,8 +343,8 @@ def test_cards_and_machines_are_the_recipes_own(tmp_path):
     path.write_text(text.replace("export NPROC_PER_NODE=4 ", "export "))
     one = planned(path, CUDA_VISIBLE_DEVICES="0")
     assert one.processes == 1 and any("names 1 of 4" in note for note in one.assumptions)
-    assert planned(path, CUDA_VISIBLE_DEVICES="0,1").processes == 2
-    assert planned(path, "2x80", CUDA_VISIBLE_DEVICES="0,1,2,3").processes == 2
+    with pytest.raises(ValueError, match="refuses with --deepspeed; set NPROC_PER_NODE=2"):
+        planned(path, CUDA_VISIBLE_DEVICES="0,1")
     path.write_text(text.replace("NPROC_PER_NODE=4", "NPROC_PER_NODE=$(count)"))
     counted = planned(path, "8x80")
     assert counted.processes == 8
@@ -393,7 +394,7 @@ def test_a_smaller_batch_keeps_the_rows_of_a_generation(tmp_path):
         path = recipe_file(tmp_path, f"{more} --steps_per_generation {steps}")
         smaller = flags_of(planned(path), "per_device_train_batch_size")
         assert len(smaller) == 2
-        headroom = [change.flags for change in plan_recipe(path, "4x80", quick=True).headroom()]
+        headroom = [change.flags for change in plan_recipe(path, "4x80").headroom()]
         for flags in [*smaller, *headroom]:
             if size := flags.get("per_device_train_batch_size"):
                 assert int(size) * int(flags["steps_per_generation"]) == 4 * steps
@@ -418,11 +419,6 @@ def test_what_cannot_work_is_not_advised(more, shares, liger, tmp_path):
     assert bool(flags_of(settings, "VLRFT_SHARED_PREFIX")) == shares == asked.shared_prefix
     assert bool(flags_of(settings, "use_liger_kernel")) == liger
     assert ("VLRFT_SHARED_PREFIX changes nothing" in " ".join(asked.assumptions)) != shares
-
-
-def test_old_log_probabilities_are_planned_in_every_run(tmp_path):
-    settings = planned(recipe_file(tmp_path, " --beta 0"))
-    assert not settings.reference and "old/reference log-probabilities" in phases(settings)
 
 
 def test_states_of_each_way_to_train():
@@ -473,7 +469,7 @@ def test_any_set_that_training_reads_has_a_longest_row(tmp_path):
         rows.append({"images": [name], "messages": [{"role": "user", "content": "x" * 300}]})
     found = longest("rows.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     assert found.images == ((1400, 700),) and found.text == 100
-    plan = printed_plan(recipe_file(tmp_path), "--quick", "--dataset", tmp_path / "rows.jsonl")
+    plan = printed_plan(recipe_file(tmp_path), "--dataset", tmp_path / "rows.jsonl")
     assert any("896 x 448" in note for note in plan["assumptions"] if "longest row of" in note)
     encoded = io.BytesIO()
     Image.new("RGB", (640, 480)).save(encoded, "WEBP")
@@ -488,16 +484,11 @@ def test_any_set_that_training_reads_has_a_longest_row(tmp_path):
     }
     found = longest("instances_train.json", json.dumps(coco))
     assert found.images == ((640, 480),) and found.text > 50
+    video = [{"images": [url], "videos": ["a.mp4"], "query": "x"}]
+    with pytest.raises(ValueError, match=r"rows.json.* a row with videos, which are not planned"):
+        longest("rows.json", json.dumps(video))
     with pytest.raises(ValueError, match=r"rows.json .*columns picture, question"):
         longest("rows.json", json.dumps([{"picture": url, "question": "x"}]))
-
-
-def test_a_plan_for_a_set_reads_the_model_by_its_older_flag(tmp_path):
-    (tmp_path / "rows.jsonl").write_text('{"query": "x"}\n')
-    path = recipe_file(tmp_path)
-    path.write_text(path.read_text().replace("--model ", "--model_id_or_path "))
-    plan = printed_plan(path, "--quick", "--dataset", tmp_path / "rows.jsonl")
-    assert any("1 tokens (characters/3)" in note for note in plan["assumptions"])
 
 
 ONE_A100 = (
@@ -522,23 +513,23 @@ def test_glm_4v_on_one_a100_as_published(tmp_path):
     of one mended.
     """
     published = plan_on_one_a100(tmp_path, 1, model="cogagent-9b-20241220", length=2048)
-    assert published["how"] == "traced" and published["verdict"] != "out of memory"
+    assert published["verdict"] != "out of memory"
     assert 70 <= published["peak_gib"] <= published["capacity_gib"]
-    two = plan_on_one_a100(tmp_path, 2, "--quick")
+    two = plan_on_one_a100(tmp_path, 2)
     assert two["verdict"] == "out of memory" and two["phase"] == "backward"
-    assert two["phases"]["backward"]["activations ViT"] > 50
+    assert two["phases"]["backward"]["activations ViT"] > 40
     assert two["changes"][0]["flags"].keys() >= {"vit_gradient_checkpointing"}
 
 
 def test_evaluation_that_writes_answers_is_planned(tmp_path):
-    plan = plan_on_one_a100(tmp_path, 1, "--quick")
+    plan = plan_on_one_a100(tmp_path, 1)
     assert "rollout" not in plan["phases"] and plan["phases"]["eval"]["KV cache"] > 0.2
     notes = " ".join(plan["assumptions"])
     assert "rows of 2626 tokens" in notes and "1120 x 1120 pixels, 1600 tokens" in notes
     assert "names layers of the ViT" in notes
     assert not any("pixels" in c["change"] or "length" in c["change"] for c in plan["changes"])
     settings = replace(BASE, rollout="none", eval_generates=True, eval_batch=64, completion=4096)
-    assert estimate(settings, analytic).peak.name == "eval"
+    assert estimate(settings).peak.name == "eval"
     assert {"per_device_eval_batch_size": "1"} in [change.flags for change in changes(settings)]
 
 
@@ -549,7 +540,7 @@ def test_a_run_is_compared_with_its_plan(tmp_path, encoding):
     lines = [json.dumps({"memory/backward_allocated_gib": value}) + "\n" for value in rows]
     text = "".join(lines) + '{"memory/backward'  # cut short by a killed run
     (tmp_path / "logging.jsonl").write_text(text, encoding=encoding)
-    done = run("plan-compare", path, tmp_path, "--quick", "--gpus", "4x80", "--json")
+    done = run("plan-compare", path, tmp_path, "--gpus", "4x80", "--json")
     (row,) = json.loads(done.stdout)
     assert row["phase"] == "backward" and row["allocated"] == 20.0
     assert 10 < row["planned"] < 30
@@ -566,8 +557,7 @@ def test_shared_prefixes_are_planned_and_a_larger_micro_batch_fits(tmp_path):
     assert any("VLRFT_SHARED_PREFIX" in note for note in shared.assumptions)
     rows, more_rows = (
         sum(
-            estimate(replace(settings, batch=n, checkpoint_llm=False), analytic).fits
-            for n in (4, 8, 16, 24, 32, 48, 64)
+            estimate(replace(settings, batch=n, checkpoint_llm=False)).fits for n in range(4, 64, 2)
         )
         for settings in (separate, shared)
     )
@@ -596,11 +586,116 @@ def test_shared_prefixes_save_what_their_own_benchmark_counted(file, name):
         prompt, completion, count = row["prompt"], row["completion"], row["G"]
         rows = replace(base, batch=count, generations=count, prompt=prompt, completion=completion)
         kept = [
-            analytic(s.model, batch_shape(s)).peaks["forward of the LLM"]["activations LLM"]
+            training_passes(s).forward["activations LLM"]
             for s in (rows, replace(rows, shared_prefix=True))
         ]
         tokens = count * (prompt + completion) / (prompt + count * completion)
         assert row["kept_ratio"] <= kept[0] / kept[1] <= tokens
+
+
+def supervised(folder, more, *, model="Qwen/Qwen2.5-VL-7B-Instruct", gpus="1x80", before=""):
+    """The plan of `swift sft` with these flags, as --json prints it, and its settings."""
+    path = folder / "sft.sh"
+    path.write_text(
+        f"export MAX_PIXELS=1003520 {before}\nswift sft --model {model} --dataset x "
+        f"--torch_dtype bfloat16 --max_length 2048 {more}\n"
+    )
+    return printed_plan(path, gpus=gpus), planned(path, gpus)
+
+
+def test_supervised_rows_have_a_cross_entropy_in_32_bits_and_no_rollout(tmp_path):
+    plan, settings = supervised(tmp_path, "", model="Qwen/Qwen2.5-7B-Instruct")
+    assert {"rollout", "old/reference log-probabilities"}.isdisjoint(plan["phases"])
+    assert (settings.length, settings.completion) == (2048, 1792)
+    copy = 2 * 1793 * settings.model.vocabulary / GIB  # of the logits, in 16 bits
+    assert plan["phases"]["backward"]["logits"] == pytest.approx(7 * copy, abs=0.02)
+    packed, its = supervised(tmp_path, "--packing true --packing_length 4096")
+    assert its.length == 4096 and its.completion > 2000
+    assert any("packed rows of 4096" in note for note in packed["assumptions"])
+    liger, _ = supervised(tmp_path, "--packing true --use_liger_kernel true")
+    assert liger["phases"]["backward"].get("logits", 0) < 0.2
+    # An image that --max_length has no room for is left out by ms-swift.
+    short, its = supervised(tmp_path, "--max_length 1024")
+    assert its.image_tokens <= 768 and its.length == 1024
+    assert any("room in --max_length 1024" in note for note in short["assumptions"])
+
+
+def test_what_is_in_use_and_what_is_reserved_are_two_numbers(tmp_path):
+    plan, _ = supervised(tmp_path, "")
+    assert plan["allocated_gib"] < plan["reserved_gib"] == plan["peak_gib"]
+    phase = plan["phases"][plan["phase"]]
+    rest = phase["total_gib"] - phase["context, fragmentation"]
+    assert phase["allocated_gib"] == plan["allocated_gib"] == pytest.approx(rest, abs=0.02)
+
+
+def test_adapters_in_the_language_model_beside_a_vit_that_trains(tmp_path):
+    """--tuner_type lora_llm: ViT and aligner train whatever --freeze_vit says."""
+    _, settings = supervised(tmp_path, "--tuner_type lora_llm --freeze_vit true --lora_rank 16")
+    parameters = settings.model.parameters
+    _, lora = supervised(tmp_path, "--tuner_type lora --lora_rank 16")
+    whole = trainable_parameters(settings) - trainable_parameters(lora)
+    assert whole == parameters.vit + parameters.aligner
+    assert phases(settings)["load"].parts["weights"] < 2.1 * parameters.total
+    _, saved = supervised(tmp_path, "--lora_rank 16 --modules_to_save embed_tokens lm_head")
+    more = trainable_parameters(saved) - trainable_parameters(lora)
+    assert more == 2 * parameters.embedding
+
+
+def test_qlora_quantizes_decoder_layers_alone(tmp_path):
+    bnb = "--quant_method bnb --quant_bits"
+    sizes = []
+    for bits in ("4", "8"):
+        _, settings = supervised(tmp_path, f"{bnb} {bits}")
+        adapters = 4 * trainable_parameters(settings)
+        layers = settings.model.parameters.layers
+        others = 2 * (settings.model.parameters.total - layers)
+        sizes.append((phases(settings)["load"].parts["weights"] - adapters - others) / layers)
+    assert sizes == pytest.approx([0.5625, 1.01], abs=0.001)
+    assert supervised(tmp_path, "--quant_bits 4")[1].tuning == "lora"  # no method, no bits
+
+
+def test_one_process_with_several_gpus_spreads_the_layers(tmp_path):
+    one, _ = supervised(tmp_path, "")
+    two, settings = supervised(tmp_path, "", gpus="2x80")
+    assert (settings.processes, settings.spread) == (1, 2)
+    load = [plan["phases"]["load"]["weights"] for plan in (one, two)]
+    assert load[1] == pytest.approx(load[0] / 2, abs=0.02)
+    assert any("device_map" in note for note in two["assumptions"])
+    _, settings = supervised(tmp_path, "", gpus="4x80", before="NPROC_PER_NODE=2")
+    assert (settings.processes, settings.spread) == (2, 2)
+
+
+def test_a_sequence_is_shared_by_its_group_of_gpus(tmp_path):
+    kept = [
+        supervised(tmp_path, more, gpus="4x80", before="NPROC_PER_NODE=4")[0]["phases"]["backward"]
+        for more in ("--max_length 8192", "--max_length 8192 --sequence_parallel_size 4")
+    ]
+    assert kept[1]["activations LLM"] == pytest.approx(kept[0]["activations LLM"] / 4, abs=0.02)
+
+
+def test_experts_are_planned_whole_and_have_no_adapters(tmp_path):
+    four = {"gpus": "4x80", "before": "NPROC_PER_NODE=4"}
+    name = "Qwen/Qwen3.5-35B-A3B"
+    plan, settings = supervised(tmp_path, "--deepspeed zero3", model=name, **four)
+    assert settings.model.parameters.total == pytest.approx(35e9, rel=0.01)
+    assert trainable_parameters(settings) < 20e6
+    weights = 2 * settings.model.parameters.total / 4 / GIB
+    assert plan["phases"]["load"]["weights"] == pytest.approx(weights, rel=0.01)
+
+
+@pytest.mark.slow
+def test_the_constants_are_what_autograd_keeps():
+    refit = runpy.run_path(str(REPOSITORY / "dev" / "refit.py"))
+    model, tokens = read_model("Qwen2.5-VL-3B"), refit["TOKENS"]
+    whole = (refit["of_llm"](model, 2) - refit["of_llm"](model, 1)) / tokens
+    known = model.facts.llm_saved * model.hidden + 8 * model.intermediate
+    assert known == pytest.approx(whole, rel=0.02)
+    vit = (refit["of_vit"](model, 2) - refit["of_vit"](model, 1)) / tokens / model.vit_hidden
+    assert model.facts.vit_saved == pytest.approx(vit, rel=0.02)
+    for size, known in LORA_SAVED.items():
+        more = (refit["of_llm"](model, 2, size) - refit["of_llm"](model, 1, size)) / tokens - whole
+        inputs = 6 * model.hidden + model.intermediate
+        assert known == pytest.approx(more / inputs, rel=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -609,12 +704,15 @@ def benchmark():
 
 
 def test_the_pages_say_how_many_published_runs_are_predicted_right(benchmark, monkeypatch, capsys):
-    """In closed form; traced, the same verdicts come out (docs/plan.md's peaks are traced)."""
-    monkeypatch.setattr(sys, "argv", ["memory_cases.py", "--json", "--analytic"])
+    monkeypatch.setattr(sys, "argv", ["memory_cases.py", "--json"])
     assert benchmark["main"]() == 0
     *results, counted = map(json.loads, capsys.readouterr().out.splitlines())
-    right, scored = sum(result["agrees"] for result in results), len(results)
-    assert counted == {"right": right, "scored": scored}
+    cases = [result for result in results if "agrees" in result]
+    right, scored = sum(result["agrees"] for result in cases), len(cases)
+    records = [result for result in results if "ratio" in result]
+    assert (counted["right"], counted["scored"]) == (right, scored)
+    error, other = (f"{counted[name]:.0%}" for name in ("error", "error_of_others"))
+    assert counted["records"] == len(records) and counted["error_of_others"] <= 0.15
     pages = {
         "README.md": f"{right} of {scored} published runs",
         "README_CN.md": f"{scored} 个公开报告的训练中有 {right} 个",
@@ -622,17 +720,17 @@ def test_the_pages_say_how_many_published_runs_are_predicted_right(benchmark, mo
     }
     for page, said in pages.items():
         assert said in " ".join((REPOSITORY / page).read_text().split()), page
-    table = (REPOSITORY / "docs" / "plan.md").read_text()
-    rows = re.findall(
-        r"^\| `([\w-]+)` \|.*(?:fits|tight|out of memory)(.*?) \| \S+ of", table, re.M
-    )
-    assert dict(rows) == {r["id"]: "" if r["agrees"] else " **missed**" for r in results}
+    for page in ("README.md", "docs/plan.md"):
+        said = f"{len(records)} that say how much they took by {error} in the median "
+        said += f"({other} of the {counted['others']} that no constant was fitted to)"
+        assert said in " ".join((REPOSITORY / page).read_text().split()), page
+    assert f"{len(records)} 个" in (REPOSITORY / "README_CN.md").read_text()
 
 
 def test_a_case_without_a_known_model_is_a_miss_that_says_why(benchmark):
     cases = list(benchmark["read_cases"](benchmark["FILE"]))
     assert all(case["score_it"] and case["url"].startswith("https://") for case in cases)
-    missed = benchmark["judge"]({**cases[0], "model": "nobody/knows"}, trace=False)
+    missed = benchmark["judge"]({**cases[0], "model": "nobody/knows"})
     assert not missed["agrees"] and "nobody/knows" in missed["why"]
 
 

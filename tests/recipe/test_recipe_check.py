@@ -6,6 +6,7 @@ import re
 import stat
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -27,6 +28,7 @@ RECIPES = sorted((Path(__file__).resolve().parents[2] / "recipes").rglob("*.sh")
 of_ours = pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 NEEDED = {"DATASET": "d", "NODE_RANK": "0", "MASTER_ADDR": "a"}
 GOOD = f"{SWIFT} "
+NOT_HERE = {"detection_qlora_1x24g": "not-installed"} if not find_spec("bitsandbytes") else {}
 
 
 @pytest.fixture(autouse=True)
@@ -71,10 +73,11 @@ def test_our_recipes_read_as_bash_runs_them_and_have_no_problem(path, tmp_path):
         for rollout in rollouts:
             assert rollout.environment["CUDA_VISIBLE_DEVICES"] == f"{count},{count + 1}"
     shown = run("--json", path)
-    assert shown.exit_code == 0, shown.output
-    # A variable that the recipe itself asks for; what the template writes before each completion.
+    # A variable that the recipe itself asks for; what the template writes before each completion;
+    # bitsandbytes, which one recipe needs, is in no requirements file.
     rules = {finding["rule"] for finding in json.loads(shown.output)["findings"]}
-    assert rules <= {"needed", "response-prefix"}
+    assert rules <= {"needed", "response-prefix"} | ({"not-installed"} & {NOT_HERE.get(path.stem)})
+    assert shown.exit_code == ("not-installed" in rules), shown.output
 
 
 @of_ours
@@ -112,7 +115,8 @@ def test_our_recipes_keep_what_a_recipe_must(path):
     more += ["--vllm_tensor_parallel_size", "1"] if grpo else []
     for processes in ({}, {"NPROC_PER_NODE": "2"}):
         (recipe,) = [r for r in read_recipes(path, NEEDED | processes, more) if r.trains]
-        assert [f.text for f in check_recipe(recipe) if f.level == PROBLEM] == []
+        found = [f for f in check_recipe(recipe) if f.rule != NOT_HERE.get(path.stem)]
+        assert [f.text for f in found if f.level == PROBLEM] == []
 
 
 # What ms-swift itself says ------------------------------------------------------------------------

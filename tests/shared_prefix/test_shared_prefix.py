@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 import torch
-from support.real_memory import peak_of
+from support.peak_memory import peak_of
 from support.vision_rows import IMAGE, MIXTURES, Rows, make_rows, stock, tiny_model
 from trl.trainer.utils import selective_log_softmax
 

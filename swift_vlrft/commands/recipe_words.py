@@ -1,0 +1,42 @@
+"""A recipe on the command line of `vlrft`, with flags behind it as behind `bash RECIPE`.
+
+vlrft plan RECIPE --per_device_train_batch_size 1 --gpus 4x24        --gpus is vlrft's own
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+import typer
+
+from swift_vlrft.recipe.flags import flags_of, is_flag
+
+WITH_FLAGS = {"ignore_unknown_options": True, "allow_extra_args": True}
+"""A command's context in which an option that is not its own stays a word."""
+
+
+def no_flag(*words: object) -> None:
+    """ValueError where a flag stands in the place of a recipe or another file."""
+    for word in map(str, words):
+        if is_flag(word):
+            raise ValueError(f"{word}: flags of the recipe come after the files' names")
+
+
+def flags_behind(words: Sequence[str], context: typer.Context) -> list[str]:
+    """The words behind a recipe; ValueError if they are no flags that ms-swift knows."""
+    from swift_vlrft.recipe.facts import facts
+
+    if words and not is_flag(words[0]):
+        raise ValueError(f"{words[0]}: `{context.command_path}` takes no such argument")
+    known = facts().commands if words else {}
+    own = [name.lstrip("-") for option in context.command.params for name in option.opts]
+    for flag in flags_of(words):
+        if flag.name not in known:
+            near = difflib.get_close_matches(flag.name, [*own, *known], n=3, cutoff=0.6)
+            meant = f"; near names: {', '.join(f'--{name}' for name in near)}" if near else ""
+            raise ValueError(
+                f"{flag.words[0]}: neither an option of `{context.command_path}` nor a flag of "
+                f"ms-swift{meant}"
+            )
+    return list(words)

@@ -1,0 +1,161 @@
+"""`vlrft recipe new` and `apply`: the nearest tested recipe, with one change for the machine."""
+
+import json
+from pathlib import Path
+
+import pytest
+from recipe.test_fix import invoke
+
+from swift_vlrft.memory.models import read_model
+from swift_vlrft.memory.new_recipe import nearest
+from swift_vlrft.memory.new_recipe import tested as tested_recipes
+from swift_vlrft.memory.settings import parse_gpus
+from swift_vlrft.recipe.reader import read_recipe
+
+MODEL = "Qwen/Qwen2.5-VL-3B-Instruct"
+RECIPE = "qwen2_5_vl_3b/detection_4x80g"
+MACHINES = {
+    "1x24": ("detection_lora_1x24g", {}),
+    "1x80": ("detection_4x80g", {"NPROC_PER_NODE": "1", "vllm_tensor_parallel_size": "1",
+                                 "gradient_accumulation_steps": "16", "deepspeed": "zero2",
+                                 "beta": "0"}),
+    "4x24": ("detection_4x80g", {"move_model_batches": "16"}),
+    "8x24": ("detection_4x80g", {"NPROC_PER_NODE": "8", "gradient_accumulation_steps": "2"}),
+    "6x80": ("detection_4x80g", {"NPROC_PER_NODE": "6", "vllm_tensor_parallel_size": "2",
+                                 "gradient_accumulation_steps": "2"}),
+    "8x80 2": ("detection_2nodes_8x80g", {}),
+}  # fmt: skip
+"""Which recipe is nearest, and what is changed: on every machine the 32 rows a step of before, or
+the nearest number that its processes and the 8 answers to a prompt divide.
+"""
+
+
+def new(out, *more, model=MODEL):
+    return invoke("recipe", "new", out, "--model", model, *more)
+
+
+def data(done):
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_new_and_apply_are_one_plan(machine, tmp_path, monkeypatch):
+    monkeypatch.setenv("NODE_RANK", "0")
+    monkeypatch.setenv("MASTER_ADDR", "a")
+    start, flags = MACHINES[machine]
+    gpus, *nodes = machine.split()
+    where = ["--gpus", gpus, *(["--nodes", *nodes] if nodes else []), "--json"]
+    one, two = tmp_path / "new.sh", tmp_path / "applied.sh"
+    made = data(invoke("recipe", "new", one, "--model", MODEL, *where))
+    applied = data(invoke("recipe", "apply", RECIPE, two, *where))
+    assert made["flags"] == applied["flags"] == flags
+    assert made["from"] == applied["from"] and f"/{start}.sh; changed for" in made["from"]
+    for out in (one, two):
+        shown = "".join(line.lstrip("# ") + " " for line in out.read_text().split("\n")[:9])
+        assert made["from"] in shown
+        again = data(invoke("plan", out, *where))
+        assert (again["peak_gib"], again["verdict"]) == (made["peak_gib"], made["verdict"])
+        assert again["phases"] == made["phases"] == applied["phases"]
+
+
+def test_a_new_recipe_keeps_all_that_the_tested_one_has(tmp_path):
+    out = tmp_path / "new.sh"
+    flags = data(new(out, "--gpus", "1x80", "--json"))["flags"]
+    tested_one = next(one for one in tested_recipes() if one.name == RECIPE)
+    before, after = (read_recipe(path, {}) for path in (tested_one.path, out))
+    changed = {name: (value,) for name, value in flags.items() if not name.isupper()}
+    assert {f.name: f.values for f in after.flags} == {
+        f.name: f.values for f in before.flags
+    } | changed
+    visible = {"NPROC_PER_NODE": "1", "CUDA_VISIBLE_DEVICES": "0"}
+    assert after.environment == before.environment | visible
+
+
+def test_a_shipped_recipe_that_fits_is_not_written_again(tmp_path):
+    out = tmp_path / "out.sh"
+    done = invoke("recipe", "apply", RECIPE, out, "--gpus", "4x80")
+    assert done.exit_code == 2 and "fits as it is" in done.output and not out.exists()
+
+
+def test_what_apply_writes_of_another_models_recipe_trains_this_model(tmp_path):
+    one, two, where = tmp_path / "n.sh", tmp_path / "a.sh", ("--gpus", "1x24", "--json")
+    model = "Qwen/Qwen3-VL-4B-Instruct"
+    made = data(invoke("recipe", "new", one, "--model", model, *where))
+    applied = data(invoke("recipe", "apply", "qwen3_vl_4b/detection_4x80g", two, *where))
+    assert made["phases"] == applied["phases"] and made["from"] == applied["from"]
+    assert "qwen3_vl_2b/detection_lora_1x24g.sh" in made["from"]
+    for recipe in (read_recipe(one, {}), read_recipe(two, {})):
+        assert recipe.get("model") == model and recipe.get("tuner_type") == "lora"
+        assert "qwen3_vl_4b" in recipe.get("output_dir")
+
+
+def test_a_recipe_of_ones_own_is_the_one_that_is_run(tmp_path):
+    """Not a tested one in its place, but with the processes of the machine."""
+    (own := tmp_path / "own.sh").write_text(
+        next(one for one in tested_recipes() if one.name == RECIPE).path.read_text()
+    )
+    made = data(invoke("recipe", "apply", own, tmp_path / "o.sh", "--gpus", "2x80", "--json"))
+    assert made["from"].startswith("From own.sh") and made["flags"]["NPROC_PER_NODE"] == "2"
+    assert made["flags"]["gradient_accumulation_steps"] == "8"
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "gpus", "name"),
+    [
+        ("Qwen/Qwen3-VL-4B-Instruct", "detection", "1x24", "qwen3_vl_2b/detection_lora_1x24g"),
+        ("Qwen/Qwen3-VL-4B-Instruct", "detection", "1x80", "qwen3_vl_4b/detection_4x80g"),
+        ("Qwen/Qwen3-VL-4B-Instruct", "grounding", "4x80", "qwen3_vl_8b/grounding_8x80g"),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", "grounding", "4x80", "qwen2_5_vl_3b/grounding_6x96g"),
+        ("Qwen/Qwen2-VL-7B-Instruct", "classification", "1x40", "qwen2_vl_2b/classification_1x80g"),
+        ("google/gemma-4-E4B-it", "ocr", "1x24", "gemma_4_e4b/detection_lora_2x80g"),
+    ],
+)
+def test_the_nearest_recipe(model, task, gpus, name):
+    """The family first, then the task, the size of the model and the memory of the machine."""
+    assert nearest(read_model(model), task, parse_gpus(gpus), 1).name == name
+
+
+def test_what_is_different_for_model_and_task_is_said(tmp_path):
+    out = tmp_path / "new.sh"
+    model = "Qwen/Qwen2.5-VL-7B-Instruct"
+    said = data(new(out, "--gpus", "4x80", "--task", "counting", "--json", model=model))["from"]
+    for text in (f"--model {model} in place of {MODEL}", "counting in place of", "DATASET must be"):
+        assert text in said
+    recipe = read_recipe(out, {"DATASET": "d"})
+    assert recipe.values("reward_funcs") == ("vlrft_counting", "vlrft_format")
+    assert recipe.get("model") == model and recipe.get("output_dir").endswith(
+        "7b_instruct_counting"
+    )
+
+
+def test_a_family_without_a_recipe_begins_with_the_nearest_size(tmp_path):
+    config = {
+        **{"model_type": "llava_next", "tie_word_embeddings": False},
+        "text_config": {"hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 16,
+                        "intermediate_size": 5504, "vocab_size": 32000},
+        "vision_config": {"hidden_size": 1024, "num_hidden_layers": 24, "patch_size": 14,
+                          "intermediate_size": 4096, "num_attention_heads": 16},
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    out = tmp_path / "new.sh"
+    said = data(new(out, "--gpus", "4x80", "--json", model=tmp_path))["from"]
+    assert "no recipe is tested for its family: --max_pixels 401408" in said
+    assert "no VLRFT_SHARED_PREFIX" in said and "box format is not known" in said
+    recipe = read_recipe(out, {})
+    assert recipe.get("max_pixels") == "401408" == recipe.environment["MAX_PIXELS"]
+    assert recipe.get("dataset") == "laolao77/ViRFT_COCO_base65"  # without :pixels
+
+
+def test_a_model_that_sees_nothing_is_refused(tmp_path):
+    done = new(tmp_path / "out.sh", "--gpus", "4x80", model="Qwen/Qwen2.5-7B-Instruct")
+    assert done.exit_code == 2 and "sees no images" in done.output
+    assert len(done.output.strip().splitlines()) == 1 and not list(Path(tmp_path).iterdir())
+
+
+def test_a_data_set_is_asked_for_in_the_models_box_format(tmp_path):
+    (tmp_path / "d.jsonl").write_text('{"problem": "where?", "solution": "x"}\n')
+    for given, written in ((tmp_path / "d.jsonl", f"{tmp_path}/d.jsonl:pixels"),):
+        out = tmp_path / "new.sh"
+        assert new(out, "--gpus", "4x80", "--dataset", given).exit_code == 0
+        assert read_recipe(out, {}).get("dataset") == written
