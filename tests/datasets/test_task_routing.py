@@ -37,6 +37,7 @@ GOLD = {
     "pointing": [ONE, TWO, "No Objects"],
     "ocr": ["Total: 4", "<answer>(12, 30)</answer>", "a dog"],
     "number": ["4.5", "<answer>-1e-3</answer>", "12 %"],
+    "math": ["\\sqrt{2}", "x^2", "<answer>$\\frac{1}{2}$</answer>"],
     "list": ["red", '["a", "b"]', "<answer>none</answer>", "[1, 2, 3, 4]"],
     "ordering": ["b, a", '["a", "b"]', "x"],
 }
@@ -246,7 +247,7 @@ def test_boxes_and_prompts_go_into_pixels_without_a_task(tmp_path):
 
 
 UNREAD = {
-    "counting": ["4", "four", "3"], "choice": ["A", "cat"], "yes_no": ["yes", "maybe"],
+    "counting": ["4", "some", "3"], "choice": ["A", "cat"], "yes_no": ["yes", "maybe"],
     "grounding_iou": [ONE, TWO], "detection_iou": [TWO, "a dog"], "classification": ["rose", TWO],
     "pointing": [TWO, "[1, 2]"], "number": ["1.5 kg", "4 or 5"], "ocr": ["(12, 30)", TWO],
     "list": ["a, b", "[true]"], "ordering": ["a, b", "a, A"],
@@ -285,7 +286,7 @@ def recipe_findings(path, *rewards):
 
 NOTHING = [
     (rows_of(GOLD["detection"], ["detection"] * 3), "vlrft_counting", "3 detection"),
-    (rows_of(["four", "five"]), "vlrft_counting", "2 rows without a task"),
+    (rows_of(["some", "many"]), "vlrft_counting", "2 rows without a task"),
     (rows_of(["4"], [None]), "vlrft_detection_iou", "'4' cannot"),
     (rows_of(["rose", "4"], ["classification", "counting"]), "vlrft_yes_no", "1 classification"),
     (rows_of([TWO]), "vlrft_classification", "cannot be read"),
@@ -405,7 +406,7 @@ def test_data_check_says_which_rewards_fit(task, fits, never, tmp_path):
 
 @pytest.mark.parametrize(
     ("solution", "columns", "why"),
-    [("4", {"task": ["detection"] * 4}, "detection row"), ("four", {}, "whole number")],
+    [("4", {"task": ["detection"] * 4}, "detection row"), ("some", {}, "whole number")],
 )
 def test_a_reward_that_scores_nothing_in_the_first_steps_says_so(
     solution, columns, why, monkeypatch, caplog
@@ -424,7 +425,7 @@ def test_a_reward_that_scores_nothing_in_the_first_steps_says_so(
     ("row", "said"),
     [
         ({"task": "detection"}, "8 times"),
-        ({"solution": "four"}, "8 gold solutions"),
+        ({"solution": "some"}, "8 gold solutions"),
         ({"vlrft_counting": None}, "8 rows"),
         ({"vlrft_counting": math.nan}, "8 rows"),
         ({"vlrft_counting": None, "vlrft_detection_iou": 0.5}, "vlrft_counting: scored no row"),
