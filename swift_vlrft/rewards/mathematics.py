@@ -11,7 +11,7 @@ its own timeouts are signals, which reach the main thread only, and sympy may co
 import atexit
 import os
 import re
-import select
+import socket
 import subprocess
 import sys
 import threading
@@ -39,63 +39,55 @@ class Worker:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._line = socket.socket()
 
     def asks(self, *texts: str) -> bool:
         """Whether two texts are equal as mathematics, or one can be read; False if that takes more
         than ``SECONDS``. RuntimeError if the process does not start.
         """
-        line = b"\0".join(text.encode("utf-8", "replace") for text in texts).replace(b"\n", b" ")
+        lines = [re.sub(r"[\n\0]", " ", text).encode("utf-8", "replace") for text in texts]
         with self._lock:
-            process = self._started()
-            try:
-                os.write(_pipe(process.stdin), line + b"\n")
-                answer = _read(process, SECONDS)
-            except BrokenPipeError:
-                answer = b""
-            if answer not in (b"0", b"1"):
-                self._end()
-            return answer == b"1"
+            self._start()
+            answer = self._answer(b"\0".join(lines) + b"\n", SECONDS)
+            if not answer:
+                self.end()
+        return answer == b"1"
 
-    def _started(self) -> "subprocess.Popen[bytes]":
-        if self._owner != os.getpid():  # in a fork the process is the parent's
-            self._process, self._owner = None, os.getpid()
-        if self._process is None:
+    def _start(self) -> None:
+        if self._process is not None and self._owner == os.getpid():
+            return  # else it is that of the process of which this one is a fork
+        self._line, theirs = socket.socketpair()
+        self._owner = os.getpid()
+        with theirs:
+            command = [sys.executable, "-P", str(PROGRAM)]
             self._process = subprocess.Popen(
-                [sys.executable, "-P", str(PROGRAM)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                bufsize=0,
+                command, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.DEVNULL
             )
-            if _read(self._process, START_SECONDS) != b"r":
-                self._end()
-                raise RuntimeError(
-                    "vlrft_math: the process that runs math-verify did not start. "
-                    'Try `python -c "import math_verify"`.'
-                )
-        return self._process
+        if not self._answer(b"", START_SECONDS):
+            self.end()
+            raise RuntimeError(
+                "vlrft_math: the process that runs math-verify did not start. "
+                'Try `python -c "import math_verify"`.'
+            )
 
-    def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.communicate()
+    def _answer(self, line: bytes, seconds: float) -> bytes:
+        """One byte, none if the process ends or takes too long."""
+        try:
+            self._line.settimeout(seconds)
+            self._line.sendall(line)
+            return self._line.recv(1)
+        except OSError:
+            return b""
 
     def end(self) -> None:
         """End the process, if it is this process's own."""
-        if self._owner == os.getpid():
-            self._end()
-
-
-def _read(process: "subprocess.Popen[bytes]", seconds: float) -> bytes:
-    pipe = _pipe(process.stdout)
-    return os.read(pipe, 1) if select.select([pipe], [], [], seconds)[0] else b""
-
-
-def _pipe(stream: object) -> int:
-    return stream.fileno()  # type: ignore[attr-defined,no-any-return]
+        if self._process is not None and self._owner == os.getpid():
+            self._process.kill()
+            self._process.wait()
+            self._line.close()
+            self._process = None
 
 
 WORKER = Worker()

@@ -442,7 +442,7 @@ def test_options_that_are_not_understood_are_named_in_one_line(options, named, c
 
 @pytest.mark.parametrize(
     ("names", "named"),
-    [(("CAT.", "ox"), "['CAT.', 'cat'] cannot be told"), (("-", "ox"), "'-' cannot be told")],
+    [(("CAT.", "ox"), "['CAT.', 'cat'] cannot be told"), (("...", "ox"), "'...' cannot be told")],
 )
 def test_names_that_the_rewards_cannot_tell_apart_are_not_asked_for_together(
     names, named, coco, tmp_path
