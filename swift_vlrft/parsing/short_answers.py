@@ -73,7 +73,7 @@ _TIMES_TEN = re.compile(
 )
 _DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ\b)")
 _TEXT = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
-_FRAC = re.compile(r"\\[dt]?frac\s*(?:\{\s*(\d{1,15})\s*\}|(\d))\s*(?:\{\s*(\d{1,15})\s*\}|(\d))")
+_FRAC = re.compile(r"\\[dt]?frac\s*(?:\{\s*(-?\d{1,15})\s*\}|(\d))\s*(?:\{\s*(\d{1,15})\s*\}|(\d))")
 _FRACTION = re.compile(r"(?<![\w.,/])(\d{1,15})\s*[/⁄]\s*(\d{1,15})(?![\w/]|[.,]\d|\s*/)")
 # 30 M and 30 B are not 30.
 _MULTIPLIED = re.compile(
@@ -257,8 +257,8 @@ _CHOICE = re.compile(
 _PARTED = re.compile(r"\s*$|\.(?![A-Za-z]\.)|[):。、]|\s+[-–—]\s")
 # What states another answer behind the first: C, or C, the answer is C; but not a cat, and a cat
 _OTHER = re.compile(
-    r"(?:[,;/&|+\n→、和与或及]|\b(?:or|and|nor|not|but|vs|then|actually|rather|maybe|answer|option|choice"
-    r"|choose|chose|select|pick|boxed)\b)\W*(?:\b(?:is|the|answer|option)\b\W*)*"
+    r"(?:[,;/&|+\n→、和与或及]|(?i:\b(?:or|and|nor|not|but|vs|then|actually|rather|maybe|answer|option|choice"
+    r"|choose|chose|select|pick|boxed)\b))\W*(?i:\b(?:is|the|answer|option)\b\W*)*"
     r"(?<![A-Za-z0-9_'’-])(?:(?P<sure>[B-HJ-Z])(?![\w'’-])|(?P<word>[A-Za-z])(?=\W*$|[.,;:!?)\]]))"
 )
 _ALONE = re.compile(
@@ -301,7 +301,7 @@ _NO = r"no(?![\w-]|\s+(?:objects?|doubt|question|idea|clue|way)\b|\.?\s*\d)|fals
 _EITHER = re.compile(rf"(?P<yes>{_YES})|(?P<no>{_NO})", re.IGNORECASE)
 # The other word, joined to the first, ...
 _JOINED = {
-    word: re.compile(rf"\s*(?:or\b|and\b|[/,&|])\s*(?:{other})", re.IGNORECASE)
+    word: re.compile(rf"\s*(?:or\b|and\b|[/,&|或和])\s*(?:{other})", re.IGNORECASE)
     for word, other in (("yes", _NO), ("no", _YES))
 }
 # ... or among words that say nothing else.
