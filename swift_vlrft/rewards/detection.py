@@ -45,9 +45,10 @@ def vlrft_detection_iou_soft(answer: Answer, gold: BoxList) -> float:
 def vlrft_detection_confidence(predicted: BoxList, gold: BoxList, matched: list[Pair]) -> float:
     """max(0, sum over matched of 2c - c^2, minus sum over unmatched of c^2) / max(n_pred, n_gold).
 
-    A proper scoring rule (Brier): stating your true probability is optimal. A confidence that is
-    missing or outside [0, 1] contributes 0 when matched and -1 when not. Of two predictions with
-    equal IoU, the one with the lower confidence is matched.
+    A pair under IoU 0.5 is not matched. A proper scoring rule (Brier): stating your true
+    probability is optimal. A confidence that is missing or outside [0, 1] contributes 0 when
+    matched and -1 when not. Of two predictions with equal IoU, the one with the lower confidence
+    is matched.
     """
     # 2c - c^2 when matched and -c^2 when not is 2c for the matched, less c^2 for all; without a
     # confidence, 0 when matched and -1 when not is 1 for the matched, less 1 for all.
