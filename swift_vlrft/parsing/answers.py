@@ -27,9 +27,9 @@ from swift_vlrft.parsing.boxes import BoxList, read_boxes
 from swift_vlrft.parsing.items import read_items
 from swift_vlrft.parsing.labels import normalise
 from swift_vlrft.parsing.points import read_points
-from swift_vlrft.parsing.short_answers import choice, decimal, number, yes_no
+from swift_vlrft.parsing.short_answers import choice, decimal, mathematics, number, yes_no
 from swift_vlrft.parsing.texts import plain_text
-from swift_vlrft.parsing.unwrap import boxed, unwrapped
+from swift_vlrft.parsing.unwrap import boxed
 
 __all__ = ["Answer", "Box", "BoxList", "normalise", "read", "read_boxes"]
 
@@ -77,7 +77,7 @@ class Answer:
     """The one option letter, upper case."""
     yes_no = _of_short(yes_no)
     """``"yes"`` or ``"no"``."""
-    mathematics = _of_short(unwrapped)
+    mathematics = _of_short(mathematics)
     """What is compared as mathematics."""
 
     @cached_property

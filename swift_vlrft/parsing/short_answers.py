@@ -12,6 +12,7 @@ read.
 
 import math
 import re
+import unicodedata
 
 from swift_vlrft.parsing.labels import is_empty_set
 from swift_vlrft.parsing.unwrap import unwrapped
@@ -73,11 +74,16 @@ _TIMES_TEN = re.compile(
 )
 _DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ\b)")
 _TEXT = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
-_FRAC = re.compile(r"\\[dt]?frac\s*(?:\{\s*(-?\d{1,15})\s*\}|(\d))\s*(?:\{\s*(\d{1,15})\s*\}|(\d))")
-_FRACTION = re.compile(r"(?<![\w.,/])(\d{1,15})\s*[/⁄]\s*(\d{1,15})(?![\w/]|[.,]\d|\s*/)")
+_FRAC = re.compile(
+    r"\\[dt]?frac\s*(?:\{\s*(-?\d{1,15})(?:\.0+)?\s*\}|(\d))"
+    r"\s*(?:\{\s*(\d{1,15})(?:\.0+)?\s*\}|(\d))"
+)
+_FRACTION = re.compile(
+    r"(?<![\w.,/])(\d{1,15})(?:\.0+)?\s*[/⁄]\s*(\d{1,15})(?:\.0+)?(?![\w/]|[.,]\d|\s*/)"
+)
 # 30 M and 30 B are not 30.
 _MULTIPLIED = re.compile(
-    r"\d\s*(?:[kKMBbTG]|[kmbt]n|m[li][lnod]|mrd)(?!\w)|\b(?:pairs?|couples?|dozens?)\b|[打双对]",
+    r"\d\s*(?:[kKMBbTG]|[kmbt]n|m[li][lnod]|mrd)(?!\w)|\b(?i:pairs?|couples?|dozens?)\b|\d\s*[打双对]",
 )
 # Tags, heading marks and emphasis do not change a number, nor does the arrow of "dogs -> 4".
 _TAG = re.compile(r"</?[A-Za-z]\w*+>|(?<![-=<>])[-=]>|^\s*#+\s")
@@ -245,6 +251,28 @@ def _without_parts(found: re.Match[str]) -> str:
     total = sum(1 if p == "one" else _VALUES[p] if p in _VALUES else int(p) for p in parts)
     open_ = _OPEN.search(said) or _DENIED_NUMBER.search(said)
     return f"{value}{found[2]}" if parts and total == value and not open_ else found[0]
+
+
+# ---- mathematics -----------------------------------------------------------------------------
+
+_RAISED_TO = re.compile("[⁺⁻]?[⁰¹²³⁴-⁹]+")
+_IN_LATEX = {"°": r"^\circ ", "π": r"\pi ", "×": r"\times ", "·": r"\cdot ", "÷": r"\div "}
+_IN_LATEX |= {"∞": r"\infty ", "≤": r"\leq ", "≥": r"\geq ", "∪": r"\cup ", "±": r"\pm "}
+_TO_LATEX = _SIGNS | {ord(sign): latex for sign, latex in _IN_LATEX.items()}
+_ROOT = re.compile(r"√\s*(?:\{([^{}]*)\}|\(([^()]*)\)|(\d+(?:\.\d+)?|[A-Za-z]))")
+_PI = re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])")
+# Units that math-verify takes for factors; m and m^2 may be some.
+_LENGTH = re.compile(r"(?<![A-Za-z\\])(?:[mcdk]m(?:\^\{?[23]\}?)?|[\u4e00-\u9fff]{1,4})$")
+
+
+def mathematics(text: str) -> str:
+    """``text`` as LaTeX: unwrapped, "2√3π cm²" as "2\\sqrt{3}\\pi cm^{2}"."""
+    if len(text) > MAX_SHORT_ANSWER:
+        return text
+    raised = _RAISED_TO.sub(lambda found: f"^{{{unicodedata.normalize('NFKC', found[0])}}}", text)
+    plain = _PI.sub(r"\\pi ", unwrapped(raised).translate(_TO_LATEX))
+    plain = _LENGTH.sub("", plain).strip()
+    return _ROOT.sub(lambda found: f"\\sqrt{{{found[1] or found[2] or found[3]}}}", plain)
 
 
 # ---- an option -------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from swift_vlrft.parsing.answers import Answer
-from swift_vlrft.parsing.unwrap import unwrapped
+from swift_vlrft.parsing.short_answers import mathematics
 from swift_vlrft.rewards.contract import Task, reward
 
 SECONDS = 2.0
@@ -96,7 +96,7 @@ atexit.register(WORKER.end)
 
 def read_mathematics(text: str) -> str | None:
     """The gold as it is compared; None if math-verify cannot read it, or if it is words."""
-    text = unwrapped(text)
+    text = mathematics(text)
     of_words = _WORD.search(text) and not re.search(r"[\d\\]", text)
     if len(text) > MAX_MATH or of_words:
         return None
