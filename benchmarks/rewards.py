@@ -3,14 +3,15 @@
     python benchmarks/rewards.py PEERS        a folder with checkouts of Visual-RFT and VLM-R1
 
 Prints medians in microseconds per completion for 1, 5, 20 and 100 boxes. Ours is iou + confidence +
-format, each text parsed anew; the floor is a bare JSON parse of the same answers. Visual-RFT needs
-the package math_verify to run as released; without it only its time with the math parser off is
-shown. Its parser gives up on hard texts after a timeout of seconds, which is its released
-behaviour and is counted.
+format, each text parsed anew; then short answers in the forms that models write. The floor is a
+bare JSON parse of the same answers. Visual-RFT needs the package math_verify to run as released;
+without it only its time with the math parser off is shown. Its parser gives up on hard texts after
+a timeout of seconds, which is its released behaviour and is counted.
 """
 
 import argparse
 import contextlib
+import gc
 import importlib
 import io
 import json
@@ -24,10 +25,35 @@ from pathlib import Path
 from peers import visual_rft, vlm_r1
 
 from swift_vlrft.parsing import answers
+from swift_vlrft.parsing.labels import normalise
 from swift_vlrft.rewards import REWARDS
 
 COUNTS = (1, 5, 20, 100)
 OURS = ("vlrft_detection_iou", "vlrft_detection_confidence", "vlrft_format")
+
+SHORT = {
+    "vlrft_classification": ("dog", ["African-Violet.", "dog", "The answer is dog.", "**rose**"]),
+    "vlrft_counting": ("4", ["4", "There are 4 dogs.", "four", r"\boxed{4}", "12"]),
+    "vlrft_number": ("4.5", ["4.5", "$1,234.50", r"30^\circ", "1/2", r"\boxed{12}"]),
+    "vlrft_choice": ("B", ["B", "(B)", "B. two dogs and a cat", "The answer is B.", "C"]),
+    "vlrft_yes_no": ("yes", ["yes", "No.", "Yes, there are no cats.", r"\boxed{yes}"]),
+}
+
+
+def short_answers(repeats: int) -> dict[str, float]:
+    """Median time of a short answer by reward, each text new."""
+
+    def scored(name: str, turn: int) -> float:
+        gold, forms = SHORT[name]
+        texts = [
+            f"<think>{turn} {n}</think><answer>{forms[n % len(forms)]}</answer>" for n in range(100)
+        ]
+        normalise.cache_clear()
+        start = time.perf_counter()
+        REWARDS[name](texts, [gold] * len(texts))
+        return (time.perf_counter() - start) / len(texts) * 1e6
+
+    return {name: statistics.median(scored(name, n) for n in range(repeats)) for name in SHORT}
 
 
 def rows(n_boxes: int, n_rows: int, rng: random.Random) -> list[list[tuple[list[int], list[int]]]]:
@@ -53,10 +79,14 @@ def microseconds(
     times: dict[str, list[float]] = {label: [] for label in contestants}
     for turn in range(repeats + 1):
         for label, (call, n_rows) in contestants.items():
+            gc.collect()
+            gc.disable()  # as timeit does: the peers' expressions are not ours to collect
             start = time.perf_counter()
             call()
+            seconds = time.perf_counter() - start
+            gc.enable()
             if turn:  # the first one warms up
-                times[label].append((time.perf_counter() - start) / n_rows * 1e6)
+                times[label].append(seconds / n_rows * 1e6)
     return {label: statistics.median(values) for label, values in times.items()}
 
 
@@ -146,6 +176,8 @@ def main() -> None:
             )
             cells.append(" " * 18 if value is None else f"{value:>{18 - len(ratio)}.1f}{ratio}")
         print(f"{label:32}" + "".join(cells))
+    for name, value in short_answers(arguments.repeats).items():
+        print(f"{name:32}{value:>18.1f}")
 
 
 if __name__ == "__main__":

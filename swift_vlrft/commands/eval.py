@@ -46,8 +46,8 @@ def evaluate(
     task: Annotated[
         str | None,
         typer.Option(
-            help="detection, grounding, pointing, classification, counting, number, ocr, list or "
-            "ordering."
+            help="detection, grounding, pointing, classification, counting, choice, yes_no, "
+            "number, math, ocr, list or ordering."
         ),
     ] = None,
     out: Annotated[

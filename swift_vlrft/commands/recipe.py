@@ -66,8 +66,8 @@ def new(
     task: Annotated[
         str,
         typer.Option(
-            help="detection, grounding, pointing, classification, counting, number, ocr, list or "
-            "ordering."
+            help="detection, grounding, pointing, classification, counting, choice, yes_no, "
+            "number, math, ocr, list or ordering."
         ),
     ] = "detection",
     gpus: GpusOption = None,

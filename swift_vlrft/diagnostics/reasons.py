@@ -44,11 +44,14 @@ STATED = {
     "number": ("decimal", *_NUMBER),
     "ocr": ("plain", "text", "answer is empty or too long to be read"),
     "list": ("items", "items", "answer is empty or too long to be read as a list"),
-    "ordering": ("items", "items", "answer is empty or too long to be read as a list"),
+    "ordering": ("order", "items", "answer is empty or too long to be read as a list"),
     "choice": ("choice", *_OPTION),
     "yes_no": ("yes_no", *_OPTION),
+    "math": ("mathematics", "text", "answer is empty"),
 }
 """By task: the field of the answer, what it is in a code, and the reason if it is missing."""
+SHORT = STATED.keys() - {"ocr", "list", "ordering"}
+"""The tasks whose answer may stand in ``\\boxed{}`` alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +94,20 @@ def explain(name: str, completion: Any, solution: Any, **row: Any) -> Reason:
 def _why(
     reward: Reward, answer: Answer, gold: Any, row: dict[str, Any], state: Any
 ) -> tuple[str, str]:
+    kind = reward.task.name if reward.task else ""
+    if reward.scores_format and not kind and answer.well_formed:
+        return "bad_format", "not one non-empty think block, then text with one non-empty \\boxed{}"
     if reward.scores_format and not answer.well_formed:
         return "bad_format", "not one non-empty think block, then one non-empty answer block"
-    if answer.text is None:
+    text = answer.short if kind in SHORT else answer.text
+    if text is None:
         return "no_answer", "no complete answer block after the reasoning"
-    kind = reward.task.name if reward.task else ""
     if kind == "pointing":
         return _pointing(answer, gold)
     if reward.scores_format or kind in ("detection", "grounding"):
         if answer.boxes is None:
-            if too_long(answer.text) and not reward.scores_format:
-                return "too_long", f"answer of {len(answer.text)} characters is too long to be read"
+            if too_long(text) and not reward.scores_format:
+                return "too_long", f"answer of {len(text)} characters is too long to be read"
             return "not_boxes", "answer is not a list of boxes"
         if reward.scores_format:
             invalid = answer.boxes.boxes.count(None)
@@ -125,9 +131,12 @@ def _why(
             return _text(stated, right_texts(gold, row.get("aliases")))
         if kind in ("list", "ordering"):
             return _items(meant(stated, gold), gold)
-        stated, gold = (f"{v:.12g}" if what == "number" else v for v in (stated, gold))
+        stated, gold = (
+            f"{v:.12g}" if what == "number" else v if len(v) < 4 else _short(v)
+            for v in (stated, gold)
+        )
         return f"wrong_{what}", f"{stated} is not {gold}{_within(row)}"
-    return "wrong_answer", f"{_short(answer.text)} does not earn full score"
+    return "wrong_answer", f"{_short(text)} does not earn full score"
 
 
 def _join(parts: Iterator[tuple[str, str]]) -> tuple[str, str]:

@@ -14,10 +14,10 @@ from typing import Any
 
 from swift_vlrft.diagnostics.reasons import Reason
 from swift_vlrft.evaluation.predictions import Prediction
-from swift_vlrft.geometry.boxes import EPSILON
+from swift_vlrft.geometry.boxes import EPSILON, giou
 from swift_vlrft.parsing.answers import Answer, BoxList, read
 from swift_vlrft.parsing.items import meant
-from swift_vlrft.parsing.labels import EMPTY_ANSWERS
+from swift_vlrft.parsing.labels import is_empty_set
 from swift_vlrft.rewards import TASK_NAMES
 from swift_vlrft.rewards.grounding import Target, overlaps
 from swift_vlrft.rewards.ocr import nearest, right_texts
@@ -30,7 +30,11 @@ SUBSTRING = "published_substring_rule"
 """Visual-RFT's scorer, only for comparison with its published numbers: it accepts "a"."""
 NO_TARGET, TARGET = "n_acc", "t_acc"
 """gRefCOCO's N-acc and T-acc: of the rows without a target those that are answered so, of the
-others those that are not.
+others those that are not. Source: GREC (arXiv 2308.16182) and its released evaluation.
+"""
+F1 = "f1"
+"""Mean F1 at IoU 0.5, as GREC has it: without a target 1 for no box, else 0. GREC's headline, the
+share of rows of F1 = 1, is ``acc50``.
 """
 
 MOST_ERROR = 1e6
@@ -63,7 +67,7 @@ def row_metrics(task: str, row: Prediction, reason: Reason, rewards: dict[str, f
         metrics["pass_rate"] = row.pass_rate
     if row.finish is not None:
         metrics["truncated_rate"] = row.finish == "length"
-    metrics.setdefault("empty_prediction_rate", answer.label in EMPTY_ANSWERS)
+    metrics.setdefault("empty_prediction_rate", is_empty_set(answer.short or ""))
     return metrics
 
 
@@ -89,19 +93,21 @@ def _detection(one: Scored) -> Metrics:
 
 
 def _grounding(one: Scored) -> Metrics:
-    # The reward is (1 + GIoU) / 2, 0 for unreadable text: back to [-1, 1].
-    giou: float | tuple[float, float] = 2.0 * one.rewards["vlrft_grounding_giou"] - 1.0
-    acc75 = one.score
-    if isinstance(one.gold, BoxList):
-        giou = 0.0, 0.0
-    else:
+    mean_giou: float | tuple[float, float] = 0.0, 0.0
+    acc75 = f1 = one.score
+    if not isinstance(one.gold, BoxList):
+        given = one.answer.boxes.boxes if one.answer.boxes is not None else []
         ious = overlaps(one.answer, one.gold)
+        only = given[0] if len(given) == 1 else None
+        mean_giou = giou(only, one.gold) if only is not None else -1.0
         acc75 = len(ious) == 1 and ious[0] >= 0.75 - EPSILON
+        f1 = 2.0 * (max(ious, default=0.0) >= 0.5 - EPSILON) / (len(ious) + 1)
     metrics: Metrics = {
+        F1: f1,
         "acc50": one.rewards["vlrft_grounding_acc50"],
         "acc75": acc75,
         "mean_iou": one.score,
-        "mean_giou": giou,
+        "mean_giou": mean_giou,
         "cumulative_iou": _areas(one.row, one.gold, one.answer),
     }
     return metrics | _target(one, one.answer.boxes) | _boxes(one.answer)
@@ -146,7 +152,7 @@ def _list(one: Scored) -> Metrics:
 
 
 def _ordering(one: Scored) -> Metrics:
-    of_items = tau(one.answer.items, one.gold)
+    of_items = tau(one.answer.order, one.gold)
     return {
         "mean_tau": of_items or 0.0,
         "exact_match": one.score == 1.0,
@@ -160,7 +166,7 @@ OF_TASK: dict[str, Callable[[Scored], Metrics]] = {
     "pointing": _pointing,
     "classification": _classification,
     "counting": _counting,
-    "number": lambda one: {"accuracy": one.score},
+    **dict.fromkeys(("choice", "yes_no", "number", "math"), lambda one: {"accuracy": one.score}),
     "ocr": _ocr,
     "list": _list,
     "ordering": _ordering,

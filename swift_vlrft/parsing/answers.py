@@ -5,10 +5,13 @@
     read(completion).text     "[{'Position': [10, 20, 60, 80], 'Confidence': 0.9}]"
     read(completion).boxes    one box (10, 20, 60, 80) with confidence 0.9
     read("no tags").text      None: no complete answer block
+    read(r"so \\boxed{4}").number    4.0: the one thing that is read without a block
 
 The answer is the text of the last complete ``<answer>...</answer>`` after the last ``</think>``;
 tags are written exactly so, in lower case. If answer tags nest, the innermost complete pair
-counts. Each text is parsed once, however many rewards need it, and kept in a bounded cache.
+counts. Without such a block the last ``\\boxed{...}`` is the answer to what asks for a short one
+(class, number, count, option, yes or no, mathematics). Each text is parsed once, however many
+rewards need it, and kept in a bounded cache.
 """
 
 import json
@@ -16,7 +19,7 @@ import re
 import threading
 from collections.abc import Callable
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from swift_vlrft.geometry.boxes import Box
@@ -24,8 +27,9 @@ from swift_vlrft.parsing.boxes import BoxList, read_boxes
 from swift_vlrft.parsing.items import read_items
 from swift_vlrft.parsing.labels import normalise
 from swift_vlrft.parsing.points import read_points
-from swift_vlrft.parsing.short_answers import choice, decimal, number, yes_no
-from swift_vlrft.parsing.texts import plain_text, without_box_tokens
+from swift_vlrft.parsing.short_answers import choice, decimal, mathematics, number, yes_no
+from swift_vlrft.parsing.texts import plain_text
+from swift_vlrft.parsing.unwrap import boxed
 
 __all__ = ["Answer", "Box", "BoxList", "normalise", "read", "read_boxes"]
 
@@ -36,6 +40,11 @@ T = TypeVar("T")
 def _of_text(reader: Callable[[str], T | None]) -> "cached_property[T | None]":
     """``reader`` applied to the answer's text; None if no answer block is complete."""
     return cached_property(lambda self: None if self.text is None else reader(self.text))
+
+
+def _of_short(reader: Callable[[str], T | None]) -> "cached_property[T | None]":
+    """``reader`` applied to the answer's short text; None if there is none."""
+    return cached_property(lambda self: None if self.short is None else reader(self.short))
 
 
 class Answer:
@@ -54,23 +63,36 @@ class Answer:
     """Stated points; empty for "No Objects"; None for text that is neither."""
     items = _of_text(read_items)
     """The items of a list, as class names are compared; empty for "No Objects"."""
+    order = _of_text(partial(read_items, ordered=True))
+    """The same, where arrows and "then" part items, too."""
     plain = _of_text(plain_text)
     """The text as texts in images are compared; None if it is too long."""
-    decimal = _of_text(decimal)
+    decimal = _of_short(decimal)
     """The one number that the answer states, with decimals, an exponent, a unit or a percent sign;
     None for none, several, or one left open.
     """
-    number = _of_text(number)
+    number = _of_short(number)
     """The one number that the answer states; None for none, several, or one left open."""
-    choice = _of_text(choice)
+    choice = _of_short(choice)
     """The one option letter, upper case."""
-    yes_no = _of_text(yes_no)
+    yes_no = _of_short(yes_no)
     """``"yes"`` or ``"no"``."""
+    mathematics = _of_short(mathematics)
+    """What is compared as mathematics."""
+
+    @cached_property
+    def short(self) -> str | None:
+        """The text of the answer block, else the last ``\\boxed{...}`` after the reasoning."""
+        if self.text is not None:
+            return self.text
+        after = max(self.completion.rfind("</think>"), 0)
+        found = boxed(self.completion[after:]) if "\\boxed" in self.completion else []
+        return found[-1] if found else None
 
     @cached_property
     def label(self) -> str:
         """The answer as class names are compared; empty if there is none."""
-        return "" if self.text is None else normalise(without_box_tokens(self.text))
+        return "" if self.short is None else normalise(self.short)
 
     def placed(self, *, points: bool = False) -> BoxList | None:
         """Its boxes; with ``points`` its points, as boxes without a side."""
@@ -81,6 +103,14 @@ class Answer:
     @cached_property
     def well_formed(self) -> bool:
         return well_formed(self.completion)
+
+    @cached_property
+    def well_boxed(self) -> bool:
+        """Whether the text is one non-empty think block, then text with one non-empty
+        ``\\boxed{}``.
+        """
+        reasoned, rest = _think_block(self.completion)
+        return reasoned and rest.count("\\boxed") == 1 and any(boxed(rest))
 
 
 def answer_text(completion: str) -> str | None:
@@ -104,20 +134,25 @@ def well_formed(completion: str) -> bool:
     think block, or a tag inside the answer, is one block too many. What a chat template writes by
     itself in front is skipped, once: it neither earns nor costs.
     """
-    of_template = _OF_TEMPLATE.match(completion)
-    text = completion[of_template.end() :] if of_template else completion
-    thought, _, rest = text.strip().partition("</think>")
-    rest = rest.lstrip()
+    reasoned, rest = _think_block(completion)
     answer = rest[len("<answer>") : -len("</answer>")]
     return (
-        thought.startswith("<think>")
-        and thought.find("<think>", 1) < 0
-        and bool(thought[len("<think>") :].strip())
+        reasoned
         and rest.startswith("<answer>")
         and rest.endswith("</answer>")
         and bool(answer.strip())
         and not ("<" in answer and _TAG.search(answer))
     )
+
+
+def _think_block(completion: str) -> tuple[bool, str]:
+    """Whether the text begins with one non-empty think block and has no other, and what follows."""
+    of_template = _OF_TEMPLATE.match(completion)
+    text = completion[of_template.end() :] if of_template else completion
+    thought, _, rest = text.strip().partition("</think>")
+    reasoned = thought.startswith("<think>") and bool(thought[len("<think>") :].strip())
+    one = thought.find("<think>", 1) < 0 and "<think>" not in rest and "</think>" not in rest
+    return reasoned and one, rest.lstrip()
 
 
 _TAG = re.compile(r"</?(?:think|answer)>")

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from swift_vlrft.geometry.boxes import Box, array_of, by_left
-from swift_vlrft.parsing.labels import EMPTY_ANSWERS, UNREADABLE_LABEL, normalise
-from swift_vlrft.parsing.literals import MAX_DEPTH, NUMBER, groups, with_json_quotes
+from swift_vlrft.parsing.labels import UNREADABLE_LABEL, is_empty_set, normalise
+from swift_vlrft.parsing.literals import MAX_DEPTH, NUMBER, groups, literal, with_json_quotes
+from swift_vlrft.parsing.unwrap import bared
 
 if TYPE_CHECKING:
     from swift_vlrft.geometry.boxes import Array, Placed
@@ -82,15 +83,15 @@ class BoxList:
 
 
 def read_boxes(text: str) -> BoxList | None:
-    """Every box in ``text``; empty for "No Objects", ``[]`` or "None", any case; None if it holds
-    neither a list, an object nor a bare box.
+    """Every box in ``text``; empty for the empty set; None if it holds neither a list, an object
+    nor a bare box, or an empty list beside other things.
 
     Several lists are read as one, so a second guess costs as much as an extra box. Of an object's
     keys the first with a value is read, in the order Position, bbox_2d, bbox, box, box_2d;
     Confidence, score; label, category, name.
     """
-    text = unwrapped(text)
-    if len(text) < 64 and text[:1] not in _OPENING and normalise(text) in EMPTY_ANSWERS:
+    text = without_wrappers(text)
+    if is_empty_set(text):
         return BoxList()
     if too_long(text):
         return None
@@ -99,32 +100,34 @@ def read_boxes(text: str) -> BoxList | None:
     if len(text) < 1000 and _BARE.fullmatch(text):
         return BoxList([_box(text.rstrip(".").split(","))], [None], [None])
     found = BoxList()
-    readable = False
+    readable = True
     corner: list[Any] | None = None  # the first of (x1,y1),(x2,y2)
     label: str | None = None  # what <|object_ref_start|> named last
     for value in groups(text):
         if type(value) is str:
             label = normalise(value) or None
-            continue
-        if type(value) is list and len(value) < 3 and _is_flat(value):
+        elif type(value) is list and len(value) < 3 and _is_flat(value):
             if len(value) == 2 and corner is None:
                 corner = value
-                continue
-            if len(value) == 1:
-                continue  # a lone [1] is prose
-            if value:
+            elif len(value) == 2 or not value:
+                readable = readable and bool(value)
                 found.add(_box([*(corner or ()), *value]), None, label)
                 corner = None
+            # a lone [1] is prose
         elif type(value) is tuple:  # <box>x1 y1 x2 y2</box>
             found.add(_box(list(value)), None, label)
         else:
+            count = len(found)
             _add(found, value, label, 0)
-        readable = True
+            readable = readable and len(found) > count
     if corner is not None:
         found.add(None, None, label)
-    return found if readable or corner is not None else None
+    if found.boxes in ([], [None]) and holds_nothing(literal(text), KEYS):
+        return BoxList()
+    return found if found.boxes and readable else None
 
 
+KEYS = ("Position", "bbox_2d", "bbox", "box", "box_2d")
 _FOUR = rf"{NUMBER}(?:\s*+,\s*+{NUMBER}){{3}}"
 _BARE = re.compile(rf"{_FOUR}\.?")
 """Four numbers alone on a line, as the full answer: 254, 303, 291, 365."""
@@ -134,21 +137,34 @@ _BOX_TOKENS = re.compile(
     r"\s*+<\|end_of_box\|>"
     r"|<\|(?:begin|end)_of_box\|>"
 )
-_FENCE = re.compile(r"`+(?:[A-Za-z]*+[ \t]*+\n|(?:json|python)\b)?")
-_OPENING = tuple("[({<")
+_CORNERS = ("x1", "y1", "x2", "y2")
+_EDGES = ("xmin", "ymin", "xmax", "ymax")
 _REAL = {int, float}
 _SCALARS = {int, float, bool, str}
 
 
-def unwrapped(text: str) -> str:
-    """``text`` without an outer fence and without the tokens that GLM and Qwen put around boxes;
-    Qwen's become ``<box>``, and so do GLM's if four bare numbers stand between them.
+def without_wrappers(text: str) -> str:
+    """``text`` in NFKC, without an outer fence and special tokens. Qwen's tokens around boxes
+    become ``<box>``, and so do GLM's if four bare numbers stand between them.
     """
-    if "<" in text and "<|" in text:  # looking for one character is many times faster
-        text = _BOX_TOKENS.sub(_as_tag, text).strip()
-    if text[:1] == "`" and (fence := _FENCE.match(text)):
-        text = text[fence.end() :].rstrip("`").strip()
+    text = bared(text)
+    if "<|" in text:
+        text = bared(_BOX_TOKENS.sub(_as_tag, text))
     return text
+
+
+def holds_nothing(value: Any, keys: tuple[str, ...]) -> bool:
+    """Whether a list or object is the empty set: an object whose one list is empty, alone or the
+    only one of a list, or the arguments of a tool call that are.
+    """
+    if type(value) is list and len(value) == 1:
+        (value,) = value
+    if type(value) is dict and type(value.get("arguments")) is dict:
+        value = value["arguments"]
+    if type(value) is not dict:
+        return False
+    lists = [held for held in value.values() if type(held) in (list, dict)]
+    return not any(lists) and any(value.get(key) == [] for key in (*keys, *LISTS))
 
 
 def _as_tag(token: re.Match[str]) -> str:
@@ -218,6 +234,9 @@ def _is_one_box(values: list[Any]) -> bool:
 
 
 def _add_object(boxes: BoxList, item: dict[str, Any], label: str | None, depth: int) -> None:
+    if "arguments" in item:  # of a tool call
+        _add(boxes, arguments(item), label, depth + 1)
+        return
     get = item.get
     name = next((v for k in ("label", "category", "name") if (v := get(k)) is not None), None)
     if type(name) is str:
@@ -226,12 +245,13 @@ def _add_object(boxes: BoxList, item: dict[str, Any], label: str | None, depth: 
         label = str(name) if type(name) is int else UNREADABLE_LABEL
     position = get("Position") or get("bbox_2d") or get("bbox") or get("box")
     y_first = not position and bool(position := get("box_2d"))
-    if not position and (held := [v for k, v in item.items() if k in LISTS or _holds_objects(v)]):
-        for value in held:  # {"objects": [{...}, ...]}, {"boxes": "none"}
-            none = type(value) is str and normalise(value) in EMPTY_ANSWERS
-            if type(value) is dict or (value and not none):
-                _add(boxes, _with_lists_beside(item, value), label, depth + 1)
-        return
+    if not position:
+        listed = [key for key in LISTS if get(key)]
+        for key in listed:  # {"objects": [{...}, ...]}
+            _add(boxes, _with_lists_beside(item, item[key]), label, depth + 1)
+        if listed:
+            return
+        position = item
     confidence = get("Confidence")
     confidence = _number(get("score") if confidence is None else confidence)
     box = _box(position)
@@ -248,19 +268,23 @@ def _with_lists_beside(item: dict[str, Any], boxes: Any) -> Any:
         return boxes
     beside = {key: item.get(f"{key}s") for key in ("label", "score")}
     fitting = {k: v for k, v in beside.items() if type(v) is list and len(v) == len(boxes)}
-    if not fitting:
-        return boxes
     return [{"bbox": box} | {k: v[n] for k, v in fitting.items()} for n, box in enumerate(boxes)]
 
 
-def _holds_objects(value: Any) -> bool:
-    return type(value) is list and bool(value) and type(value[0]) is dict
+def arguments(item: dict[str, Any]) -> Any:
+    """The arguments of a tool call: an object, or its text; anything else is unreadable."""
+    held = item["arguments"]
+    held = literal(held) if type(held) is str else held
+    return held if type(held) is dict and "arguments" not in held else None
 
 
 def _box(value: Any) -> Box | None:
-    """Four numbers, [[four numbers]] or [[x1, y1], [x2, y2]]; None if the box is invalid:
-    inverted, without area, or beyond MAX_COORDINATE.
+    """Four numbers, [[four numbers]], [[x1, y1], [x2, y2]], or an object of x1, y1, x2, y2; None if
+    the box is invalid: inverted, without area, or beyond MAX_COORDINATE.
     """
+    if type(value) is dict:
+        names = _CORNERS if "x1" in value else _EDGES
+        value = [value.get(name) for name in names]
     for _ in range(2):
         if type(value) is list and len(value) == 1:
             value = value[0]

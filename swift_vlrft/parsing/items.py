@@ -1,77 +1,79 @@
-"""Lists of names written by a model as text.
+"""Lists of names written by a model or in a solution: JSON, Python, or text.
 
-    ["red", "dark blue"]        red; dark blue        red, dark blue
-
-and one name a line all read as two items, in the form in which class names are compared; so do, if
-these are the gold items, "1. red" and "2. dark blue" on two lines, and "red and dark blue".
+["red", "blue"]      red, blue      1. red\\n2. blue      red | blue      red and blue
+cat → dog, then bird                 in an order
 """
 
+import json
 import re
 from typing import Any
 
-from swift_vlrft.parsing.boxes import unwrapped
-from swift_vlrft.parsing.labels import EMPTY_ANSWERS, normalise
-from swift_vlrft.parsing.literals import groups, literal_list
+from swift_vlrft.parsing.boxes import holds_nothing, without_wrappers
+from swift_vlrft.parsing.labels import is_empty_set, normalise
+from swift_vlrft.parsing.literals import groups, literal
 from swift_vlrft.parsing.texts import MAX_TEXT
+from swift_vlrft.parsing.unwrap import unwrapped
 
 _BETWEEN = re.compile(r"[\n;；]")
 _COMMAS = re.compile(r"[,，、]")
-_BULLET = re.compile(r"\s*[•‣◦▪●·–—]\s+")
-_SIGN = re.compile(r"\s*[-\u2212](?=\.?\d)")
+_JOINS = re.compile(r"\s*[|&]\s*|\s+and\s+|(?<=\S)和(?=\S)")
+_THEN = re.compile(r"→|[-=]?>|[,;]?\s(?:and\s+)?then\b", re.IGNORECASE)
+_BULLET = re.compile(r"\s*[-•‣◦▪●·–—*]\s+")
 MOST_COMMAS = 8
 """A gold name with more is not put together again from the parts of an answer."""
-_NUMBERED = re.compile(r"(\d{1,3})[.):、]+(?:\s+|(?=\D))")
+_NUMBERED = re.compile(r"\(?(\d{1,3}|[a-z])[.):、]+(?:\s+|(?=\D))", re.IGNORECASE)
 
 
-def read_items(text: str) -> list[str] | None:
+def read_items(text: str, *, ordered: bool = False) -> list[str] | None:
     """The items of a JSON or Python list, else of text between newlines and semicolons, else
-    between commas; empty for "No Objects", ``[]`` or "None"; None for text without any, or longer
-    than ``MAX_TEXT``.
+    between commas, and in an order between arrows; empty for the empty set; None for text without
+    any, or longer than ``MAX_TEXT``.
 
     An item that is no name (a list, an object, a bool, punctuation alone) is "", which equals none.
     """
-    text = unwrapped(text)
     if len(text) > MAX_TEXT:
         return None
-    if len(text) < 64 and normalise(text) in EMPTY_ANSWERS:
+    text = without_wrappers(text)
+    if is_empty_set(text) or holds_nothing(literal(text), ()):
         return []
-    listed = literal_list(text)
-    if listed is None:
+    text = unwrapped(text)
+    listed = literal(text)
+    if not isinstance(listed, list):
+        if ordered:
+            text = _THEN.sub(";" if _BETWEEN.search(text) else ",", text)
         between = _BETWEEN if _BETWEEN.search(text) else _COMMAS
         listed = [part for part in between.split(text) if part.strip()] or None
-    if listed is None:
-        return None
-    return [_name(item) for item in listed]
+    return None if listed is None else [_name(item) for item in listed]
 
 
 def _name(item: Any) -> str:
     if isinstance(item, (int, float)) and not isinstance(item, bool):
-        item = str(item)
+        item = json.dumps(item)
     if not isinstance(item, str):
         return ""
-    if (bullet := _BULLET.match(item)) is not None:
-        item = item[bullet.end() :]
-    # A class name loses its dashes, but -5 is not 5.
-    sign = _SIGN.match(item)
-    return f"-{normalise(item[sign.end() :])}" if sign else normalise(item)
+    bullet = _BULLET.match(item)
+    return normalise(item[bullet.end() :] if bullet else item)
 
 
-def read_gold_items(text: str) -> list[str] | None:
-    """The items of a solution: distinct ones that are counted, "1. red", "2. blue", without their
-    numbers, and the last one without "and" in front. None for a JSON object, too.
+def read_gold_items(text: str, *, ordered: bool = False) -> list[str] | None:
+    """The items of a solution. In text, lines that are numbered or lettered lose their marks, and
+    ``|``, ``&`` and a final "and" part items. None for a JSON object.
     """
     if text.lstrip().startswith("{") and type(next(groups(text), None)) is dict:
         return None
-    items = read_items(text)
-    if not items or len(items) < 2:
+    items = read_items(text, ordered=ordered)
+    if not items or literal(unwrapped(text)) is not None:
         return items
-    last = items[-1].removeprefix("and ")
-    if items.count(items[-1]) == 1 and last not in items:
-        items[-1] = last
-    counted = [int(found[1]) if (found := _NUMBERED.match(item)) else 0 for item in items]
-    names = [normalise(_NUMBERED.sub("", item, 1)) for item in items]
-    in_order = counted == [*range(1, len(items) + 1)]
-    return names if in_order and len({*items, *names}) == 2 * len(items) else items
+    *first, last = items
+    parts = [part for part in re.split(r"^and |\s*[|&]\s*| and |(?<=\S)和(?=\S)", last) if part]
+    items = [part for item in first for part in re.split(r"\s*[|&]\s*", item)] + parts
+    marks = [_NUMBERED.match(item) for item in items]
+    counted = [str(n) for n in range(1, len(items) + 1)]
+    lettered = [chr(ord("a") + n) for n in range(min(26, len(items)))]
+    if [mark and mark[1] for mark in marks] in (counted, lettered):
+        names = [normalise(_NUMBERED.sub("", item, count=1)) for item in items]
+        return names if all(names) else items
+    return items
 
 
 def meant(items: list[str], gold: list[str]) -> list[str]:
@@ -109,5 +111,5 @@ def _meant(item: str, known: set[str]) -> list[str]:
     bare = bare if bare in known else bare.removeprefix("and ")
     if bare in known:
         return [bare]
-    parts = bare.split(" and ")
+    parts = [part for part in _JOINS.split(bare) if part]
     return parts if not known.isdisjoint(parts) else [item]

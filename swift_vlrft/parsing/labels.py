@@ -1,41 +1,57 @@
-"""When two class names are equal.
+"""Names of classes in the form in which they are compared, and the words for the empty set.
 
-"African_Grey-Parrot." == " african grey  parrot"
-"cat" != "catfish", "tulip" != "not tulip"
+normalise("`African-Violet`.")     "african violet"
+normalise("747‑400")               "747 400"
+normalise("[0, 10]")               "[0, 10]"
 """
 
 import re
 from functools import lru_cache
 
 from swift_vlrft.parsing.texts import nfkc
+from swift_vlrft.parsing.unwrap import unwrapped
 
 MAX_LABEL = 10_000
 """A longer text is not a class name."""
 
-EMPTY_ANSWERS = frozenset({"no objects", "none"})
-"""Normalised answers that mean that there is no object."""
-
 UNREADABLE_LABEL = "\0"
 """Stands for a label that is not text (a list, a bool): it equals no gold label."""
 
-_BLANKS = re.compile(r"[\s_-]+")
-_OUTER = ".,;:!?…。、·*()[]{}<> "
-_QUOTES = {'"': '"', "'": "'", "`": "`", "“": "”", "‘": "’", "«": "»", "「": "」"}
+_DASHES = re.compile("[\u2010-\u2015\u2212\u2043\ufe58]")
+_BLANKS = re.compile(r"(?<=[^\s_-])[\s_-]+(?=[^\s_-])")
+_END = ".,;:!?。、 "
+_CLOSES = {"(": ")", "[": "]"}
+
+_EMPTY = re.compile(
+    r"(?:no objects(?: (?:found|detected|visible|present))?|none|null|\[\s*\]|\{\s*\}|无|没有目标"
+    r"|there (?:is|are) no (?!doubt|question|way|reason)(?:[\w'-]+ ){1,6}?in the"
+    r" (?:image|picture|photo))[.。]?",
+    re.IGNORECASE,
+)
+
+
+def is_empty_set(text: str) -> bool:
+    """Whether ``text`` as a whole says that there is nothing: "No Objects", ``[]``, "None", "There
+    are no dogs in the image.", any case.
+    """
+    return len(text) < 120 and _EMPTY.fullmatch(text.strip()) is not None
 
 
 @lru_cache(maxsize=4096)
 def normalise(text: str) -> str:
     """``text`` in the form in which class names are compared.
 
-    NFKC, case folded; runs of blanks, ``_`` and ``-`` are one blank; outer punctuation and one
-    pair of quotes are dropped. Empty if nothing is left, or if the text is too long to be a
-    name: an empty name equals nothing.
+    Unwrapped, case folded; runs of blanks, ``_`` and hyphens between other characters are one
+    blank; punctuation at the end and one pair of brackets around it without a comma are dropped,
+    and no other sign: ``<60``, ``-5``, ``A*`` stay. Empty if nothing is left, or if the text is too
+    long to be a name: an empty name equals nothing.
     """
-    text = text.strip()
     if len(text) > MAX_LABEL:
         return ""
-    text = nfkc(nfkc(text).casefold())
-    text = _BLANKS.sub(" ", text).strip(_OUTER)
-    if len(text) > 1 and _QUOTES.get(text[0]) == text[-1]:
-        text = text[1:-1].strip(_OUTER)
-    return text
+    text = nfkc(nfkc(unwrapped(text)).casefold())
+    if not text.isascii():
+        text = _DASHES.sub("-", text)
+    text = text.rstrip(_END)
+    if _CLOSES.get(text[:1]) == text[-1:] and not any(mark in text[1:-1] for mark in "()[],"):
+        text = text[1:-1].rstrip(_END)
+    return _BLANKS.sub(" ", text.strip())

@@ -84,14 +84,14 @@ def groups(text: str) -> Iterator[Any]:
             yield value
 
 
-def literal_list(text: str) -> list[Any] | None:
-    """The list that ``text`` is, written in JSON or Python; None if it is none."""
+def literal(text: str) -> Any:
+    """The list or object that ``text`` as a whole is, in JSON or Python; None if it is neither."""
     text = text.rstrip(".")
-    if not (text.startswith("[") and text.endswith("]")):
+    if text[:1] + text[-1:] not in ("[]", "{}", "()"):
         return None
     for decode in (_decoder.decode, _decode_literal):
         try:
-            return list(decode(with_json_quotes(text)))
+            return decode(with_json_quotes(text))
         except (ValueError, RecursionError):
             pass
     return None

@@ -14,26 +14,33 @@ import re
 from typing import Any
 
 from swift_vlrft.parsing.boxes import (
+    KEYS as BOX_KEYS,
+)
+from swift_vlrft.parsing.boxes import (
     MAX_COORDINATE,
-    _holds_objects,
     _is_flat,
     _number,
+    arguments,
+    holds_nothing,
     too_long,
-    unwrapped,
+    without_wrappers,
 )
-from swift_vlrft.parsing.labels import EMPTY_ANSWERS, normalise
-from swift_vlrft.parsing.literals import MAX_DEPTH, NUMBER, groups
+from swift_vlrft.parsing.labels import is_empty_set
+from swift_vlrft.parsing.literals import MAX_DEPTH, NUMBER, groups, literal
 
 Point = tuple[float, float]
 
 KEYS = ("point_2d", "coordinate", "point")
 """The first that an object has is read."""
-LISTS = ("points", "objects")
+LISTS = ("points", "objects", "boxes")
 """Keys of an object that holds the list."""
 
 _BARE = re.compile(rf"{NUMBER}\s*+,\s*+{NUMBER}\.?")
 _TAG = re.compile(r"<points?\b([^<>]*+)>([^<>]*+)")
 _ATTRIBUTE = re.compile(r"""([A-Za-z_]\w*+)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'/]++))""")
+_CLICK = re.compile(
+    rf"\bclick\(\s*+x\s*+=\s*+({NUMBER})\s*+,\s*+y\s*+=\s*+({NUMBER})\s*+(?:,[^()]*+)?\)"
+)
 _CLOSING = re.compile(r"</points?>")
 # The two corners of a box in Qwen's or InternVL's tokens are no two points.
 _BOX = re.compile(
@@ -48,27 +55,29 @@ def read_points(text: str) -> list[Point | None] | None:
 
     Several lists are read as one, so a second guess costs as much as a further point.
     """
-    text = unwrapped(text)
-    if len(text) < 64 and normalise(text) in EMPTY_ANSWERS:
+    text = without_wrappers(text)
+    if is_empty_set(text):
         return []
     if too_long(text):
         return None
     if len(text) < 1000 and _BARE.fullmatch(text):
         return [_point(text.rstrip(".").split(","))]
     found: list[Point | None] = []
-    readable = False
+    readable = True
     if "box" in text:
         text, boxes = _BOX.subn(" ", text)
         found += [None] * boxes
     if "<point" in text:
         text = _CLOSING.sub(" ", _TAG.sub(lambda tag: _of_tag(tag, found), text))
-    for value in groups(text):
+    for value in groups(_CLICK.sub(r"(\1, \2)", text)):
         if type(value) is str or (type(value) is list and len(value) == 1 and _is_flat(value)):
             continue  # a name; a lone [1] is prose
-        readable = True
-        if value != []:
-            _add(found, list(value) if type(value) is tuple else value)
-    return found if readable or found else None
+        count = len(found)
+        _add(found, list(value) if type(value) is tuple else value)
+        readable = readable and value != [] and len(found) > count
+    if found in ([], [None]) and holds_nothing(literal(text), (*KEYS, "points", *BOX_KEYS)):
+        return []
+    return found if found and readable else None
 
 
 def _of_tag(tag: re.Match[str], found: list[Point | None]) -> str:
@@ -104,16 +113,18 @@ def _is_one_point(values: list[Any]) -> bool:
 
 
 def _add_object(found: list[Point | None], item: dict[str, Any], depth: int) -> None:
+    if "arguments" in item:  # of a tool call
+        _add(found, arguments(item), False, depth + 1)
+        return
     key = next((key for key in KEYS if item.get(key) is not None), None)
     if key is not None:
         _add(found, item[key], key == "point", depth + 1)
         return
-    held = [v for k, v in item.items() if k in LISTS or type(v) is dict or _holds_objects(v)]
-    if not held:
-        found.append(None)
-    for value in held:
-        if value and not (type(value) is str and normalise(value) in EMPTY_ANSWERS):
-            _add(found, value, False, depth + 1)
+    listed = [key for key in LISTS if item.get(key)]
+    if not listed:
+        found.append(_point([item.get("x"), item.get("y")]))
+    for key in listed:
+        _add(found, item[key], False, depth + 1)
 
 
 def _point(value: Any) -> Point | None:

@@ -1,18 +1,21 @@
 """Answers of a few words: a number, an option letter, yes or no.
 
-    number("I count 4 dogs, so 4")      4.0         number("more than 4")     None
-    decimal("$1,234.50")                1234.5      decimal("1 to 2 kg")      None
-    choice("(b) two dogs")              "B"         choice("a. or b.")        None
-    yes_no("I know it: yes")            "yes"       yes_no("not yes")         None
+    number("I count four dogs, so 4")   4.0         number("more than 4")     None
+    decimal("$1,234.50")                1234.5      decimal("30 M")           None
+    choice("Option B: two dogs")        "B"         choice("B. or C")         None
+    yes_no("Yes, there are no cats.")   "yes"       yes_no("yes or no")       None
 
-The reading is strict: a text that leaves its answer open states none. Every pass is linear in the
-text, and texts longer than ``MAX_SHORT_ANSWER`` are not read.
+Texts are unwrapped first (unwrap.py). The reading is strict: a text that leaves its answer open
+states none. Every pass is linear in the text, and texts longer than ``MAX_SHORT_ANSWER`` are not
+read.
 """
 
 import math
 import re
+import unicodedata
 
-from swift_vlrft.parsing.texts import nfkc, without_box_tokens
+from swift_vlrft.parsing.labels import is_empty_set
+from swift_vlrft.parsing.unwrap import unwrapped
 
 MAX_SHORT_ANSWER = 10_000
 """A longer answer is not read as a number, choice or yes/no."""
@@ -38,10 +41,6 @@ _TAKEN_BACK = re.compile(
 )
 
 
-def _plain(text: str) -> str:
-    return nfkc(without_box_tokens(text)).strip()
-
-
 # ---- a number --------------------------------------------------------------------------------
 
 # A letter, a digit or "_", but no Chinese character, as Chinese has no blanks: 有4只狗.
@@ -57,35 +56,63 @@ _DECIMAL = re.compile(
 _CURRENCY = re.compile(r"(?:\b[A-Z]{1,3})?[$€£¥₹₩]\s*(?=[-+.\d])|(?<=\d)\s*(?:\\?%|[$€£¥₹₩])")
 _UNIT = re.compile(
     r"(?<=\d)\s*(?:(?:[kcmµμn]?m|km/h|mph|m/s|ft|in|mi|yd)[23]?|[kmµμ]?g|lbs?|oz|t|[mcd]?[lL]"
-    r"|m?s|secs?|min|hr?s?|°\s?[CF]?|K|[kMG]?W|[kM]?Wh|m?[VA]|[kMG]?Hz|[kMGT]B|k?cal|k?Pa|k?J|k?N"
+    r"|m?s|secs?|min|hr?s?|°\s?[CF]?|[kMG]?W|[kM]?Wh|m?[VA]|[kMG]?Hz|[kMGT]B|k?cal|k?Pa|k?J|k?N"
     r"|px|pt|pp|[kMm]?[ΩΩ]|USD|EUR|GBP|CNY|RMB|JPY)(?![\w/])"
 )
-# 3 m², 3 kg/m^3, 9.81 m/s²: what is raised is the unit.
+# 3 m2, 3 kg/m^3, 9.81 m/s^2: what is raised is the unit.
 _RAISED = re.compile(
-    r"(?<=\d)(\s*(?:[A-Za-zµμ]{1,3}/)?(?:[kcdmµμn]?m|ft|in|yd|mi|s))(?:\^\{?[23]\}?|[²³])(?!\w)"
+    r"(?<=\d)(\s*(?:[A-Za-zµμ]{1,3}/)?(?:[kcdmµμn]?m|ft|in|yd|mi|s))(?:\^\{?[23]\}?|[23])(?!\w)"
 )
 # Between two equal numbers that are not one said twice: 4 of 4, 4 x 4
 _COMBINED = re.compile(r"\s*(?:out\s+of|of|by|x|times|to|per)\s*", re.IGNORECASE)
-_SIGNS = str.maketrans("\u2212\u066b\u066c", "-.,")
-"""The minus sign, and the separators that stand between Arabic digits."""
-_SMALL_DIGITS = re.compile("[²³¹⁰-₟¼-¾⅐-↉①-⓿]")  # of 4² NFKC would make 42
+_SIGNS = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"), "-")
+_SEPARATORS = str.maketrans("\u066b\u066c", ".,")  # between Arabic digits
+_MINUS = re.compile(r"(^|[:=]|\bis\b)\s*(?:-|minus\b)\s*(?=[\d.$])", re.IGNORECASE)
+# As LaTeX writes 1,234, 3e5, 30°, 5 cm and 1/2.
+_TIMES_TEN = re.compile(
+    r"(?<=\d)\s*(?:\\times|\\cdot|×|·|[*x])\s*10\s*\^\s*(?:\{\s*([-+]?\d{1,3})\s*\}|([-+]?\d{1,3}))"
+)
+_DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ\b)")
+_TEXT = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
+_FRAC = re.compile(
+    r"\\[dt]?frac\s*(?:\{\s*(-?\d{1,15})(?:\.0+)?\s*\}|(\d))"
+    r"\s*(?:\{\s*(\d{1,15})(?:\.0+)?\s*\}|(\d))"
+)
+_FRACTION = re.compile(
+    r"(?<![\w.,/])(\d{1,15})(?:\.0+)?\s*[/⁄]\s*(\d{1,15})(?:\.0+)?(?![\w/]|[.,]\d|\s*/)"
+)
+# 30 M and 30 B are not 30.
+_MULTIPLIED = re.compile(
+    r"\d\s*(?:[kKMBbTG]|[kmbt]n|m[li][lnod]|mrd)(?!\w)|\b(?i:pairs?|couples?|dozens?)\b|\d\s*[打双对]",
+)
 # Tags, heading marks and emphasis do not change a number, nor does the arrow of "dogs -> 4".
 _TAG = re.compile(r"</?[A-Za-z]\w*+>|(?<![-=<>])[-=]>|^\s*#+\s")
 _EMPHASIS = re.compile(r"\*\*|(?<![\w*])\*(?=-?\d[\d.,]*+\*)|(?<=\d)\*(?![\w*(]|\s*\d)")
 # "one" is left out: "4 dogs, one of them black".
 _VALUES = {"zero": 0, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8}
-_VALUES |= {"nine": 9, "ten": 10, "eleven": 11, "twelve": 12}
+_VALUES |= {"nine": 9, "ten": 10, "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14}
+_VALUES |= {"fifteen": 15, "sixteen": 16, "seventeen": 17, "eighteen": 18, "nineteen": 19}
+_TENS = {"twenty": 20, "thirty": 30, "forty": 40, "fifty": 50}
+_TENS |= {"sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90}
 _WORDS = "|".join(_VALUES)
+_IN_WORDS = re.compile(
+    rf"\b(?:({'|'.join(_TENS)})(?:[\s-]+(one|{_WORDS}))?|(one|{_WORDS}))\b", re.IGNORECASE
+)
+_COUNTERS = "个只条头匹辆架艘位名张把块件本朵棵"
+_CHINESE = dict(zip("零一二两三四五六七八九十", (0, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9, 10), strict=True))
+_IN_CHINESE = re.compile(
+    rf"(?<![第\w])([{''.join(_CHINESE)}])(?=$|[{_COUNTERS}])|(?<=有)([{''.join(_CHINESE)}])(?=[{_COUNTERS}])"
+)
 _NUMBER_WORD = re.compile(
-    rf"\b(?:{_WORDS}|(?:thir|four|fif|six|seven|eigh|nine)teen|hundreds?|thousands?"
-    r"|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|[mb]illions?|trillions?|(?<=\d\s)(?:[bmt]n|ml[nd])|lakhs?|crores?"
-    r"|dozens?)\b"
-    r"|[二两三四五六七八九十百千万亿几][个只条头匹辆架艘位名张把块件本朵棵]",
+    rf"\b(?:{_WORDS}|{'|'.join(_TENS)}|hundreds?|thousands?|[mbtr]+illions?|lakhs?|crores?)\b"
+    rf"|[二两三四五六七八九十百千万亿几][{_COUNTERS}]",
     re.IGNORECASE,
 )
-# The same number again, or its parts: four (4), 4 dogs (two red, two blue)
+# The same number again, or its parts: four (4), 4 dogs (two red, two blue), 4 cats: 1 old, 3 young
 _WITH_PARTS = re.compile(
-    rf"\b(\d{{1,9}}|{_WORDS})((?:\s+[^\W\d_]+)?)\s*\(([^()]{{1,200}})\)", re.IGNORECASE
+    rf"\b(\d{{1,9}}|{_WORDS})((?:\s+[^\W\d_]+){{0,2}})"
+    r"(?:\s*\(([^()]{1,200})\)|\s*:\s+([^:()]{1,200})$)",
+    re.IGNORECASE,
 )
 _PART = re.compile(rf"(?<!\S)(?:\d{{1,9}}|{_WORDS}|one)\b", re.IGNORECASE)
 # What leaves a number open wherever it stands, ...
@@ -107,14 +134,14 @@ _BEFORE = re.compile(
     r"|(?:half|excess|upwards?|north|south|shy|short|out|order|region)\s+of)"
     r"\s+(?:(?:the|an?|number|of|exactly|just|only)\s+)*$"
     r"|(?:分之|[加减乘除负第近零一二两三四五六七八九十百千万亿几数半每])了?\s*$"
-    r"|[\w)*/+-]\s*[*+]\s*$|[-\u2010-\u2015/#%]\s*$|[-+*/%!]=\s*$",
+    r"|\b(?:after|before)\s*$|[\w)*/+-]\s*[*+]\s*$|[-\u2010-\u2015/#%]\s*$|[-+*/%!]=\s*$",
     re.IGNORECASE,
 )
 # ... and right after it.
 _AFTER = re.compile(
     r"\s*(?:[个只位名人条张件]?[多余来半](?![\u3400-\u9fff])|[至到多来余几十百千万亿成倍半号点岁折加减乘除、]"
     r"|分之|[+%/=]|[-\u2010-\u2015]\s*\w|\*\s*[\w(]|ish\b|\(?(?:and\s+(?:more|up|counting|above"
-    r"|over|beyond|a\s+half|some)|upwards?|give\s+or\s+take|odd)\b)"
+    r"|over|beyond|a\s+half|some)|upwards?|give\s+or\s+take|odd|(?:and\s+)?(?:one|another)\s+more)\b)"
     rf"|\W*(?:\w+\s+)?{_IS_WRONG}|[^.!\n]*\?",
     re.IGNORECASE,
 )
@@ -127,43 +154,67 @@ _CONCLUDES = re.compile(
 
 
 def number(text: str) -> float | None:
-    """The number that a short text states as its answer; None if it states none or leaves it
-    open.
+    """The number that a short text states as its answer, in digits or words; None if it states none
+    or leaves it open.
 
-    "4", "4.", "4.0", "1,000", "**4**", "4 dogs", "There are 4 dogs.", "four (4)", "有4只狗",
-    "4 (two red, two blue)". A conclusion may say it again: "I count 4 dogs, so 4".
+    "4", "four", "4.0", "1,000", "4 dogs", "There are four dogs.", "four (4)", "有4只狗", "4 (two
+    red, two blue)", "4 cats: 1 black, 3 white". A conclusion may say it again: "I count 4 dogs, so
+    4". "There are no dogs in the image." states 0.
 
     None for two numbers, equal ones too ("4 or 5", "4-5", "1/2", "4+4", "4 of 4", "4 dogs, 4
     cats", "4 dogs and two cats"); for a number that is denied, bounded, doubted or approximated
-    ("not 4", "no 4", "at least 4", "4 or more", "about 4", "maybe 4", "~4", "4+", "4%"); and for a
-    question ("4?"). Digits that belong to a word ("A320", "4th") and number words alone ("four")
-    are not read.
-    """
-    if len(text) > MAX_SHORT_ANSWER or _SMALL_DIGITS.search(text):
-        return None
-    return _stated(_plain(text), _NUMBER)
-
-
-def decimal(text: str) -> float | None:
-    """The one finite number that a short text states, in any of the usual forms; None if it states
-    none or leaves it open, as under ``number``.
-
-    Further than there: "-0.5", ".5", "1.2e3", "$1,234.50", "45 %" (45, as "45" is), "5kg"; and the
-    same number again ("12. Yes, 12.0"), but not "4 of 4" and "4 x 4". "5k" and "5M" are not read.
+    ("not 4", "no 4", "at least 4", "4 or more", "about 4", "maybe 4", "~4", "4+", "4%") or
+    multiplied ("4 dozen", "4 K", "4 pairs"); for a question ("4?"), and for digits that belong to a
+    word ("A320", "4th").
     """
     if len(text) > MAX_SHORT_ANSWER:
         return None
-    text = _RAISED.sub(r"\1", text)
-    if _SMALL_DIGITS.search(text):
+    plain = unwrapped(text)
+    if not any(map(str.isdecimal, plain)):
+        if plain[:6].casefold() == "there " and is_empty_set(plain):
+            return 0.0
+        plain = _IN_WORDS.sub(_in_digits, plain)
+        plain = _IN_CHINESE.sub(lambda found: str(_CHINESE[found[1] or found[2]]), plain)
+    return _stated(plain, _NUMBER)
+
+
+def _in_digits(found: re.Match[str]) -> str:
+    tens, ones, small = (word and word.casefold() for word in found.groups())
+    known = _VALUES | {"one": 1}
+    if tens and known.get(ones or "", 1) not in range(1, 10):
+        return found[0]  # twenty eleven
+    return str(_TENS[tens] + (known[ones] if ones else 0) if tens else known[small])
+
+
+def decimal(text: str) -> float | None:
+    r"""The one finite number that a short text states, in any of the usual forms; None if it states
+    none or leaves it open, as under ``number``.
+
+    Further than there: "-0.5", "minus 5", ".5", "1.2e3", "1.2 \times 10^3", "1/2", "$1,234.50",
+    "45 %" (45, as "45" is), "5kg", "30^\circ"; and the same number again ("12. Yes, 12.0"), but not
+    "4 of 4" and "4 x 4". Number words are not read.
+    """
+    if len(text) > MAX_SHORT_ANSWER:
         return None
-    plain = _UNIT.sub(" ", _CURRENCY.sub("", _plain(text)))
-    value = _stated(plain, _DECIMAL, again=True)
+    plain = unwrapped(text).translate(_SIGNS).replace("{,}", ",")
+    if "\\" in plain or "^" in plain or "×" in plain:
+        plain = _DEGREES.sub("°", _TEXT.sub(r"\1", plain))
+        plain = _TIMES_TEN.sub(lambda found: f"e{found[1] or found[2]}", plain)
+        plain = _FRAC.sub(lambda f: f" {f[1] or f[2]}/{f[3] or f[4]}", plain)
+    plain = _FRACTION.sub(_divided, _MINUS.sub(r"\1 -", plain))
+    plain = _UNIT.sub(" ", _CURRENCY.sub("", _RAISED.sub(r"\1", plain)))
+    value = _stated(plain.strip(), _DECIMAL, again=True)
     return value if value is not None and math.isfinite(value) else None
+
+
+def _divided(found: re.Match[str]) -> str:
+    above, below = int(found[1]), int(found[2])
+    return f"{above / below!r}" if below else found[0]
 
 
 def _stated(plain: str, pattern: re.Pattern[str], *, again: bool = False) -> float | None:
     """The one number of ``pattern`` that is not left open; ``again``: it may be said twice."""
-    plain = _TAG.sub(" : ", plain.translate(_SIGNS))
+    plain = _TAG.sub(" : ", plain.translate(_SIGNS).translate(_SEPARATORS))
     plain = _WITH_PARTS.sub(_without_parts, _EMPHASIS.sub(" ", plain))
     found = list(pattern.finditer(plain))
     values = {float(n[0].replace(",", "")) for n in found}
@@ -171,6 +222,7 @@ def _stated(plain: str, pattern: re.Pattern[str], *, again: bool = False) -> flo
         len(values) != 1
         or len(found) > MOST_SAID
         or _NUMBER_WORD.search(plain)
+        or _MULTIPLIED.search(plain)
         or _OPEN.search(plain)
     ):
         return None
@@ -194,77 +246,119 @@ def _without_parts(found: re.Match[str]) -> str:
     """The number alone, if the numbers in brackets add up to it."""
     value = _VALUES.get(found[1].casefold())
     value = int(found[1]) if value is None else value
-    parts = [part.casefold() for part in _PART.findall(found[3])]
+    said = found[3] or found[4]
+    parts = [part.casefold() for part in _PART.findall(said)]
     total = sum(1 if p == "one" else _VALUES[p] if p in _VALUES else int(p) for p in parts)
-    open_ = _OPEN.search(found[3]) or _DENIED_NUMBER.search(found[3])
+    open_ = _OPEN.search(said) or _DENIED_NUMBER.search(said)
     return f"{value}{found[2]}" if parts and total == value and not open_ else found[0]
+
+
+# ---- mathematics -----------------------------------------------------------------------------
+
+_RAISED_TO = re.compile("[⁺⁻]?[⁰¹²³⁴-⁹]+")
+_IN_LATEX = {"°": r"^\circ ", "π": r"\pi ", "×": r"\times ", "·": r"\cdot ", "÷": r"\div "}
+_IN_LATEX |= {"∞": r"\infty ", "≤": r"\leq ", "≥": r"\geq ", "∪": r"\cup ", "±": r"\pm "}
+_TO_LATEX = _SIGNS | {ord(sign): latex for sign, latex in _IN_LATEX.items()}
+_ROOT = re.compile(r"√\s*(?:\{([^{}]*)\}|\(([^()]*)\)|(\d+(?:\.\d+)?|[A-Za-z]))")
+_PI = re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])")
+# Units that math-verify takes for factors; m and m^2 may be some.
+_LENGTH = re.compile(r"(?<![A-Za-z\\])(?:[mcdk]m(?:\^\{?[23]\}?)?|[\u4e00-\u9fff]{1,4})$")
+
+
+def mathematics(text: str) -> str:
+    """``text`` as LaTeX: unwrapped, "2√3π cm²" as "2\\sqrt{3}\\pi cm^{2}"."""
+    if len(text) > MAX_SHORT_ANSWER:
+        return text
+    raised = _RAISED_TO.sub(lambda found: f"^{{{unicodedata.normalize('NFKC', found[0])}}}", text)
+    plain = _PI.sub(r"\\pi ", unwrapped(raised).translate(_TO_LATEX))
+    plain = _LENGTH.sub("", plain).strip()
+    return _ROOT.sub(lambda found: f"\\sqrt{{{found[1] or found[2] or found[3]}}}", plain)
 
 
 # ---- an option -------------------------------------------------------------------------------
 
 _CHOICE = re.compile(
-    r"(?:\((?P<enclosed>[A-Za-z])\)[.:。、]?|(?P<letter>[A-Za-z])[.):。、]?)"
-    r"(?P<text>(?<=[.):。、])\s*\S.*)?",
-    re.DOTALL,
+    r"(?:(?:option|choice)\s+|选择?项?\s*)?(?:[(\[](?P<enclosed>[A-Za-z])[)\]]|(?P<letter>[A-Za-z])(?!\w))"
+    r"(?P<rest>.*)",
+    re.DOTALL | re.IGNORECASE,
 )
-# Another option by its mark: (b), b), A.cat B.dog, but neither cat(s) nor p.m. today
-_MARKED = re.compile(
-    r"[\[({](?!s[)\]}])[A-Za-z][)\]}]|(?<![\w'’.(-])[A-Za-z]\)"
-    r"|(?<![A-Za-z0-9_'’.-])[A-Za-z][.:](?:\s+\S|[A-Za-z]{2}|\d|[^\x00-\x7f])"
+_PARTED = re.compile(r"\s*$|\.(?![A-Za-z]\.)|[):。、]|\s+[-–—]\s")
+# What states another answer behind the first: C, or C, the answer is C; but not a cat, and a cat
+_OTHER = re.compile(
+    r"(?:[,;/&|+\n→、和与或及]|(?i:\b(?:or|and|nor|not|but|vs|then|actually|rather|maybe|answer|option|choice"
+    r"|choose|chose|select|pick|boxed)\b))\W*(?i:\b(?:is|the|answer|option)\b\W*)*"
+    r"(?<![A-Za-z0-9_'’-])(?:(?P<sure>[B-HJ-Z])(?![\w'’-])|(?P<word>[A-Za-z])(?=\W*$|[.,;:!?)\]]))"
 )
-# By its position: between these, except after "Mr.", a letter that is not a word is an option.
-_BETWEEN = re.compile(
-    r"[,;&+|\n→>–—、和或与及跟]|\s[-/]\s|(?<!\bMr)(?<!\bMs)(?<!\bDr)(?<!\bSt)(?<!\bMrs)[.!?](?=\s)"
-    r"|\b(?:and|or|nor|not|but|plus|vs\.?|versus|option|answer|choice|either|both|also|maybe|perhaps"
-    r"|then|rather|instead)\s"
+_ALONE = re.compile(
+    r"(?:^\W*(?=\w\W*$)|(?<!\bMr)(?<!\bDr)(?<!\bSt)(?<=\w)[.;:!?。]\s+)([A-Ha-h])(?=\W*$|[.;:!?]\s)"
 )
-_LONE = re.compile(r"\s*[A-Za-h]\W*")  # A. B
-_LEADING = re.compile(r"\s*[B-HJ-Zb-h](?!\w|['’-]\w|\.[A-Za-z]\.)")  # A. cat or B dog
+_OF_OPTIONS = re.compile(
+    r"\b(?:both|neither)\s+[A-Z]\s+(?:and|nor)\s+[A-Z]\b|\b[A-Z]\s+(?:and|or|nor)\s+[A-Z]\s+(?=(?:are|is)\b)"
+    r"|\b(?-i:[a-z]/[a-z])\b",
+    re.IGNORECASE,
+)
 
 
 def choice(text: str) -> str | None:
-    """The option letter of "A", "(A)", "A)", "A.", "A. text" or "A: text".
+    """The option letter that the text begins with: "A", "(A)", "[A]", "A)", "A.", "A: text", "A -
+    text", "Option A", "选A".
 
-    None for prose ("A dog", "The answer is A") and for two options, in either case of the letters
-    ("a) cat b) dog", "A. or b"). "a" and "I" in the text are words: "A. a dog", "A. I am not sure".
-    Quotes and ``*`` around all of it are dropped.
+    What follows is the option's text. None if it states another answer ("A or B", "A. dog, B",
+    "A. The answer is B", "a) cat b) dog"), and for prose ("A dog").
     """
     if len(text) > MAX_SHORT_ANSWER:
         return None
-    match = _CHOICE.fullmatch(_plain(text).strip("*`\"'").strip())
-    if match is None or _MARKED.search(text_after := match["text"] or ""):
+    match = _CHOICE.fullmatch(unwrapped(text))
+    if match is None or (match["letter"] and not _PARTED.match(match["rest"])):
         return None
-    first, *others = _BETWEEN.split(text_after)
-    if _LONE.fullmatch(first) or any(_LONE.fullmatch(o) or _LEADING.match(o) for o in others):
-        return None
-    return str(match["letter"] or match["enclosed"]).upper()
+    letter = (match["letter"] or match["enclosed"]).upper()
+    rest = _OF_OPTIONS.sub(" ", match["rest"])
+    others = [found["sure"] or found["word"] for found in _OTHER.finditer(rest)]
+    others += _ALONE.findall(rest)
+    # The next option: A. cat B. dog, (b); but not the C. of "B. C. elegans"
+    mark = chr(ord(letter) + 1)
+    marks = rf"(?:\w\W+|[^\x00-\x7f])(?<!['’.-]){mark}[.:、]|(?<![\w'’.-])[(\[]?{mark}[)\]]"
+    listed = re.search(marks, rest, re.IGNORECASE)
+    return None if listed or any(other.upper() != letter for other in others) else letter
 
 
 # ---- yes or no -------------------------------------------------------------------------------
 
-_YES_NO = re.compile(r"(?<![\w-])(yes|no)(?!\w|-\w)")
-_NOT_STATED = re.compile(rf"{_NEGATION}|{_DOUBT}|\b(?:if|whether)\b")
+_YES = r"yes(?![\w-])|true(?!\w)|是(?![否不])|对(?![错不于])"
+_NO = r"no(?![\w-]|\s+(?:objects?|doubt|question|idea|clue|way)\b|\.?\s*\d)|false(?!\w)|否(?!则)|错"
+_EITHER = re.compile(rf"(?P<yes>{_YES})|(?P<no>{_NO})", re.IGNORECASE)
+# The other word, joined to the first, ...
+_JOINED = {
+    word: re.compile(rf"\s*(?:or\b|and\b|[/,&|或和])\s*(?:{other})", re.IGNORECASE)
+    for word, other in (("yes", _NO), ("no", _YES))
+}
+# ... or among words that say nothing else.
+_UNDECIDED = re.compile(
+    r"(?:\W*\b(?:yes|no|true|false|not|never|or|and|but|maybe)\b)*\W*", re.IGNORECASE
+)
+_WORD = re.compile(r"\w+")
+_INTRODUCED = re.compile(r"[^.:!?\n]{1,80}:\s*")
+_NOT_STATED = re.compile(rf"{_NEGATION}|{_DOUBT}|\b(?:if|whether|yes|no)\b", re.IGNORECASE)
 _WRONG = re.compile(rf"\W*\s{_IS_WRONG}|[^.,;:!\n]*\?")
-_DASH = re.compile(r"\s[-–—]+\s")
 
 
 def yes_no(text: str) -> str | None:
-    """``"yes"`` or ``"no"``, whichever word the text holds.
+    """``"yes"`` or ``"no"``: the first word, behind words that end in a colon; also true, false,
+    是, 否, 对, 错.
 
-    None if it holds both, or if its clause denies, doubts or questions it: "not yes", "I would
-    not say yes", "maybe yes", "yes is wrong", "yes?"; but "Yes, it is not red" and "I do not see
-    one, so no" are read.
+    None if the other word is joined to it by "or", "and", "/" or a comma alone, or if it is taken
+    back: "yes or no", "yes, no", "not yes", "maybe yes", "yes is wrong", "yes?". "There is no dog"
+    states neither.
     """
     if len(text) > MAX_SHORT_ANSWER:
         return None
-    plain = _DASH.sub(" : ", _plain(text).casefold())
-    words = list(_YES_NO.finditer(plain))
-    if len({word[0] for word in words}) != 1:
+    plain = unwrapped(text)
+    start = _INTRODUCED.match(plain)
+    if start is not None and not _NOT_STATED.search(start[0]):
+        plain = unwrapped(plain[start.end() :])
+    word = _EITHER.match(plain)
+    if word is None or _WRONG.match(plain[word.end() :][:80]):
         return None
-    end = 0
-    for word in words:
-        clause = _CLAUSE_END.split(plain[end : word.start()])[-1]
-        end = word.end()
-        if _NOT_STATED.search(clause) or _WRONG.match(plain[end : end + 80]):
-            return None
-    return None if _TAKEN_BACK.fullmatch(plain, end) else words[0][0]
+    said, rest = str(word.lastgroup), plain[word.end() :]
+    undecided = _UNDECIDED.fullmatch(rest) and {*_WORD.findall(rest.casefold())} - {word[0], said}
+    return None if undecided or _JOINED[said].match(rest) or _TAKEN_BACK.fullmatch(rest) else said

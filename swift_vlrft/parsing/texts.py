@@ -16,13 +16,6 @@ stream-safe text (UAX #15) has no more.
 _BOX_TOKENS = re.compile(r"<\|(?:begin|end)_of_box\|>")
 
 
-def without_box_tokens(text: str) -> str:
-    """``text`` without the tokens that GLM puts around its answer."""
-    if "<" in text and "<|" in text:  # looking for one character is many times faster
-        return _BOX_TOKENS.sub(" ", text).strip()
-    return text
-
-
 def nfkc(text: str) -> str:
     """``text`` in NFKC; unchanged if it has more than ``MAX_MARKS`` combining marks in a row."""
     if text.isascii():
@@ -36,6 +29,8 @@ def nfkc(text: str) -> str:
 
 
 def plain_text(text: str) -> str | None:
-    """NFKC, with runs of blanks as one and none outside; None if it is longer than ``MAX_TEXT``."""
-    text = " ".join(without_box_tokens(text).split())
+    """NFKC, with runs of blanks as one and none outside, without the tokens that GLM puts around
+    its answer; None if it is longer than ``MAX_TEXT``.
+    """
+    text = " ".join(_BOX_TOKENS.sub(" ", text).split())
     return None if len(text) > MAX_TEXT else " ".join(nfkc(text).split())

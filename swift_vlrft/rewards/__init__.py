@@ -9,6 +9,7 @@ from swift_vlrft.rewards import (
     format,
     grounding,
     listing,
+    mathematics,
     number,
     ocr,
     ordering,
@@ -21,7 +22,7 @@ __all__ = ["REWARDS", "TASK_NAMES", "Reward", "RewardFunction", "Scores", "Task"
 
 _FILES = (
     *(detection, detection_map, paper, grounding, pointing, classification, counting, choice),
-    *(ocr, number, listing, ordering, format),
+    *(ocr, number, mathematics, listing, ordering, format),
 )
 
 REWARDS: dict[str, Reward] = {

@@ -3,7 +3,7 @@
 completion  <think>..</think><answer>B. two dogs</answer>
 solution    <answer>B</answer>                                   vlrft_choice 1.0
 
-completion  <think>..</think><answer>I know it: yes</answer>
+completion  <think>..</think>\\boxed{Yes}
 solution    <answer>yes</answer>                                 vlrft_yes_no 1.0
 """
 
@@ -17,15 +17,15 @@ YES_NO = Task("yes_no", yes_no, "yes or no")
 
 @reward(CHOICE)
 def vlrft_choice(answer: Answer, gold: str) -> float:
-    """1 if the answer is the gold option: A, (A), A), A., A: or "A. text", either case; one
-    option only.
+    """1 if the answer begins with the gold option, either case: A, (A), [A], A), A., A:, "A. text",
+    "A - text", "Option A"; 0 if it states another one behind it.
     """
     return 1.0 if answer.choice == gold else 0.0
 
 
 @reward(YES_NO)
 def vlrft_yes_no(answer: Answer, gold: str) -> float:
-    """1 if the answer holds the gold word, as a full word, and not the other word or "not"
-    before it.
+    """1 if the answer begins with the gold word, or with true, false, 是, 否, 对 or 错 for it; 0 if
+    the other word is joined to it.
     """
     return 1.0 if answer.yes_no == gold else 0.0

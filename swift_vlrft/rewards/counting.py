@@ -4,10 +4,8 @@
     completion  <think>..</think><answer>I count 3 dogs</answer>
     solution    <answer>4</answer>              vlrft_counting 0.0, vlrft_counting_soft 0.75
 
-The answer states a number if it holds one ("4", "4 dogs", "1,000", "4.0", "I count 4 dogs, so 4")
-that nothing in its clause denies, bounds, doubts, rounds or adds to: "4 or 5", "not 4", "at least
-4", "about 4", "4+4" and "4?" state none, and number words are not read. See
-``short_answers.number``.
+The answer states a number if it holds one, in digits or words, that nothing in its clause denies,
+bounds, doubts, rounds, multiplies or adds to. See ``short_answers.number``.
 """
 
 from swift_vlrft.parsing.answers import Answer

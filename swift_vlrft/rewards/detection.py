@@ -17,7 +17,7 @@ from functools import lru_cache
 from math import fsum
 from typing import Any
 
-from swift_vlrft.geometry.boxes import Pair
+from swift_vlrft.geometry.boxes import EPSILON, Pair
 from swift_vlrft.parsing.answers import Answer, BoxList
 from swift_vlrft.rewards.contract import reward
 from swift_vlrft.rewards.matching import DETECTION, of_matched
@@ -26,10 +26,18 @@ from swift_vlrft.rewards.matching import DETECTION, of_matched
 @reward(DETECTION)
 @of_matched
 def vlrft_detection_iou(predicted: BoxList, gold: BoxList, matched: list[Pair]) -> float:
-    """Sum of the matched IoU / max(number of predictions, number of gold boxes). Source:
-    Visual-RFT.
+    """Sum of the matched IoU / max(number of predictions, number of gold boxes); a pair under IoU
+    0.5 earns nothing. Source: Visual-RFT.
     """
     return fsum(iou for _, _, iou in matched) / max(len(predicted), len(gold))
+
+
+@reward(DETECTION, recommended=False)
+def vlrft_detection_iou_soft(answer: Answer, gold: BoxList) -> float:
+    """``vlrft_detection_iou`` over pairs with any IoU above 0, for a model that cannot place boxes
+    yet; every other detection reward is 0 below IoU 0.5.
+    """
+    return vlrft_detection_iou.score(answer, gold, ANY_OVERLAP)
 
 
 @reward(DETECTION, reads_confidence=True)
@@ -37,9 +45,10 @@ def vlrft_detection_iou(predicted: BoxList, gold: BoxList, matched: list[Pair]) 
 def vlrft_detection_confidence(predicted: BoxList, gold: BoxList, matched: list[Pair]) -> float:
     """max(0, sum over matched of 2c - c^2, minus sum over unmatched of c^2) / max(n_pred, n_gold).
 
-    A proper scoring rule (Brier): stating your true probability is optimal. A confidence that is
-    missing or outside [0, 1] contributes 0 when matched and -1 when not. Of two predictions with
-    equal IoU, the one with the lower confidence is matched.
+    A pair under IoU 0.5 is not matched. A proper scoring rule (Brier): stating your true
+    probability is optimal. A confidence that is missing or outside [0, 1] contributes 0 when
+    matched and -1 when not. Of two predictions with equal IoU, the one with the lower confidence
+    is matched.
     """
     # 2c - c^2 when matched and -c^2 when not is 2c for the matched, less c^2 for all; without a
     # confidence, 0 when matched and -1 when not is 1 for the matched, less 1 for all.
@@ -76,6 +85,8 @@ def vlrft_detection_format(answer: Answer) -> float:
     return 1.0 if answer.well_formed and boxes is not None and None not in boxes.boxes else 0.0
 
 
+ANY_OVERLAP = EPSILON
+"""The IoU threshold that every overlap reaches: matching allows for a tolerance of as much."""
 DEFAULT_SCHEDULE = "0:0.5,0.1:0.75,0.25:0.9"
 VARIABLE = "VLRFT_IOU_SCHEDULE"
 

@@ -3,7 +3,7 @@
     "Where is the left dog?"  completion <think>..</think><answer>[110, 100, 300, 300]</answer>
                               solution   <answer>(100,100),(300,300)</answer>
 
-    vlrft_grounding_iou 0.95, vlrft_grounding_giou 0.975, vlrft_grounding_acc50 1.0
+    vlrft_grounding_iou 0.95, vlrft_grounding_giou 0.95, vlrft_grounding_acc50 1.0
 
 The score is divided by the number of boxes, so extra boxes cost. Labels are not read. A phrase may
 name nothing in the image (solution "No Objects", as in gRefCOCO): then only "No Objects" scores.
@@ -42,21 +42,15 @@ def vlrft_grounding_iou(answer: Answer, gold: Target) -> float:
 
 @reward(GROUNDING)
 def vlrft_grounding_giou(answer: Answer, gold: Target) -> float:
-    """(1 + GIoU) / 2 / number of boxes given; 0 for an invalid box. Source: Visual-RFT's LISA
-    reward.
-
-    Of several boxes, the one with the largest IoU is scored; if none overlaps the gold box, the
-    worst one, so that a second guess never pays. Without a target 1 for "No Objects", else 0.
+    """max(0, GIoU) of the best box / number of boxes given; 0 for an invalid box. Without a target
+    1 for "No Objects", else 0. Source: Visual-RFT's LISA reward, whose form (1 + GIoU) / 2
+    pays half a point for the whole picture on every row.
     """
     if isinstance(gold, BoxList):
         return score_without_boxes(answer.boxes, gold)
-    ious = overlaps(answer, gold)
-    if not ious or answer.boxes is None:
-        return 0.0
-    values = [0.0 if box is None else (1.0 + giou(box, gold)) / 2.0 for box in answer.boxes.boxes]
-    best = max(ious)
-    of_best = [v for v, overlap in zip(values, ious, strict=True) if overlap == best]
-    return (max(of_best) if best else min(values)) / len(ious)
+    given = answer.boxes.boxes if answer.boxes is not None else []
+    values = [giou(box, gold) for box in given if box is not None]
+    return max(0.0, *values) / len(given) if values else 0.0
 
 
 @reward(GROUNDING)

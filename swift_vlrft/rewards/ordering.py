@@ -17,7 +17,7 @@ from swift_vlrft.rewards.listing import read_names
 
 def read_order(text: str) -> list[str] | None:
     """The gold items in order; None if the text holds none, one that is no name, or one twice."""
-    items = read_names(text)
+    items = read_names(text, ordered=True)
     return items if items and len(set(items)) == len(items) else None
 
 
@@ -29,7 +29,7 @@ def vlrft_ordering(answer: Answer, gold: list[str]) -> float:
     """max(0, Kendall's tau) if the answer holds exactly the gold's items, else 0; 1 for one item
     that is right.
     """
-    return max(0.0, tau(answer.items, gold) or 0.0)
+    return max(0.0, tau(answer.order, gold) or 0.0)
 
 
 def tau(items: list[str] | None, gold: list[str]) -> float | None:

@@ -332,7 +332,7 @@ FILES = [
     ("categories", 0, {"name": "cat"}, [], "two are called 'cat'"),
     ("categories", 0, {"name": " "}, [], "categories[0]: id and name"),
     ("categories", 0, {"name": "CAT."}, ["whole"], "['CAT.', 'cat'] cannot be told"),
-    ("categories", 0, {"name": "-"}, ["whole"], "'-' cannot be told"),
+    ("categories", 0, {"name": "..."}, ["whole"], "'...' cannot be told"),
     ("categories", None, None, [], "'categories'"),
 ]
 

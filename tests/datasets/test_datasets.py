@@ -32,7 +32,7 @@ EMPTY = "<answer>No Objects</answer>"
         # the column task decides row by row
         ({"solution": ["4", "[1, 2, 3, 4]"], "task": ["counting", "grounding"]}, {}),
         (
-            {"solution": ["four", "rose"], "task": ["counting", "flower"]},
+            {"solution": ["some", "rose"], "task": ["counting", "flower"]},
             {0: "(counting)", 1: "'flower'"},
         ),
         # a gold answer that no reward of its task pays in full

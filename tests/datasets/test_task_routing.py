@@ -230,7 +230,7 @@ def test_boxes_and_prompts_go_into_pixels_without_a_task(tmp_path):
 
 
 UNREAD = {
-    "counting": ["4", "four", "3"], "choice": ["A", "cat"], "yes_no": ["yes", "maybe"],
+    "counting": ["4", "some", "3"], "choice": ["A", "cat"], "yes_no": ["yes", "maybe"],
     "grounding_iou": [ONE, TWO], "detection_iou": [TWO, "a dog"], "classification": ["rose", TWO],
     "pointing": [TWO, "[1, 2]"], "number": ["1.5 kg", "4 or 5"], "ocr": ["(12, 30)", TWO],
     "list": ["a, b", "[true]"], "ordering": ["a, b", "a, A"],
@@ -269,7 +269,7 @@ def recipe_findings(path, *rewards):
 
 NOTHING = [
     (rows_of(GOLD["detection"], ["detection"] * 3), "vlrft_counting", "3 detection"),
-    (rows_of(["four", "five"]), "vlrft_counting", "2 rows without a task"),
+    (rows_of(["some", "many"]), "vlrft_counting", "2 rows without a task"),
     (rows_of(["4"], [None]), "vlrft_detection_iou", "'4' cannot"),
     (rows_of(["rose", "4"], ["classification", "counting"]), "vlrft_yes_no", "1 classification"),
     (rows_of([TWO]), "vlrft_classification", "cannot be read"),

@@ -86,7 +86,7 @@ def test_a_good_run_and_a_late_problem_are_not_warned_of(caplog):
 
 
 @pytest.mark.parametrize(
-    ("gold", "task", "why"), [("4", "detection", "detection row"), ("four", None, "whole number")]
+    ("gold", "task", "why"), [("4", "detection", "detection row"), ("some", None, "whole number")]
 )
 def test_a_reward_that_scores_nothing_in_the_first_steps_says_so(gold, task, why, caplog):
     watched = watch("vlrft_counting", REWARDS["vlrft_counting"])

@@ -90,6 +90,16 @@ def sets(tmp_path_factory):
         "task": ["grounding"] * len(found),
     }
     pq.write_table(pa.table(table), folder / "grounding" / "train.parquet")
+    (folder / "pointing").mkdir()
+    pointed = table | {"task": ["pointing"] * len(found)}
+    pq.write_table(pa.table(pointed), folder / "pointing" / "train.parquet")
+    (folder / "geometry").mkdir()
+    published = {
+        "images": [[image] for image in table["image"]],
+        "problem": ["<image>Find x."] * len(found),
+        "answer": [f"\\frac{{{n}}}{{7}}" for n in range(len(found))],
+    }
+    pq.write_table(pa.table(published), folder / "geometry" / "train.parquet")
     sums = [(a, b) for a in range(4) for b in range(4)]
     text = folder / "text.jsonl"
     text.write_text(

@@ -27,6 +27,7 @@ PIECES = [
     "0.9", "254, 303, 291, 365", "No Objects", "yes", "no", "A.", "(B)", "\x00", "\ud800", "\u0664", "\uff14",
     "\u2028", " ", "\n", "```json", "<|box_start|>", "<|object_ref_start|>", "<|object_ref_end|>", "<ref>", "#",
     "<box>", "</box>", "<|box_end|>", "'boxes'", '"objects"', "'box_2d'", "and", " or ", "so ", "not ", "b)", "~",
+    "\\boxed{", "}", "$", "**", "\\text{", "\\(", "\\frac{", "^{9}", "\\sqrt", "Answer: ", "答案：", "→", "</s>", "click(x=", "½", "²",
 ]  # fmt: skip
 GOLDS = {
     reward.task.name: [row["solution"] for row in plain_rows(name) if row["score"] == 1.0]

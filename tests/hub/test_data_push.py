@@ -25,6 +25,7 @@ GOLD = {
     "yes_no": "yes",
     "counting": "4",
     "number": "3.5",
+    "math": "\\sqrt{2}",
     "list": '["red", "blue"]',
     "ordering": '["red", "blue"]',
 }

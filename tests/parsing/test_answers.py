@@ -61,8 +61,8 @@ def test_every_form_of_the_empty_set_as_answer_and_as_gold(text):
 
 def test_a_text_is_parsed_once_however_many_rewards_look(monkeypatch):
     parsed = []
-    real = boxes.unwrapped
-    monkeypatch.setattr(boxes, "unwrapped", lambda text: parsed.append(text) or real(text))
+    real = boxes.without_wrappers
+    monkeypatch.setattr(boxes, "without_wrappers", lambda text: parsed.append(text) or real(text))
     completions = [completion(f"[{n}, 0, 991, 1]") for n in range(40)]
     gold = ["[41, 0, 991, 2]"] * 40
     for name in ("vlrft_detection_iou", "vlrft_detection_confidence", "vlrft_detection_format"):

@@ -39,7 +39,7 @@ def vlrft_near_format(answer: Answer, gold: float, scale: float, tolerance: floa
 
 
 def test_a_new_reward_is_one_function():
-    texts, golds = [answer("4"), answer("6"), answer("6")], ["4", "5", "five"]
+    texts, golds = [answer("4"), answer("6"), answer("6")], ["4", "5", "many"]
     assert vlrft_near_format(texts, golds, scale=[1, 1, 1]) == [1.0, 0.0, None]
     assert vlrft_near_format(texts, golds, scale=[1, 1, 1], tolerance=[1, 1, 1]) == [1.0, 1.0, None]
     assert vlrft_near_format(texts, golds, scale=[1] * 3, task=["counting", "ocr", None])[1] is None
@@ -101,7 +101,8 @@ def test_a_run_with_several_tasks_routes_each_row():
         gold = gold_by_task()[task_of(name)]
         (value,) = record([answer("4")], [gold], task=[None], is_truncated=[False], **extra)
         assert 0.0 <= value <= 1.0
-        assert record([answer("4")], ["?"], task=["unknown"]) == [None if record.task else 1.0]
+        unknown = record([answer("4")], ["?"], task=["unknown"])
+        assert unknown == ([None] if record.task else record([answer("4")], ["?"]))
         if record.task:  # what another task's row lacks is no matter
             assert record(["a"], [None], task=["unknown"]) == [None]
 
@@ -198,11 +199,11 @@ def test_a_missing_or_short_column_is_an_error_that_names_it():
 def test_an_unreadable_gold_gives_none_and_one_warning(caplog):
     contract._warned.clear()
     for _ in range(3):
-        golds = ["4", "four", "4", "four"]
+        golds = ["4", "many", "4", "many"]
         assert REWARDS["vlrft_counting"]([answer("4")] * 4, golds) == [1.0, None, 1.0, None]
     with caplog.at_level(logging.WARNING, logger="swift_vlrft"):
         (message,) = caplog.messages
-        assert "vlrft_counting" in message and "row 1" in message and "'four'" in message
+        assert "vlrft_counting" in message and "row 1" in message and "'many'" in message
         for number in range(30):
             REWARDS["vlrft_counting"]([answer("4")], [f"not {number}"])
         assert len(caplog.messages) == contract.MAX_WARNINGS

@@ -91,5 +91,5 @@ FORMS = [
 
 EMPTY = ["No Objects", "no objects.", "NONE", "`No Objects`", "[]", '{"objects": []}', "{'boxes': ()}"] + [
     '```json\n{"boxes": []}\n```', "```\nNo Objects\n```", "<|begin_of_box|>[]<|end_of_box|>",
-    "Here: {\"objects\": []}", "{'objects': None}", '{"boxes": "No Objects"}', "<box>[]</box>",
+    "No objects found.", "There are no dogs in the image.", "null", "{}", '[{"bbox_2d": []}]', "无", "没有目标。",
 ]  # fmt: skip

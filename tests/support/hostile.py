@@ -22,10 +22,15 @@ TEXTS: dict[str, str] = {
     **{f"a megabyte of {unit!r}": answered(_filled(unit)) for unit in (
         "[", "<", '{"a":', "[[1,2,3,4],", "(1)", "<1", "['", '["', "\\", "\x00", "\ud800", "\u0301", "\ufdfa", " ", "1,", "a-_ ", "yes not ",
         "A. ", "True ", "['a\"b']", "<|object_ref_start|>", "<|box_start|>", "```json\n", "<think>", "<answer>",
+        "\\boxed{", "**", "$", "`", "\\text{", "答案：", "→",
     )},
     **{f"a megabyte of {tag!r} alone": _filled(tag) for tag in (
-        "<answer>", "</answer>", "<answer></answer>", "</think>", "<think></think>", "<", "</answer",
+        "<answer>", "</answer>", "<answer></answer>", "</think>", "<think></think>", "<", "</answer", "\\boxed{", "{", "\\",
     )},
+    "20,000 characters of wrappers": answered("\\boxed{$**`" * 1_800),
+    "a lead-in for each": answered("Answer: " * 2_400),
+    "an order of blanks": answered("a" + " " * 9_900 + "then"),
+    "fractions": answered("1/" * 4_900),
     "a megabyte in an open quote": answered('["' + "a" * MEGABYTE + "]"),
     "a coordinate of 90,000 digits": answered("[" + "1" * 90_000 + ", 2, 3, 4]"),
     "escaped quotes in an open string": answered("['" + "\\'" * 49_000 + "]"),

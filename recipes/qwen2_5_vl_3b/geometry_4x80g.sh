@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Geometry on Geometry3K, answered in \boxed{}: Qwen2.5-VL-3B, all language weights, 4 GPUs of 80 GiB.
+#
+# tested   ms-swift 4.6.0: this file, with a tiny model of the same architecture on 2 CPU processes
+#          (DeepSpeed ZeRO-3, colocated vLLM, both offloads), on rows of Geometry3K's columns images,
+#          problem and answer. Not run on GPUs yet: time, memory and --sleep_level 1 are not measured.
+# memory   peak 47.5 GiB of 80 per GPU in rollout (vlrft plan)
+# run      bash recipes/qwen2_5_vl_3b/geometry_4x80g.sh
+#          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE, CUDA_VISIBLE_DEVICES and MAX_PIXELS are read
+#          from the environment; flags after the file name win over those below.
+# go on    bash recipes/qwen2_5_vl_3b/geometry_4x80g.sh --resume_from_checkpoint OUTPUT_DIR/v0-DATE/checkpoint-50
+# smaller  --beta 0 (no reference model); --vllm_gpu_memory_utilization 0.4;
+#          --per_device_train_batch_size 1 --gradient_accumulation_steps 8; MAX_PIXELS=200704;
+#          --num_generations 4; --deepspeed zero3_offload
+set -euo pipefail
+MODEL=${MODEL:-Qwen/Qwen2.5-VL-3B-Instruct}
+DATASET=${DATASET:-hiyouga/geometry3k}
+PLUGIN=${PLUGIN:-$(vlrft plugin)}
+OUTPUT_DIR=${OUTPUT_DIR:-output/qwen2_5_vl_3b_geometry}
+export NPROC_PER_NODE=${NPROC_PER_NODE:-4}
+export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$(seq -s, 0 $((NPROC_PER_NODE - 1)))}  # a GPU a process
+export USE_HF=${USE_HF:-1}  # the data set is on Hugging Face; 0: ModelScope
+export MAX_PIXELS=${MAX_PIXELS:-401408}  # 512 image tokens of 28 x 28 pixels
+SYSTEM='Reason between <think> and </think>, then give the final answer in \boxed{}.'
+export PYTORCH_CUDA_ALLOC_CONF=${PYTORCH_CUDA_ALLOC_CONF:-expandable_segments:True}
+export VLRFT_SHARED_PREFIX=${VLRFT_SHARED_PREFIX:-1}  # each prompt and image of a micro-batch once; 0: as ms-swift
+
+swift rlhf \
+    --rlhf_type grpo \
+    --model "$MODEL" \
+    --dataset "$DATASET" \
+    --output_dir "$OUTPUT_DIR" \
+    --external_plugins "$PLUGIN" \
+    --reward_funcs vlrft_math vlrft_boxed_format \
+    --system "$SYSTEM" \
+    --tuner_type full \
+    --freeze_vit true \
+    --torch_dtype bfloat16 \
+    --deepspeed zero3 \
+    --use_vllm true \
+    --vllm_mode colocate \
+    --vllm_tensor_parallel_size 4 \
+    --vllm_gpu_memory_utilization 0.5 \
+    --vllm_max_model_len 4096 \
+    --vllm_limit_mm_per_prompt '{"image": 1, "video": 0}' \
+    --sleep_level 1 \
+    --offload_model true \
+    --offload_optimizer true \
+    --max_length 2048 \
+    --truncation_strategy delete \
+    --max_completion_length 1024 \
+    --per_device_train_batch_size 2 \
+    --gradient_accumulation_steps 4 \
+    --num_generations 8 \
+    --num_iterations 2 \
+    --num_generations_eval 1 \
+    --temperature 1.0 \
+    --beta 0.04 \
+    --learning_rate 1e-6 \
+    --num_train_epochs 1 \
+    --gradient_checkpointing true \
+    --vit_gradient_checkpointing true \
+    --seed 42 \
+    --data_seed 42 \
+    --save_strategy steps \
+    --save_steps 50 \
+    --save_total_limit 2 \
+    --logging_steps 1 \
+    --log_completions true \
+    --log_rollout_offpolicy_metrics true \
+    --report_to tensorboard \
+    --callbacks graceful_exit \
+    "$@"

@@ -1,0 +1,158 @@
+r"""The one unwrapping of short answers and golds: what models and trainers put around an answer.
+
+    unwrapped("**Answer: B**")                    "B"
+    unwrapped(r"The answer is $\boxed{30^\circ}$.")    r"30^\circ"
+    unwrapped('```json\n{"answer": "dog"}\n```')  "dog"
+
+The wrappers come off in the order of ``STEPS``, each at most twice. Boxes and points lose the first
+three: the compatibility forms of characters, special tokens, and the fence (``bared``). Every step
+is linear in the text.
+"""
+
+import json
+import re
+
+from swift_vlrft.parsing.texts import nfkc
+
+MAX_UNWRAPPED = 20_000
+"""A longer text, in characters, keeps its wrappers: no reader of short answers takes it."""
+
+MAX_BARED = 100_000
+"""A longer one keeps the first three, too: nor is it read as boxes."""
+
+_UNSEEN = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
+_TOKENS = re.compile(
+    r"<\|(?!(?:box|object_ref)_(?:start|end)\|>|(?:begin|end)_of_box\|>)[^<>|]{1,40}\|>"
+    r"|</?s>|<(?:eos|bos|pad|unk|end_of_turn|start_of_turn)>"
+)
+_BOX_TOKENS = re.compile(r"<\|(?:(?:box|object_ref)_(?:start|end)|(?:begin|end)_of_box)\|>")
+_FENCE = re.compile(r"`+(?:[A-Za-z]*+[ \t]*+\n|(?:json|python)\b)?")
+# NFKC would make 42 of 4² and 41/2 of 4½.
+_RAISED = re.compile("(?<=[0-9])[⁺⁻]?[⁰¹²³⁴-⁹]+")
+_SMALL = re.compile("(?<=[0-9])(?=[₀-₉¼-¾⅐-↉①-⓿])")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_BOXED_OR_BRACE = re.compile(r"\\boxed\s*+\{|\\.|[{}]", re.DOTALL)
+_COMMANDS = re.compile(r"\\(?:boxed|text|mathrm)\s*+\{")
+_DOLLARS = re.compile(r"\$\$?([^$]+)\$\$?")
+_MARKS = re.compile(r"(?<![\w)\]])(\*\*|`)(?=\S)((?:(?!\1).)+)\1(?!\w)", re.DOTALL)
+_LEAD_IN = re.compile(
+    r"(?:(?:the|my)\s+)?(?:(?:final|correct)\s+)?answer\s*(?::|is\b\s*:?)\s*"
+    r"|答案\s*(?::|是|为)\s*:?\s*",
+    re.IGNORECASE,
+)
+_QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»", "「": "」"}
+_WRAPPED = re.compile(r"""[<`\\$*{"']|answer|\.$""", re.IGNORECASE)
+
+
+def bared(text: str) -> str:
+    """``text`` in NFKC, without zero-width characters, special tokens and a fence around it. The
+    tokens around boxes stay.
+    """
+    if len(text) > MAX_BARED:
+        return text.strip()
+    if not text.isascii():
+        text = nfkc(_UNSEEN.sub("", text))
+    if "<" in text:
+        text = _TOKENS.sub(" ", text)
+    text = text.strip()
+    if text[:1] == "`" and (fence := _FENCE.match(text)):
+        text = text[fence.end() :].rstrip("`").strip()
+    return text
+
+
+def unwrapped(text: str) -> str:
+    """``text`` without any of the wrappers that stand around all of it."""
+    text = text.strip()
+    if len(text) > MAX_UNWRAPPED or (text.isascii() and not _WRAPPED.search(text)):
+        return text
+    if not text.isascii():
+        text = _SMALL.sub(" ", _RAISED.sub(lambda found: f"^{nfkc(found[0])}", text))
+    left = [2] * len(STEPS)
+    changed = True
+    while changed:
+        changed = False
+        for n, step in enumerate(STEPS):
+            if left[n] and (inner := step(text).strip()) != text:
+                text, changed = inner, True
+                left[n] -= 1
+    return text
+
+
+def closing_brace(text: str, start: int) -> int:
+    """Index of the brace that closes the one at ``start``; -1 if there is none."""
+    depth = 0
+    for found in _BRACE.finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(found[0], 0)
+        if depth == 0 and found[0] == "}":
+            return found.start()
+    return -1
+
+
+def boxed(text: str) -> list[str]:
+    r"""The content of every complete ``\boxed{...}`` in order, of nested ones the outermost."""
+    opened: list[int] = []  # where the content of a box begins; -1: another brace
+    found: list[tuple[int, str]] = []
+    for mark in _BOXED_OR_BRACE.finditer(text):
+        if mark[0] == "{":
+            opened.append(-1)
+        elif mark[0][-1] == "{" and mark[0] != "\\{":
+            opened.append(mark.end())
+        elif mark[0] == "}" and opened and (start := opened.pop()) >= 0:
+            while found and found[-1][0] > start:
+                found.pop()
+            found.append((start, text[start : mark.start()].strip()))
+    return [inner for _, inner in found]
+
+
+def _of_command(text: str) -> str:
+    start = _COMMANDS.match(text)
+    if start is None or closing_brace(text, start.end() - 1) != len(text) - 1:
+        return text
+    return text[start.end() : -1]
+
+
+def _of_dollars(text: str) -> str:
+    found = _DOLLARS.fullmatch(text)
+    if found is not None:
+        return found[1]
+    return text[2:-2] if text.startswith("\\(") and text.find("\\)") == len(text) - 2 else text
+
+
+def _of_object(text: str) -> str:
+    """The one value of a JSON object."""
+    if not (text.startswith("{") and text.endswith("}")):
+        return text
+    quoted = text.replace("'", '"') if '"' not in text else text
+    try:
+        held = json.loads(quoted, parse_int=str, parse_float=str)
+    except (ValueError, RecursionError):
+        return text
+    if len(held) != 1:
+        return text
+    (value,) = held.values()
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _of_quotes(text: str) -> str:
+    if len(text) < 3 or _QUOTES.get(text[0]) != text[-1]:
+        return text
+    inner = text[1:-1]
+    between = re.sub(r"(?<=\w)['’](?=\w)", "", inner) if text[-1] in "'’" else inner
+    return text if text[-1] in between or text[0] in between else inner
+
+
+def _of_stop(text: str) -> str:
+    return text[:-1] if text[-1:] in (".", "。") and text[-2:-1] != "." else text
+
+
+STEPS = (
+    lambda text: _BOX_TOKENS.sub(" ", bared(text)) if "<|" in text else bared(text),
+    _of_command,
+    _of_dollars,
+    lambda text: _MARKS.sub(r"\2", text) if "**" in text or "`" in text else text,
+    _of_object,
+    lambda text: text[found.end() :] if (found := _LEAD_IN.match(text)) else text,
+    _of_quotes,
+    _of_stop,
+)
+"""The wrappers from the outermost to the innermost; each step takes one of its kind off."""

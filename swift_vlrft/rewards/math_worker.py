@@ -1,0 +1,55 @@
+r"""The process in which math-verify compares: ``python -P math_worker.py``, started by
+mathematics.py.
+
+stdin   a line of one or two texts, parted by NUL     \sqrt{8} NUL 2\sqrt{2}
+stdout  "r" when it is ready, then for each line "1" if the texts are equal, or the one text can be
+        read; else "0"
+
+It ends with its stdin, and by itself when a line takes too long, should nobody be left to end it.
+"""
+
+import logging
+import resource
+import signal
+import sys
+
+MEMORY = 4 << 30
+"""Bytes of address space: a tower of powers takes all that it gets."""
+SECONDS = 5
+
+
+def main() -> None:
+    from math_verify import LatexExtractionConfig, parse, verify
+
+    logging.disable(logging.CRITICAL)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+    def read(text: str) -> list[object]:
+        config = (LatexExtractionConfig(),)
+        written = text if "$" in text or "\\(" in text else f"\\boxed{{{text}}}"
+        found: list[object] = parse(written, config, parsing_timeout=None)
+        return found
+
+    def equal(texts: list[str]) -> bool:
+        found = [read(text) for text in texts]
+        if not all(found):
+            return False
+        return len(found) == 1 or bool(verify(*found, timeout_seconds=None))
+
+    out = sys.stdout.buffer
+    out.write(b"r")
+    out.flush()
+    for line in sys.stdin.buffer:
+        signal.alarm(SECONDS)
+        try:
+            same = equal(line.decode("utf-8", "replace").rstrip("\n").split("\0"))
+        except Exception:  # whatever sympy raises, MemoryError and RecursionError among it
+            same = False
+        signal.alarm(0)
+        out.write(b"1" if same else b"0")
+        out.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+r"""Mathematics: roots, fractions, intervals, sets, compared by math-verify.
+
+"Find x."
+completion  <think>..</think>\boxed{2\sqrt{2}}
+solution    $\sqrt{8}$                          vlrft_math 1.0, vlrft_boxed_format 1.0
+
+math-verify runs in a process of its own, which is ended when a pair takes too long and replaced:
+its own timeouts are signals, which reach the main thread only, and sympy may compute for hours.
+"""
+
+import atexit
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from functools import lru_cache
+from pathlib import Path
+
+from swift_vlrft.parsing.answers import Answer
+from swift_vlrft.parsing.short_answers import mathematics
+from swift_vlrft.rewards.contract import Task, reward
+
+SECONDS = 2.0
+"""A pair that takes longer scores 0."""
+START_SECONDS = 120.0
+"""The worker imports sympy before its first pair."""
+MAX_MATH = 2_000
+"""A longer answer, in characters, is not read."""
+PROGRAM = Path(__file__).with_name("math_worker.py")
+
+# math-verify takes the letters of a word for factors.
+_WORD = re.compile(r"(?<![A-Za-z])(?!(?:sin|cos|tan|log|exp)\b)[A-Za-z]{3,}")
+
+
+class Worker:
+    """The process that runs math-verify: started when first needed, one pair at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._line = socket.socket()
+
+    def asks(self, *texts: str) -> bool:
+        """Whether two texts are equal as mathematics, or one can be read; False if that takes more
+        than ``SECONDS``. RuntimeError if the process does not start.
+        """
+        lines = [re.sub(r"[\n\0]", " ", text).encode("utf-8", "replace") for text in texts]
+        with self._lock:
+            self._start()
+            answer = self._answer(b"\0".join(lines) + b"\n", SECONDS)
+            if not answer:
+                self.end()
+        return answer == b"1"
+
+    def _start(self) -> None:
+        if self._process is not None and self._owner == os.getpid():
+            return  # else it is that of the process of which this one is a fork
+        self._line, theirs = socket.socketpair()
+        self._owner = os.getpid()
+        with theirs:
+            command = [sys.executable, "-P", str(PROGRAM)]
+            self._process = subprocess.Popen(
+                command, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.DEVNULL
+            )
+        if not self._answer(b"", START_SECONDS):
+            self.end()
+            raise RuntimeError(
+                "vlrft_math: the process that runs math-verify did not start. "
+                'Try `python -c "import math_verify"`.'
+            )
+
+    def _answer(self, line: bytes, seconds: float) -> bytes:
+        """One byte, none if the process ends or takes too long."""
+        try:
+            self._line.settimeout(seconds)
+            self._line.sendall(line)
+            return self._line.recv(1)
+        except OSError:
+            return b""
+
+    def end(self) -> None:
+        """End the process, if it is this process's own."""
+        if self._process is not None and self._owner == os.getpid():
+            self._process.kill()
+            self._process.wait()
+            self._line.close()
+            self._process = None
+
+
+WORKER = Worker()
+atexit.register(WORKER.end)
+
+
+def read_mathematics(text: str) -> str | None:
+    """The gold as it is compared; None if math-verify cannot read it, or if it is words."""
+    text = mathematics(text)
+    of_words = _WORD.search(text) and not re.search(r"[\d\\]", text)
+    if len(text) > MAX_MATH or of_words:
+        return None
+    return text if _equal(text) else None
+
+
+@lru_cache(maxsize=8192)
+def _equal(*texts: str) -> bool:
+    return WORKER.asks(*texts)
+
+
+MATH = Task("math", read_mathematics, "mathematics", reads_most=True)
+
+
+@reward(MATH)
+def vlrft_math(answer: Answer, gold: str) -> float:
+    """1 if math-verify finds answer and solution equal within two seconds, else 0."""
+    text = answer.mathematics
+    if not text or len(text) > MAX_MATH:
+        return 0.0
+    return 1.0 if text == gold or _equal(gold, text) else 0.0
+
+
+@reward(needs=(), scores_format=True)
+def vlrft_boxed_format(answer: Answer) -> float:
+    r"""1 if the text is one non-empty think block, then text with exactly one ``\boxed{}`` that is
+    not empty; else 0.
+    """
+    return 1.0 if answer.well_boxed else 0.0

@@ -1,0 +1,77 @@
+"""vlrft_math's process: what explodes is ended in time, and the next pair is compared as before."""
+
+import multiprocessing
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from support.hostile import answered
+
+from swift_vlrft.rewards import REWARDS, mathematics
+
+EXPLODES = [
+    "9^{9^{9^{9^{9}}}}",
+    "(10^{9})!",
+    "\\sum_{n=1}^{10^{12}} n!",
+    "x^{10^{9}}(1+x)^{10^{7}}",
+]
+
+
+def scores(*texts, gold="5"):
+    return REWARDS["vlrft_math"]([answered(text) for text in texts], [gold] * len(texts))
+
+
+@pytest.mark.parametrize("text", EXPLODES)
+def test_what_explodes_scores_zero_in_time_and_the_worker_is_replaced(text, caplog, capfd):
+    assert scores(f"{len(text)}/1", gold=str(len(text))) == [1.0]  # it is ready
+    start = time.monotonic()
+    assert scores(text) == [0.0]
+    assert time.monotonic() - start < mathematics.SECONDS + 2
+    start = time.monotonic()
+    assert scores(text) == [0.0]  # the same pair is not tried again
+    assert time.monotonic() - start < 0.5
+    assert scores("\\frac{15}{3}", "6") == [1.0, 0.0]
+    assert not caplog.messages and capfd.readouterr() == ("", "")
+
+
+def test_nested_and_endless_text_is_no_mathematics():
+    hostile = ["{" * 1900, "\\frac{" * 300 + "1", "\\" * 1_000_000, "$" * 2000, "\0", "5\0006", ""]
+    assert scores(*hostile) == [0.0] * len(hostile)
+    assert REWARDS["vlrft_math"](["\\boxed{" * 100_000], ["5"]) == [0.0]
+
+
+def test_it_works_in_threads_and_in_a_fork():
+    found = []
+    threads = [
+        threading.Thread(target=lambda n=n: found.append(scores(f"{n}/1", gold=str(n))))
+        for n in range(11, 19)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [[1.0]] * 8
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(_in_a_fork, range(21, 25)) == [1.0] * 4
+    assert scores("20/4") == [1.0]
+
+
+def _in_a_fork(n):
+    return scores(f"{2 * n}/2", gold=str(n))[0]
+
+
+def test_the_worker_imports_no_torch_and_ends_with_its_parent():
+    code = (
+        "from swift_vlrft.rewards import REWARDS, mathematics\n"
+        "print(REWARDS['vlrft_math'](['\\\\boxed{1/2}'], ['0.5']))\n"
+        "print(mathematics.WORKER._process.pid)\n"
+        "maps = open(f'/proc/{mathematics.WORKER._process.pid}/maps').read()\n"
+        "assert 'libtorch' not in maps and 'libcuda' not in maps\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    score, pid = done.stdout.split("\n")[:2]
+    assert score == "[1.0]"
+    alive = subprocess.run(["ps", "-p", pid], capture_output=True, check=False)
+    assert alive.returncode != 0
