@@ -17,7 +17,7 @@ TAKEN = frozenset(
     {
         # What a row of ms-swift's template holds (StdTemplateInputs), its own system turn apart ...
         *("messages", "images", "videos", "audios", "tools", "objects", "label", "channel"),
-        "dataset",  # of whose rows a reward's curve is
+        "dataset",  # which ms-swift makes the name of the set
         *("margin", "chat_template_kwargs", "mm_processor_kwargs", "extra_kwargs"),
         # ... a sample of its GRPO (GRPOSample) ...
         *("prompt_id", "request_id", "response_token_ids", "response_loss_mask", "extra"),
