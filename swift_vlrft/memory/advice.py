@@ -200,12 +200,18 @@ def _of_the_trainer(s: Settings) -> Iterator[Row]:
     for rank, stage in ((4, "zero2"), (5, "zero3")):
         when = s.processes > 1 and order.index(s.sharding) < order.index(stage)
         yield when, rank, {"deepspeed": stage}, "more communication"
+    # Alone, ZeRO-3 gathers the whole model for the engine.
+    parts = {"move_model_batches": 16} if engine else {}
+    when = engine and s.processes > 1 and order.index(s.sharding) < order.index("zero3")
+    yield when, 5.1, {"deepspeed": "zero3", **parts}, "more communication, weight sync in parts"
     yield s.reference and full, 6, {"beta": 0}, "no KL term, no reference model"
     yield s.eval_batch > 1, 1.8, {"per_device_eval_batch_size": 1}, "evaluation row by row"
     when = s.optimizer in ("adamw", "adamw_foreach") and full and not s.deepspeed
     yield when, 7, {"optim": "adamw_8bit"}, "moments in 8 bits"
     cost = "the optimizer steps on the CPU, in host memory"
     yield s.zero >= 2 and not s.cpu_states, 8, {"deepspeed": f"zero{s.zero}_offload"}, cost
+    when = not (s.zero == 3 and s.cpu_states)
+    yield when, 8.5, {"deepspeed": "zero3_offload", **parts}, f"weights, too; {cost}"
     flags = {"tuner_type": "lora"}
     if s.learning_rate is not None and s.learning_rate < LORA_LEARNING_RATE:
         flags["learning_rate"] = f"{LORA_LEARNING_RATE:.0e}".replace("e-0", "e-")

@@ -40,6 +40,17 @@ PLANNED = "the planner knows `swift rlhf --rlhf_type grpo` and `swift sft`"
 
 PLUGIN_FILE = "vlrft.py"  # also of copies
 
+OTHER_MODELS = ("reward_model", "teacher_model", "ref_model")
+"""Flags of models beside the one that trains."""
+UNPLANNED = (
+    *("use_dora", "multi_turn_scheduler", "chord_sft_per_device_train_batch_size"),
+    *("vllm_quantization", "vllm_enable_lora", "vllm_pipeline_parallel_size"),
+    *("freeze_parameters", "freeze_parameters_ratio", "freeze_parameters_regex"),
+    *("trainable_parameters", "trainable_parameters_regex", "target_regex", "use_galore"),
+    *("deepspeed_autotp_size", "zero_hpz_partition_size", "max_memory", "lisa_activated_layers"),
+)
+"""Flags that change memory, and of which a plan says that it does not know."""
+
 AGAINST_LIGER = (
     *("delta", "off_policy_sequence_mask_delta", "advantage_reweight"),
     *("teacher_model", "teacher_model_server"),
@@ -82,6 +93,7 @@ def settings_of(
         run.read(name)  # a number that is none, whether this run uses it or not
     problems = [found.text for found in check_recipe(run, BATCHES) if found.level == PROBLEM]
     notes += [f"what `vlrft check` calls a problem is mended: {text}" for text in problems]
+    notes += _not_planned(run)
     model = read_model(model_name(run))
     if model.config.get("quantization_config"):
         raise ValueError(
@@ -150,6 +162,24 @@ def _planned(recipe: Recipe | Run) -> tuple[Run, list[str]]:
         )
         run = resolve(replace(run.recipe, lost=False), run.facts)
     return run, notes
+
+
+def _not_planned(run: Run) -> list[str]:
+    """What changes memory, or may, and is not in the plan; ValueError for a second model."""
+    for name in OTHER_MODELS:
+        values = run.texts(name) if name in run.given else ()
+        if set(values) - {run.text("model")}:
+            raise ValueError(
+                f"{run.recipe.path}: --{name} {' '.join(values)} is a second model, which is not "
+                "planned; leave it out to plan the rest"
+            )
+    named = [name for name in UNPLANNED if name in run.given and run.texts(name) != ("false",)]
+    unknown = [flag.name for flag in run.recipe.flags if flag.name not in run.flags]
+    notes = [f"not planned, though it changes memory: --{name}" for name in named]
+    return notes + [
+        f"no flag of ms-swift, and left out of the plan: --{name}"
+        for name in dict.fromkeys(unknown)
+    ]
 
 
 def nodes_of(recipe: Recipe | Run) -> int:
@@ -266,6 +296,11 @@ def _quantized(run: Run, settings: Settings) -> int:
         raise ValueError(f"{what} is not planned; the planner knows bnb with 4 or 8 bits")
     if run.text("tuner_type") != "lora":
         raise ValueError(f"{what} is planned with --tuner_type lora alone")
+    if run.grpo and run.true("use_vllm") and run.text("vllm_mode") == "colocate":
+        raise ValueError(
+            f"{what} does not start with vLLM beside the trainer (ms-swift hands it the "
+            "quantization, which vLLM 0.32 does not know); write --use_vllm false"
+        )
     if settings.model.experts:
         raise ValueError(f"{what} is not planned for {settings.model.name}, which has experts")
     return int(bits)

@@ -162,12 +162,18 @@ def for_machine(recipe: Recipe, gpus: Gpus, nodes: int | None = None) -> dict[st
         count = run.count("NPROC_PER_NODE") or gpus.count
     except NotKnown:
         count = gpus.count
+    if count != gpus.count and run.text("vllm_mode") == "server":
+        raise ValueError(
+            f"{recipe.path} trains on {count} GPUs beside `swift rollout`, whose GPUs no change "
+            f"here keeps apart: give the trainer's alone (--gpus {count}x80), or write the numbers "
+            "of both into a copy of it"
+        )
     flags |= {"NPROC_PER_NODE": str(gpus.count)} if count != gpus.count else {}
     differs, most = bool(flags), run.integer("vllm_tensor_parallel_size")
     alone = {"vllm_tensor_parallel_size": "1"} if most > 1 else {}
     s = reading.settings_of(reading.changed(recipe, flags | alone), gpus, nodes=nodes)
     tps = [n for n in range(1, most + 1) if gpus.count % n == 0 == s.model.heads % n]
-    flags |= {"vllm_tensor_parallel_size": str(tps[-1])} if tps[-1] != most else {}
+    flags |= {"vllm_tensor_parallel_size": str(tps[-1])} if tps and tps[-1] != most else {}
     for name, steps in (
         ("gradient_accumulation_steps", s.accumulation),
         ("steps_per_generation", s.steps_per_generation),

@@ -159,3 +159,33 @@ def test_a_data_set_is_asked_for_in_the_models_box_format(tmp_path):
         out = tmp_path / "new.sh"
         assert new(out, "--gpus", "4x80", "--dataset", given).exit_code == 0
         assert read_recipe(out, {}).get("dataset") == written
+
+
+def test_what_cannot_be_planned_is_refused_or_named(tmp_path):
+    run = "swift rlhf --rlhf_type grpo --dataset d --num_generations 8 --tuner_type lora "
+    run += "--per_device_train_batch_size 8 --model Qwen/Qwen2.5-VL-3B-Instruct"
+    (path := tmp_path / "run.sh").write_text(
+        f"{run} --use_dora true --per_device_train_batchsize 2"
+    )
+    notes = json.loads(invoke("plan", path, "--gpus", "1x80", "--json").output)["assumptions"]
+    assert "not planned, though it changes memory: --use_dora" in notes
+    assert any("no flag of ms-swift" in note and "batchsize" in note for note in notes)
+    engine = "--use_vllm true --vllm_mode colocate"
+    for more, words in (
+        ("--reward_model Qwen/Qwen2.5-VL-7B-Instruct", "a second model"),
+        (f"--quant_method bnb --quant_bits 4 {engine}", "--use_vllm false"),
+    ):
+        path.write_text(f"{run} {more}")
+        done = invoke("plan", path, "--gpus", "1x80")
+        assert done.exit_code == 2 and words in done.output
+    server = "qwen2_5_vl_3b/detection_server_6+2x80g"
+    done = invoke("recipe", "apply", server, tmp_path / "o.sh", "--gpus", "8x80")
+    assert done.exit_code == 2 and "beside `swift rollout`" in done.output
+
+
+def test_weights_are_shared_out_where_that_fits():
+    done = invoke("plan", "glm_4_1v_9b/detection_lora_4x80g", "--gpus", "4x24", "--json")
+    assert json.loads(done.output)["changes"][0]["flags"] == {
+        "deepspeed": "zero3",
+        "move_model_batches": "16",
+    }
