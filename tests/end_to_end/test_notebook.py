@@ -39,7 +39,7 @@ def test_the_notebook_runs(tmp_path, monkeypatch):
     assert said["reward"].startswith("[1.0, 0.66") and "1 extra box" in said["reward"]
     assert "Did you mean vlrft_grounding_giou?" in said["check"] and "2 problems" in said["check"]
     assert "no problems" in said["check-again"]
-    assert "fits: peak" in said["plan"] and "1x16 out of memory" in said["plan-python"]
+    assert "fits: train.sh needs" in said["plan"] and "1x16 out of memory" in said["plan-python"]
     before, after = re.search(
         r"vlrft_classification (\S+) -> (\S+), .* 40 steps", said["train"]
     ).groups()
