@@ -101,9 +101,9 @@ def apply(
 
     Example: vlrft recipe apply detection_4x80g.sh smaller.sh --gpus 4x24
 
-    Of the shipped recipes for a model and a task that which is tested nearest to the GPUs is run,
-    as in `vlrft recipe new`. Exit code 2: it fits as it is, no known change makes it fit, or the
-    input cannot be used.
+    In place of a shipped recipe, the script runs the one for its model and task that is nearest to
+    the GPUs, as in `vlrft recipe new`. Exit code 2: it fits as it is, no known change makes it fit,
+    or the input cannot be used.
     """
     from swift_vlrft.memory.recipe_plan import apply_plan
 

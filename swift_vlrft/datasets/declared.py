@@ -58,11 +58,13 @@ class DeclaredBoxes:
             if found := units.misfit(sized or boxes, reading, outside, AMONG):
                 said, others = found
                 names = [one.unit for one in others if one.unit != "percent"]
-                way = " or ".join(names) or "norm1000, when they are multiplied by 10"
+                if not names:
+                    do = "multiply them by 10, which is norm1000" if others else "correct them"
+                    return f"{path}: {said}; {do}"
                 return (
-                    f"{path}: {said}; they fit {' or '.join(map(str, others)) or 'nothing'}. Say "
-                    f"so in a column frame ({way}), or, where rows have none, with "
-                    f"vlrft data convert {path} OUT --unit {(names or ['norm1000'])[0]}"
+                    f"{path}: {said}; they fit {' or '.join(map(str, others))}. Say "
+                    f"so in a column frame ({' or '.join(names)}), or, where rows have none, with "
+                    f"vlrft data convert {path} OUT --unit {names[0]}"
                 )
         return None
 

@@ -5,9 +5,9 @@
 
 What ``image_info`` refuses is refused everywhere: a file that is no image, or too large for Pillow;
 one that is cut off or damaged (a JPEG is decoded at an eighth of its size, a PNG's checksums are
-verified and its pixels counted, any other image is decoded); grey of 32 bits or floats, whose white
-nobody states; one that cannot be converted to RGB; and one more than 200 times as long as wide,
-which no model's processor takes.
+verified and its pixels counted, any other image is decoded); grey of 32 bits or floats, of which no
+value is known to be white; one that cannot be converted to RGB; and one more than 200 times as long
+as wide, which no model's processor takes.
 
 Upright: a camera's EXIF orientation is applied, as every viewer and annotation tool does and
 ms-swift does not. Width and height are always those of the upright image. Of several frames or
@@ -181,7 +181,7 @@ def _look(
         size, turned = opened.size, 1
         if opened.mode in ("I", "F"):
             kind = "32-bit integers" if opened.mode == "I" else "floats"
-            text = f"is read as {kind}, whose white nobody states; save it as 8-bit RGB"
+            text = f"holds {kind}, and which value is white is not known; save it as 8-bit RGB"
             raise _refused(image, text)
         try:
             if decode or not _seems_whole(opened, content):

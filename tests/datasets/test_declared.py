@@ -56,6 +56,7 @@ REFUSED = [
     ("explicit", "norm1000", drawn(2, 0.99), "shares"),
     ("explicit", None, drawn(2, 0.99), "shares"),
     ("explicit", "norm1000", drawn(12, 99), "percent"),
+    ("explicit", "norm1000", drawn(12, 99), "multiply them by 10"),
     ("rec", None, drawn(12, 99), "percent"),
     ("rec", None, [*drawn(20, 0.99), (12, 30, 450, 460)], "shares"),
     (
