@@ -225,8 +225,10 @@ def _reading(context: Context) -> units.Reading:
         sides = (size.width, size.height) if size else context.size_of(record.get("image"))
         return _objects(record["objects"])[0], sides
 
-    columns = LIGHT if sized else (*LIGHT, "image")
-    return context.reading(columns, boxes_of, [units.Reading("xyxy"), COCO])
+    among = [units.Reading("xyxy"), COCO]
+    if sized:
+        return context.reading(LIGHT, boxes_of, among, most=None)
+    return context.reading((*LIGHT, "image"), boxes_of, among)
 
 
 COCO_PARQUET_SCHEMA = RecordSchema(

@@ -76,15 +76,16 @@ class Context:
         columns: Sequence[str],
         boxes_of: Callable[[Record], tuple[list[Any], units.PictureSize | None]],
         among: Sequence[units.Reading],
+        most: int | None = LOOKED_AT,
     ) -> units.Reading:
-        """What the numbers of the set's boxes are, asked of all of them: what a command states,
-        else the one of ``among`` that they fit. ``boxes_of`` gives a record's boxes, and the size
-        of its image if it states it, or opens it; ``columns`` are those that it reads.
-        MisreadBoxes where the boxes cannot be meant so, or fit several.
+        """What the numbers of the set's boxes are, asked of its first ``most`` records (None: of
+        all): what a command states, else the one of ``among`` that they fit. ``boxes_of`` gives a
+        record's boxes, and the size of its image if it states it, or opens it; ``columns`` are
+        those that it reads. MisreadBoxes where the boxes cannot be meant so, or fit several.
         """
         if "reading" not in self.notes:
             known: list[units.Box] = []
-            for record in islice(self.stored.sample(columns), LOOKED_AT):
+            for record in islice(self.stored.sample(columns), most):
                 try:
                     boxes, size = boxes_of(record)
                 except ValueError:  # its row says what is wrong with it

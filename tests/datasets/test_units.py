@@ -343,3 +343,11 @@ def test_vlrft_check_says_of_a_set_what_training_says(tmp_path, monkeypatch):
         monkeypatch.setattr("sys.argv", ["swift", "--dataset", str(path), "--model", "m"])
         with pytest.raises(DataError, match=re.escape(words)):
             register()
+
+
+def test_a_set_that_states_sizes_is_asked_to_its_last_box(tmp_path):
+    fit_both = [[10, 20, 300, 200]] * 1000
+    path = parquet(tmp_path / "set", [*fit_both, *[[400, 200, 600, 440]] * 60])
+    done = data("convert", path, tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert "[625, 417, 938, 917]" in rows_in(tmp_path / "out")[-1]["solution"]
