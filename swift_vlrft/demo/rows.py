@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import random
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from PIL import Image, ImageDraw
 
@@ -18,13 +18,19 @@ COLOURS = {
 SHAPES = ("square", "circle", "triangle")
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     image: Image.Image
     problem: str
     solution: str  # with its answer tags, as ViRFT stores it
-    seen: str
-    columns: dict[str, Any] = field(default_factory=dict)
+    task: str
+
+
+def stored(row: Row) -> dict[str, Any]:
+    """The row as a set on disk holds it."""
+    buffer = io.BytesIO()
+    row.image.save(buffer, "PNG")
+    image = {"bytes": buffer.getvalue(), "path": None}
+    return {"image": image, "problem": row.problem, "solution": row.solution, "task": row.task}
 
 
 def grey(rng: random.Random, side: int) -> Image.Image:

@@ -4,8 +4,8 @@ import random
 from pathlib import Path
 
 import pytest
-
 from swift_vlrft.demo.data import write_parquet
+
 from swift_vlrft.demo.tasks import Row, known_task
 from swift_vlrft.tiny.checkpoint import write_tiny
 

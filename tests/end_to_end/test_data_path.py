@@ -7,8 +7,8 @@ import random
 import pytest
 from support.drawn_rows import boxed_rows
 from support.swift_run import SUPPORT, grpo_command, run_swift, run_swift_unchecked
-
 from swift_vlrft.demo.data import png_bytes, write_parquet
+
 from swift_vlrft.demo.tasks import known_task
 
 pytestmark = pytest.mark.end_to_end

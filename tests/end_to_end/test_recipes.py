@@ -24,8 +24,8 @@ from end_to_end.recipe_run import (
     run_with_server,
 )
 from support.drawn_rows import boxed_rows
-
 from swift_vlrft.demo.data import png_bytes, write_parquet
+
 from swift_vlrft.demo.mixed import demo_rows
 from swift_vlrft.demo.tasks import known_task
 from swift_vlrft.tiny.checkpoint import write_tiny

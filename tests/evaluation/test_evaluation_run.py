@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 from safetensors.numpy import save_file
 from scored import answer, invoke, refusal, run_json, write_lines
+from swift_vlrft.demo.data import write_parquet
 
 import swift_vlrft
-from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.tasks import known_task
 from swift_vlrft.evaluation.annotations import Gold, open_annotations
 from swift_vlrft.evaluation.compare import compare

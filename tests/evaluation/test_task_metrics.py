@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from scored import answer, assert_metrics, eval_json, write_lines
 from support.drawn_rows import MIXED, mixed_rows
+from swift_vlrft.demo.data import write_parquet
 
 from swift_vlrft.datasets import read_rows
-from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.evaluation.predictions import EVALUATED
 from swift_vlrft.parsing.answers import gold_text
 from swift_vlrft.rewards import TASK_NAMES

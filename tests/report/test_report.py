@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.drawn_rows import boxed_rows, mixed_rows
+from swift_vlrft.demo.data import write_parquet
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
-from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.evaluation.predictions import Problems
 from swift_vlrft.evaluation.queries import QuerySet, Settings
 from swift_vlrft.evaluation.run import answer_line, begin, finish, new_part

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.drawn_rows import MIXED, mixed_rows
+from swift_vlrft.demo.data import write_parquet
 from typer.testing import CliRunner
 
 import swift_vlrft
@@ -20,7 +21,6 @@ from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.report import Report
 from swift_vlrft.datasets.training import LoadOptions, streamed_rows, training_set
-from swift_vlrft.demo.data import write_parquet
 
 BROKEN = {"bytes": b"no image", "path": None}
 CHANGES = {
