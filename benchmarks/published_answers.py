@@ -150,7 +150,7 @@ def rollout(environment: str, row: dict[str, Any]) -> Verdict | None:
         gold = json.dumps(row["expected_action"]["arguments"]["bbox_2d"])
         return Verdict(tagged(text), gold, row["argument_score"])
     gold = row["expected_count"] if environment == "circle_count" else row["expected_answer"]
-    return Verdict(text, str(gold), theirs)
+    return Verdict(text, str(gold), theirs, f"they read {row.get('extracted_answer')}")
 
 
 def square(x: float, y: float, radius: float) -> str:
@@ -196,7 +196,9 @@ def supervision(files: Files) -> Iterator[Source]:
             scale = width / row["resolution_wh"][0], height / row["resolution_wh"][1]
             text = row["result"] if isinstance(row["result"], str) else json.dumps(row["result"])
             gold = gold_boxes(boxes[0], boxes[2], scale)
-            source.verdicts.append(Verdict(tagged(text), gold, 1.0, "they read the gold"))
+            asked = f" of {' and '.join(row['classes'])} alone" if row.get("classes") else ""
+            said = f"they read {len(boxes[0])} boxes{asked}"
+            source.verdicts.append(Verdict(tagged(text), gold, 1.0, said))
         yield source
 
 
@@ -263,7 +265,8 @@ def fake_boxes(files: Files) -> Source:
             continue  # COCO has no AP where nothing is to be found
         theirs = ap50(image, gold, given, names)
         said = f"COCO alone; {len(given)} boxes for {len(single)}"
-        said += f", and {crowds} crowd regions, which count for nothing" * bool(crowds)
+        said += f", and {crowds} crowd regions" * bool(crowds)
+        said += ", equal confidences" * (len({box["score"] for box in given}) < len(given))
         answer = tagged(as_text(given, names))
         source.verdicts.append(Verdict(answer, as_text(single, names), theirs, said))
     return source
