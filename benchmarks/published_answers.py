@@ -66,8 +66,11 @@ class Files:
         file = self.folder / project / path
         if not file.exists():
             address = f"https://raw.githubusercontent.com/{project}/{COMMITS[project]}/{path}"
-            with urllib.request.urlopen(address, timeout=60) as answer:
-                content = answer.read()
+            try:
+                with urllib.request.urlopen(address, timeout=60) as answer:
+                    content = answer.read()
+            except OSError as problem:
+                raise SystemExit(f"{address}: {problem}; or put the file at {file}") from None
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
         return file
