@@ -15,8 +15,13 @@ from statistics import fmean, pstdev
 
 import msgspec
 
+from swift_vlrft.datasets.routing import FULL
+from swift_vlrft.datasets.row import Row, RowLocation
+from swift_vlrft.datasets.schema import task_of
+from swift_vlrft.datasets.validate import fitting_tasks
 from swift_vlrft.diagnostics.by_task import Scored, TaskFigures, by_task
-from swift_vlrft.diagnostics.checks import BoxFormatCheck, Tally, group_of, has_boxes
+from swift_vlrft.diagnostics.checks import Tally, group_of, has_boxes
+from swift_vlrft.diagnostics.readings import BoxFormatCheck
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.files.completions import Completion, further, read_completions
 from swift_vlrft.parsing.answers import gold_text, read
@@ -79,6 +84,8 @@ def score_file(path: Path, names: Sequence[str] = (), show: int = 0) -> Report:
     if not rows:
         raise ValueError(f"{path}: no completions in it.")
     names = names or [name for name in REWARDS if any(name in row.row for row in rows)]
+    if not names and (names := _fitting(rows)):
+        notes.append(f"the file names no reward; these fit its golds: {', '.join(names)}")
     if not names:
         raise ValueError(
             f"{path} names no reward of this package; say which with --reward. "
@@ -87,6 +94,29 @@ def score_file(path: Path, names: Sequence[str] = (), show: int = 0) -> Report:
     report = score_completions(rows, names, show)
     report.notes = notes + report.notes
     return report
+
+
+def _fitting(completions: Sequence[Completion]) -> list[str]:
+    """A reward for the golds, as ``vlrft data check`` finds those that fit; one for each task where
+    they are of several.
+    """
+    fits: dict[str, set[str]] = {}
+    for completion in completions:
+        task, solution = completion.row.get("task"), completion.row.get("solution")
+        if solution is not None:
+            # In pixels of any image: where a box lies is not asked.
+            columns = further(completion.row) | {"task": task, "frame": "pixels"}
+            place = RowLocation(completion.file or Path(), what="line")
+            guess = None if task else task_of(solution)
+            row = Row(place, {}, "", gold_text(solution), columns, guess=guess)
+            key = f"{task} {row.solution}"
+            fits[key] = fits.get(key) or set(fitting_tasks(row))
+    known = [tasks for tasks in fits.values() if tasks]
+    every = set.intersection(*known) if known else set()
+    # Any short text reads as a class.
+    found = [task for task in FULL if task in (every or set().union(*known))]
+    found.sort(key=lambda task: task == "classification")
+    return [FULL[task][0] for task in (found[:1] if every else found)]
 
 
 def score_completions(
@@ -120,7 +150,8 @@ def score_completions(
     report = Report(len(rows), {}, [], samples)
     of_rows = [dict(zip(results, row, strict=True)) for row in zip(*results.values(), strict=True)]
     report.tasks = by_task(map(_of_task, rows, of_rows))
-    flags: list[str | None] = []
+    cause = box_format.problem()
+    flags: list[str | None] = [cause]
     for name, reasons in results.items():
         tally = Tally()
         tally.add([completion.row for completion in rows], reasons, least=2)
@@ -129,8 +160,8 @@ def score_completions(
         if all(score is None for score in logged):
             summary.unlogged = len(logged)
         report.notes += _scored_otherwise(name, rows, reasons)
-        flags += [*_unscored(name, summary), tally.unreadable(name), tally.zero_variance(name)]
-    flags.append(box_format.problem())
+        flags += [*_unscored(name, summary), tally.unreadable(name)]
+        flags.append(tally.zero_variance(name, cause))
     report.flags = [flag for flag in flags if flag is not None]
     return report
 
