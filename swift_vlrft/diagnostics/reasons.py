@@ -60,11 +60,12 @@ ADVICE = {
     **dict.fromkeys(UNREAD | {"bad_format"}, _NO_FORMAT),
     "no_answer": f"{_NO_FORMAT}; if answers are cut off, raise --max_completion_length",
     "ok": "keep rows that are harder: `vlrft eval --samples 8`, then `data convert --keep 0.1:0.9`",
-    "low_iou": "`vlrft_detection_iou_soft` pays for any overlap, where the others ask for IoU 0.5",
+    "low_iou": "for detection `vlrft_detection_iou_soft` pays for any overlap; else easier rows",
     "invalid_boxes": "ask for x1, y1, x2, y2 with x1 < x2 and y1 < y2 in the prompt",
     "false_empty_prediction": "take rows with objects alone until the model finds some",
     "missed_empty_prediction": "mix in rows with objects, and say in the prompt what to answer "
     "where there is none",
+    "own": "the reward is of a plugin, which alone knows why",
     "label_mismatch": "name the labels in the prompt",
 }
 """What to do, by the code of most answers."""
