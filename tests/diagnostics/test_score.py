@@ -157,7 +157,7 @@ def test_the_command_takes_the_rewards_that_the_file_names(tmp_path):
         (["4", "5"], "vlrft_counting"),
         (["4.5", "5"], "vlrft_number"),
         (["a rose", "4"], "vlrft_classification"),
-        (["[1, 2, 3, 4]", "A"], "vlrft_detection_iou vlrft_grounding_iou vlrft_choice"),
+        (["[[1, 2, 3, 4], [5, 6, 7, 8]]", "a rose"], "vlrft_detection_iou vlrft_classification"),
     ],
 )
 def test_a_file_that_names_no_reward_is_scored_by_what_fits_its_golds(golds, names, tmp_path):
