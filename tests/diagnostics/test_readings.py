@@ -127,6 +127,13 @@ def test_chance_is_no_cause(answer, boxes, same):
         assert problem(answer, boxes=boxes, same=same, seed=seed) is None
 
 
+def test_one_answer_to_golds_that_are_all_alike_is_no_evidence():
+    def moved(box):
+        return [v + (box[0] - 500) / 20 for v in (300, 300, 700, 700)]
+
+    assert problem(lambda b, *_: scaled((300, 300, 700, 700), WIDE, HIGH), gold=moved) is None
+
+
 def test_few_boxes_have_no_cause():
     assert problem(lambda b, *_: to_yx(b), rows=7) is None
 
