@@ -35,7 +35,6 @@ for reading in (plan, plan_compare, check):
 for command in (
     plugin,
     agree,
-    score,
     tiny,
     demo,
     doctor,
@@ -45,6 +44,7 @@ for command in (
     publish,
 ):
     app.command()(command)
+app.command(context_settings={"allow_extra_args": True})(score)
 app.command("eval")(evaluate)
 app.add_typer(data, name="data")
 app.add_typer(recipe, name="recipe")
