@@ -34,7 +34,7 @@ ANSWER = 512
 EMBEDDINGS = ("embed_tokens", "lm_head")
 """--modules_to_save that is planned: copies that train beside the adapters."""
 
-VIDEO = re.compile("VIDEO_|FPS")
+VIDEO = re.compile("VIDEO_|FPS|NFRAMES")
 
 PLANNED = "the planner knows `swift rlhf --rlhf_type grpo` and `swift sft`"
 
@@ -100,7 +100,9 @@ def settings_of(
             f"{run.recipe.path}: the checkpoint {model.name} is quantized, which is not planned; "
             "give the model it was made of, with --quant_method bnb --quant_bits 4 for QLoRA"
         )
-    nodes = nodes or nodes_of(run)
+    named, nodes = nodes is not None, nodes or nodes_of(run)
+    if nodes > 1 and not named:
+        notes.append(f"{nodes} nodes (NNODES), each with {gpus.count} GPUs; --nodes sets another")
     processes, spread = _processes(run, gpus, nodes, notes)
     # old_logps: grpo_trainer.py: _prepare_batch_inputs computes them in every run.
     values = _values_of_flags(run) | {"old_logps": run.grpo}
@@ -201,6 +203,8 @@ def _processes(run: Run, gpus: Gpus, nodes: int, notes: list[str]) -> tuple[int,
         return count * nodes, 1
     visible = run.recipe.environment.get("CUDA_VISIBLE_DEVICES", "").replace(" ", "")
     names = [] if visible in ("all", "-1") else [name for name in visible.split(",") if name]
+    if visible == "-1":
+        notes.append("CUDA_VISIBLE_DEVICES=-1 hides every GPU: planned as if it were not set")
     seen = min(count, len(names) or count)
     named = f"CUDA_VISIBLE_DEVICES names {seen} of {count} GPUs"
     if processes is None:
@@ -259,9 +263,8 @@ def _training(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
     sharding, cpu_states, cpu_parameters = _sharding(run, settings.processes, notes)
     if optim not in OPTIMIZERS:
         notes.append(f"optim {optim} is planned as adamw, with two moments in 32 bits")
-    targets = tuple(t for t in run.texts("target_modules") if not t.startswith("all-"))
-    targets = targets if tuner == "lora" else ()  # lora_llm takes its own
-    named = bool(set(targets) & set(settings.model.facts.vit_layer_names))
+    targets = _targets(run, settings.model) if tuner == "lora" else ()  # lora_llm takes its own
+    named = bool(sees and set(targets) & set(settings.model.vit_linear))
     if named and run.true("freeze_vit"):
         notes.append(f"--target_modules {' '.join(targets)} names layers of the ViT, which train")
     return {
@@ -269,7 +272,7 @@ def _training(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
         "quant_bits": bits,
         "lora_targets": targets,
         "saved_embeddings": len(saved),
-        "train_llm": whole or not run.true("freeze_llm"),
+        "train_llm": whole or bool(targets) or not run.true("freeze_llm"),
         "train_vit": whole or (sees and (named if targets else not run.true("freeze_vit"))),
         "train_aligner": whole or (sees and not run.true("freeze_aligner")),
         "sharding": sharding,
@@ -284,6 +287,23 @@ def _training(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
         "rollout_batch": settings.batch * rows,
         "eval_batch": run.integer("per_device_eval_batch_size") if run.evaluates else 0,
     }
+
+
+def _targets(run: Run, model: Model) -> tuple[str, ...]:
+    """The layers that --target_modules spells out; none: every linear layer of what trains."""
+    names = run.texts("target_modules")
+    if names in ((), ("all-linear",)):
+        return ()
+    what = f"{run.recipe.path}: --target_modules {' '.join(names)}"
+    linear = model.attention_layers < model.layers
+    if linear or (model.family is None and model.sees):
+        raise ValueError(f"{what}: of {model.name} the planner knows all-linear alone")
+    if unknown := [name for name in names if name not in model.linear]:
+        raise ValueError(
+            f"{what}: {unknown[0]} is not planned; write all-linear alone, or some of "
+            f"{', '.join(model.linear)}"
+        )
+    return names
 
 
 def _quantized(run: Run, settings: Settings) -> int:
@@ -318,14 +338,14 @@ def _sharding(run: Run, processes: int, notes: list[str]) -> tuple[str, bool, bo
         zero = run.json("deepspeed").get("zero_optimization", {})
         if (stage := int(zero.get("stage", 0))) not in range(4):
             raise ValueError(f"there is no stage {stage}")
-        states, parameters = (
-            zero.get(f"offload_{part}", {}).get("device") == "cpu"
-            for part in ("optimizer", "param")
-        )
+        devices = [zero.get(f"offload_{part}", {}).get("device") for part in ("optimizer", "param")]
+        if "nvme" in devices:
+            raise ValueError("offloads to nvme are not planned; write cpu")
+        states, parameters = (device == "cpu" for device in devices)
     except (OSError, ValueError, AttributeError) as error:
         raise ValueError(
             f"{run.recipe.path}: --deepspeed {value}: neither zero0 to zero3_offload nor a "
-            f"readable file ({error})"
+            f"file that is planned ({error})"
         ) from None
     notes.append(f"of {value} only the stage and the offloading are read, sizes are the defaults")
     return f"zero{stage}", states, parameters
@@ -334,11 +354,12 @@ def _sharding(run: Run, processes: int, notes: list[str]) -> tuple[str, bool, bo
 def _supervised(run: Run, settings: Settings, longest: Longest | None) -> dict[str, Any]:
     """`swift sft`: a row is a prompt and its answer, together as long as --max_length allows, or
     several rows packed to that length. Where --max_new_tokens does not say how long an answer is,
-    it has ANSWER tokens, and without images all but the prompt.
+    it has ANSWER tokens, and without images all but the prompt; in a data set, its longest.
     """
     prompt, packed, grids = settings.prompt, run.true("packing"), settings.grids
     given = "max_new_tokens" in run.given
     answer = run.integer("max_new_tokens") if given else ANSWER
+    answer = (longest and longest.answer) or answer
     length = settings.max_length
     if packed:
         length = run.optional("packing_length") or length or settings.model.context

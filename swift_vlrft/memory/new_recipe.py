@@ -7,6 +7,7 @@ with_flags(made.text, {"move_model_batches": "16", "MAX_PIXELS": "200704"})
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import textwrap
@@ -15,7 +16,9 @@ from dataclasses import dataclass
 from math import log2
 from pathlib import Path
 
+from swift_vlrft.datasets.opening import find_set
 from swift_vlrft.datasets.row import BOX_TASKS
+from swift_vlrft.datasets.schemas import is_for_swift
 from swift_vlrft.geometry.box_format import SUBSETS
 from swift_vlrft.memory.append import ASKED_OF_A_NODE
 from swift_vlrft.memory.models import Model, read_model
@@ -168,6 +171,8 @@ def _with_data(
         dataset = re.sub(rf":({'|'.join(SUBSETS)})$", "", own[1])
     if task in BOX_TASKS and native is None:
         said.append("the model's box format is not known: boxes stay as the data set has them")
+    elif task in BOX_TASKS and dataset and _for_swift(dataset):
+        said.append("the data set is in ms-swift's own form: its boxes stay as they are")
     elif task in BOX_TASKS and dataset and native != "norm1000" and "#" not in dataset:
         named = dataset.endswith(tuple(f":{name}" for name in SUBSETS))
         dataset += "" if named else f":{native}"
@@ -176,6 +181,12 @@ def _with_data(
     line = f"DATASET=${{DATASET:-{value}}}" if dataset else f': "${{DATASET:?{value}}}"'
     said.append(f"DATASET {dataset}" if dataset else "DATASET must be given")
     return re.sub(r"^(DATASET=|: \"\$\{DATASET:).*$", lambda _: line, text, flags=re.M), said
+
+
+def _for_swift(dataset: str) -> bool:
+    """Whether it is a file or folder here that ms-swift reads itself, without our box formats."""
+    stored = find_set(Path(dataset)) if os.path.exists(dataset) else None
+    return stored is not None and is_for_swift(stored.columns)
 
 
 def _without(text: str, name: str) -> str:

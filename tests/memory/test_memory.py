@@ -235,6 +235,7 @@ def test_any_checkpoints_folder_is_planned(tmp_path):
     [
         ([1], "model_type"),
         ({**LLAMA, "hidden_size": "large"}, "cannot build"),
+        ({k: v for k, v in LLAMA.items() if k != "num_hidden_layers"}, "not say num_hidden_layers"),
         ({"model_type": "chatglm", "num_layers": 40}, "cannot build"),
         ("{", "JSON"),
     ],
