@@ -17,6 +17,7 @@ from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.families.tiles import Tiles
 from swift_vlrft.memory.images import Longest
 from swift_vlrft.memory.models import Model, read_model
+from swift_vlrft.memory.refused import not_planned, refusals, refuse
 from swift_vlrft.memory.settings import Gpus, Settings
 from swift_vlrft.memory.vllm import largest_image
 from swift_vlrft.recipe.reader import Flag, Recipe
@@ -31,36 +32,15 @@ PROMPT_TEXT = 256
 ANSWER = 512
 """Tokens of a supervised answer, assumed: ms-swift's default of --max_completion_length."""
 
-EMBEDDINGS = ("embed_tokens", "lm_head")
-"""--modules_to_save that is planned: copies that train beside the adapters."""
-
 VIDEO = re.compile("VIDEO_|FPS|NFRAMES")
 
-PLANNED = "the planner knows `swift rlhf --rlhf_type grpo` and `swift sft`"
-
 PLUGIN_FILE = "vlrft.py"  # also of copies
-
-OTHER_MODELS = ("reward_model", "teacher_model", "ref_model")
-"""Flags of models beside the one that trains."""
-UNPLANNED = (
-    *("use_dora", "multi_turn_scheduler", "chord_sft_per_device_train_batch_size"),
-    *("vllm_quantization", "vllm_enable_lora", "vllm_pipeline_parallel_size"),
-    *("freeze_parameters", "freeze_parameters_ratio", "freeze_parameters_regex"),
-    *("trainable_parameters", "trainable_parameters_regex", "target_regex", "use_galore"),
-    *("deepspeed_autotp_size", "zero_hpz_partition_size", "max_memory", "lisa_activated_layers"),
-)
-"""Flags that change memory, and of which a plan says that it does not know."""
 
 AGAINST_LIGER = (
     *("delta", "off_policy_sequence_mask_delta", "advantage_reweight"),
     *("teacher_model", "teacher_model_server"),
 )
 """Flags whose presence makes ms-swift refuse --use_liger_kernel (rlhf_args.py)."""
-
-ATTENTION = (
-    *("sdpa", "eager", "flash_attn", "flex_attention"),
-    *("flash_attention_2", "flash_attention_3", "flash_attention_4"),
-)
 
 ZERO = re.compile(r"(zero[0-3])|(zero[23])_offload")
 """ms-swift's DeepSpeed configurations; zero3_offload keeps the parameters on the CPU, too."""
@@ -85,7 +65,7 @@ def settings_of(
 
     ``nodes``: in place of the recipe's NNODES.
     """
-    run, notes = _planned(recipe)
+    run, notes = _certain(recipe)
     for name in (*RESOLUTION, shared_prefix.SWITCH, shared_prefix.CACHE):
         run.variable(name)  # which must be known
     refuse(run)
@@ -93,20 +73,19 @@ def settings_of(
         run.read(name)  # a number that is none, whether this run uses it or not
     problems = [found.text for found in check_recipe(run, BATCHES) if found.level == PROBLEM]
     notes += [f"what `vlrft check` calls a problem is mended: {text}" for text in problems]
-    notes += _not_planned(run)
+    notes += not_planned(run)
     model = read_model(model_name(run))
-    if model.config.get("quantization_config"):
-        raise ValueError(
-            f"{run.recipe.path}: the checkpoint {model.name} is quantized, which is not planned; "
-            "give the model it was made of, with --quant_method bnb --quant_bits 4 for QLoRA"
-        )
-    named, nodes = nodes is not None, nodes or nodes_of(run)
-    if nodes > 1 and not named:
-        notes.append(f"{nodes} nodes (NNODES), each with {gpus.count} GPUs; --nodes sets another")
+    if nodes is None and nodes_of(run) > 1:
+        notes.append(f"{nodes_of(run)} nodes (NNODES), each with {gpus.count} GPUs")
+    nodes = nodes or nodes_of(run)
     processes, spread = _processes(run, gpus, nodes, notes)
+    flags = {f.name: (str(f.type), f.metadata["flag"]) for f in fields(Settings) if f.metadata}
+    values = {name: READERS[k](run, flag) for name, (k, flag) in flags.items() if flag in run.flags}
     # old_logps: grpo_trainer.py: _prepare_batch_inputs computes them in every run.
-    values = _values_of_flags(run) | {"old_logps": run.grpo}
-    given = Settings(model, gpus.bytes, processes, nodes, spread, **values)
+    given = Settings(model, gpus.bytes, processes, nodes, spread, **values, old_logps=run.grpo)
+    for text in refusals(run, given):
+        line = run.line(text.partition("--")[2].split()[0])
+        raise ValueError(f"{run.recipe.path}:{line}: {text}")
     settings = replace(given, **_training(run, given, notes))
     settings = replace(settings, **_images(run, model, longest, notes))
     if run.grpo:
@@ -120,41 +99,13 @@ def settings_of(
     return replace(settings, assumptions=tuple(notes))
 
 
-def refuse(recipe: Recipe | Run) -> None:
-    """ValueError for a command that is not planned, with what the plan would lack."""
-    run = _planned(recipe)[0]
-    kind = run.text("rlhf_type") if run.command == "rlhf" else None
-    what = f"{run.recipe.path}: `{' '.join(run.recipe.command)}`"
-    what += f" with rlhf_type {kind}" if kind else ""
-    if run.megatron:
-        ray = ", and which role of Ray has which GPU" if run.recipe.ray or run.recipe.on_ray else ""
-        raise ValueError(
-            f"{what} is not planned: {PLANNED}, not Megatron's split of weights and activations "
-            f"(tensor, pipeline, context), its recomputation and its optimizer{ray}"
-        )
-    if not run.grpo and run.command != "sft":
-        raise ValueError(f"{what}; {PLANNED}")
-    if run.command == "sft" and run.true("use_ray"):
-        raise ValueError(
-            f"{what} on Ray is not planned: {PLANNED}, started by NPROC_PER_NODE, not by "
-            "--device_groups. Without --use_ray its plan is that of one worker a GPU"
-        )
-
-
-def _values_of_flags(run: Run) -> dict[str, Any]:
-    flags = {f.name: (str(f.type), f.metadata["flag"]) for f in fields(Settings) if f.metadata}
-    return {
-        name: READERS[kind](run, flag) for name, (kind, flag) in flags.items() if flag in run.flags
-    }
-
-
 def model_name(run: Run) -> str:
     if not (name := run.text("model")):
         raise ValueError(f"{run.recipe.path}: no --model, or an empty one")
     return name
 
 
-def _planned(recipe: Recipe | Run) -> tuple[Run, list[str]]:
+def _certain(recipe: Recipe | Run) -> tuple[Run, list[str]]:
     """The run, with variables that unread lines may set taken as unset; and the assumptions."""
     run = resolve(recipe)
     notes = [run.facts.note] if run.facts.note else []
@@ -166,28 +117,10 @@ def _planned(recipe: Recipe | Run) -> tuple[Run, list[str]]:
     return run, notes
 
 
-def _not_planned(run: Run) -> list[str]:
-    """What changes memory, or may, and is not in the plan; ValueError for a second model."""
-    for name in OTHER_MODELS:
-        values = run.texts(name) if name in run.given else ()
-        if set(values) - {run.text("model")}:
-            raise ValueError(
-                f"{run.recipe.path}: --{name} {' '.join(values)} is a second model, which is not "
-                "planned; leave it out to plan the rest"
-            )
-    named = [name for name in UNPLANNED if name in run.given and run.texts(name) != ("false",)]
-    unknown = [flag.name for flag in run.recipe.flags if flag.name not in run.flags]
-    notes = [f"not planned, though it changes memory: --{name}" for name in named]
-    return notes + [
-        f"no flag of ms-swift, and left out of the plan: --{name}"
-        for name in dict.fromkeys(unknown)
-    ]
-
-
 def nodes_of(recipe: Recipe | Run) -> int:
     """NNODES, as ms-swift hands it to torchrun (swift/cli/main.py)."""
     try:
-        return _planned(recipe)[0].count("NNODES") or 1
+        return _certain(recipe)[0].count("NNODES") or 1
     except ValueError as error:
         raise ValueError(f"{error}; or give --nodes") from None
 
@@ -233,45 +166,28 @@ def _processes(run: Run, gpus: Gpus, nodes: int, notes: list[str]) -> tuple[int,
                 f"{run.recipe.path}: {notes[-1]}, which it refuses with {against}; set "
                 f"NPROC_PER_NODE={seen}, or name fewer GPUs in CUDA_VISIBLE_DEVICES"
             )
-    if (device_map := run.text("device_map")) not in (None, "auto"):
-        raise ValueError(f"{run.recipe.path}: --device_map {device_map} is not planned; write auto")
     return processes * nodes, spread
 
 
 def _training(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
-    tuner, bits, optim = run.text("tuner_type"), _quantized(run, settings), run.text("optim") or ""
+    tuner, optim = run.text("tuner_type"), run.text("optim") or ""
     sees, rows = settings.model.sees, settings.steps_per_generation or settings.accumulation
-    path, whole = run.recipe.path, tuner == "lora_llm"
-    if tuner not in ("lora", "full", "lora_llm"):
-        raise ValueError(f"{path}: --tuner_type {tuner}: the planner knows lora, lora_llm and full")
-    if whole and not sees:
-        raise ValueError(
-            f"{path}: --tuner_type lora_llm needs a ViT; {settings.model.name} has none"
-        )
-    if run.texts("target_parameters"):
-        raise ValueError(
-            f"{path}: --target_parameters is not planned; leave it out to plan the rest"
-        )
-    saved = tuple(name for name in run.texts("modules_to_save") if tuner != "full")
-    if unknown := set(saved) - set(EMBEDDINGS):
-        raise ValueError(
-            f"{path}: --modules_to_save {' '.join(sorted(unknown))} is not planned; known are "
-            f"{', '.join(EMBEDDINGS)}"
-        )
+    bits = int(run.text("quant_bits") or 0) if run.text("quant_method") else 0
     if settings.generation_batch:
         rows = max(1, settings.generation_batch // (settings.batch * settings.processes))
     sharding, cpu_states, cpu_parameters = _sharding(run, settings.processes, notes)
     if optim not in OPTIMIZERS:
         notes.append(f"optim {optim} is planned as adamw, with two moments in 32 bits")
-    targets = _targets(run, settings.model) if tuner == "lora" else ()  # lora_llm takes its own
-    named = bool(sees and set(targets) & set(settings.model.vit_linear))
+    targets = run.texts("target_modules") if tuner == "lora" else ()  # lora_llm takes its own
+    targets = () if targets == ("all-linear",) else targets
+    named, whole = bool(sees and {*targets} & {*settings.model.vit_linear}), tuner == "lora_llm"
     if named and run.true("freeze_vit"):
         notes.append(f"--target_modules {' '.join(targets)} names layers of the ViT, which train")
     return {
         "tuning": "qlora" if bits else tuner,
         "quant_bits": bits,
         "lora_targets": targets,
-        "saved_embeddings": len(saved),
+        "saved_embeddings": len(set(run.texts("modules_to_save"))) * (tuner != "full"),
         "train_llm": whole or bool(targets) or not run.true("freeze_llm"),
         "train_vit": whole or (sees and (named if targets else not run.true("freeze_vit"))),
         "train_aligner": whole or (sees and not run.true("freeze_aligner")),
@@ -287,43 +203,6 @@ def _training(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
         "rollout_batch": settings.batch * rows,
         "eval_batch": run.integer("per_device_eval_batch_size") if run.evaluates else 0,
     }
-
-
-def _targets(run: Run, model: Model) -> tuple[str, ...]:
-    """The layers that --target_modules spells out; none: every linear layer of what trains."""
-    names = run.texts("target_modules")
-    if names in ((), ("all-linear",)):
-        return ()
-    what = f"{run.recipe.path}: --target_modules {' '.join(names)}"
-    linear = model.attention_layers < model.layers
-    if linear or (model.family is None and model.sees):
-        raise ValueError(f"{what}: of {model.name} the planner knows all-linear alone")
-    if unknown := [name for name in names if name not in model.linear]:
-        raise ValueError(
-            f"{what}: {unknown[0]} is not planned; write all-linear alone, or some of "
-            f"{', '.join(model.linear)}"
-        )
-    return names
-
-
-def _quantized(run: Run, settings: Settings) -> int:
-    """Bits of the weights under QLoRA, else 0; ValueError for what is not planned."""
-    method, bits = run.text("quant_method"), run.text("quant_bits")
-    if method is None:
-        return 0  # quant_args.py: bits without a method quantize nothing
-    what = f"{run.recipe.path}: --quant_method {method} --quant_bits {bits}"
-    if method != "bnb" or bits not in ("4", "8"):
-        raise ValueError(f"{what} is not planned; the planner knows bnb with 4 or 8 bits")
-    if run.text("tuner_type") != "lora":
-        raise ValueError(f"{what} is planned with --tuner_type lora alone")
-    if run.grpo and run.true("use_vllm") and run.text("vllm_mode") == "colocate":
-        raise ValueError(
-            f"{what} does not start with vLLM beside the trainer (ms-swift hands it the "
-            "quantization, which vLLM 0.32 does not know); write --use_vllm false"
-        )
-    if settings.model.experts:
-        raise ValueError(f"{what} is not planned for {settings.model.name}, which has experts")
-    return int(bits)
 
 
 def _sharding(run: Run, processes: int, notes: list[str]) -> tuple[str, bool, bool]:
@@ -385,18 +264,8 @@ def _forward(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
     attention = run.text("attn_impl")
     if attention is None:
         notes.append("attn_impl is not set: sdpa, PyTorch's own flash kernel")
-    elif attention not in ATTENTION and "/" not in attention:  # kernels-community/flash-attn2
-        place = f"{run.recipe.path}:{run.line('attn_impl')}"
-        raise ValueError(f"{place}: --attn_impl {attention}: known are {', '.join(ATTENTION)}")
     if run.true("padding_free") and settings.batch > 1:
         notes.append("padding_free: every row of a batch is as long as the longest, none is padded")
-    if run.grpo and run.true("packing"):
-        raise ValueError(f"{run.recipe.path}: --packing true is not planned for GRPO; leave it out")
-    if settings.processes % settings.sequence_parallel:
-        raise ValueError(
-            f"{run.recipe.path}: --sequence_parallel_size {settings.sequence_parallel} does not "
-            f"divide the {settings.processes} processes"
-        )
     if videos := sorted(n for n in run.recipe.environment if VIDEO.match(n)):
         notes.append(f"{', '.join(videos)}: rows with videos are not planned, only images")
     why = _why_not_shared(run, settings.model)
@@ -452,26 +321,16 @@ def _may_use_liger(run: Run) -> bool:
 def _rollout(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
     if not run.true("use_vllm"):
         return {}
-    mode, path, model = run.text("vllm_mode"), run.recipe.path, settings.model
-    if mode is None:
-        raise ValueError(f"{path}: --use_vllm needs --vllm_mode colocate or server")
-    tp, length = settings.vllm_tp, settings.vllm_max_length
+    mode, model, length = run.text("vllm_mode"), settings.model, settings.vllm_max_length
     if mode == "server":
         notes.append("the rollout server's GPUs are not planned: its flags are not the trainer's")
-    else:
-        heads = f"attention heads of {model.name}"
-        divided = {"processes": settings.processes, heads: model.heads}
-        for what, many in divided.items():
-            if many % tp:
-                flag = f"--vllm_tensor_parallel_size {tp}"
-                raise ValueError(f"{path}: {flag} does not divide the {many} {what}")
-        if length is None and model.context:
-            # args_mixin.py: None goes to vLLM, which then takes the whole context of the model.
-            length = model.context
-            notes.append(
-                f"vllm_max_model_len is not set: vLLM must be able to hold a row of {length} "
-                "tokens, the model's whole context"
-            )
+    elif length is None and model.context:
+        # args_mixin.py: None goes to vLLM, which then takes the whole context of the model.
+        length = model.context
+        notes.append(
+            f"vllm_max_model_len is not set: vLLM must be able to hold a row of {length} "
+            "tokens, the model's whole context"
+        )
     return {
         "rollout": "vllm_server" if mode == "server" else "vllm_colocate",
         "vllm_max_length": length,

@@ -40,6 +40,7 @@ from swift_vlrft.memory.new_recipe import (
     with_flags,
     with_header,
 )
+from swift_vlrft.memory.refused import refuse
 from swift_vlrft.memory.settings import GIB, USABLE, Gpus, parse_gpus
 from swift_vlrft.recipe.by_bash import run_recipes
 from swift_vlrft.recipe.fix import write_fixed
@@ -140,7 +141,7 @@ def _read(
     recipes = read(path, {**given, **variables}, arguments)
     hands_on(recipes, arguments)
     recipe = only(recipes)
-    reading.refuse(recipe)
+    refuse(resolve(recipe))
     return recipe, callers_part(recipe, given)
 
 

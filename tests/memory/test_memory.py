@@ -534,21 +534,6 @@ def test_evaluation_that_writes_answers_is_planned(tmp_path):
     assert {"per_device_eval_batch_size": "1"} in [change.flags for change in changes(settings)]
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
-def test_a_run_is_compared_with_its_plan(tmp_path, encoding):
-    path = recipe_file(tmp_path)
-    rows = [20.0, 9.0, None]  # the first line holds the largest
-    lines = [json.dumps({"memory/backward_allocated_gib": value}) + "\n" for value in rows]
-    text = "".join(lines) + '{"memory/backward'  # cut short by a killed run
-    (tmp_path / "logging.jsonl").write_text(text, encoding=encoding)
-    done = run("plan-compare", path, tmp_path, "--gpus", "4x80", "--json")
-    (row,) = json.loads(done.stdout)
-    assert row["phase"] == "backward" and row["allocated"] == 20.0
-    assert 10 < row["planned"] < 30
-    nothing = run("plan-compare", path, tmp_path / "none", "--gpus", "4x80")
-    assert nothing.exit_code == 2 and "no memory/ values" in nothing.output
-
-
 def test_shared_prefixes_are_planned_and_a_larger_micro_batch_fits(tmp_path):
     more = " --gradient_accumulation_steps 1 --num_generations 8 --per_device_train_batch_size"
     path = recipe_file(tmp_path, f"{more} 16")
