@@ -73,11 +73,8 @@ def advise(plan: Plan, written: Written) -> list[Change]:
     if not found or found[0].rank > EXPENSIVE_RANK:
         combined = _together(plan, quick)
         if combined and all(combined.flags != change.flags for change in found):
-            found = sorted([combined, *found], key=lambda change: change.rank)[:4]
-    # Of a combination only the flags are known.
-    return [
-        change if change.plan else replace(change, plan=quick(change.flags)) for change in found
-    ]
+            found.append(replace(combined, plan=quick(combined.flags)))
+    return sorted(found, key=lambda change: change.rank)[:4]
 
 
 def headroom_options(plan: Plan, written: Written) -> list[Change]:
@@ -119,23 +116,11 @@ def _together(plan: Plan, quick: Planner) -> Change | None:
     if not now.fits:
         return None
     for change in list(taken):
-        fewer = _again([other.key for other in taken if other.key != change.key], plan, quick)
+        fewer = [other for other in taken if other is not change]
         made = quick(_combined(fewer).flags) if fewer else None
         if made and made.fits:
             taken = fewer
     return _combined(taken)
-
-
-def _again(keys: list[tuple[str, str]], plan: Plan, quick: Planner) -> list[Change]:
-    """These changes one after the other, as each depends on those before; none if one is gone."""
-    made: list[Change] = []
-    for key in keys:
-        now = quick(_combined(made).flags) if made else plan
-        change = next((c for c in changes(now.settings) if c.key == key), None) if now else None
-        if change is None:
-            return []
-        made.append(change)
-    return made
 
 
 def _combined(changes: list[Change]) -> Change:

@@ -1,8 +1,7 @@
 """A new recipe: the text of the nearest tested one, with a few literal words changed.
 
-made = draft("Qwen/Qwen2.5-VL-7B-Instruct", "counting", parse_gpus("4x24"), 1, None)
-made.start.name, made.said       which recipe it was, and what is different for model and task
-with_flags(made.text, {"move_model_batches": "16", "MAX_PIXELS": "200704"})
+start, text, said = draft("Qwen/Qwen2.5-VL-7B-Instruct", "counting", parse_gpus("4x24"), 1, None)
+with_flags(text, {"move_model_batches": "16", "MAX_PIXELS": "200704"})
 """
 
 from __future__ import annotations
@@ -71,16 +70,6 @@ class Tested:
         return max(more, -2 * more)
 
 
-@dataclass(frozen=True)
-class Draft:
-    """A recipe before its GPUs are seen to."""
-
-    start: Tested
-    text: str
-    said: list[str]
-    """What is different from ``start`` for the model and the task."""
-
-
 def tested() -> list[Tested]:
     """All recipes that a new one can begin with."""
     found = []
@@ -118,8 +107,12 @@ def for_model(start: Tested, name: str, task: str) -> tuple[dict[str, str], list
     return {"MODEL": name, "OUTPUT_DIR": f"output/{folder}_{task}"}, [said]
 
 
-def draft(name: str, task: str, gpus: Gpus, nodes: int, dataset: str | None) -> Draft:
-    """The nearest recipe, for this model, task and data set; ValueError for what is unknown."""
+def draft(
+    name: str, task: str, gpus: Gpus, nodes: int, dataset: str | None
+) -> tuple[Tested, str, list[str]]:
+    """The nearest recipe, its text for this model, task and data set, and what is different in it;
+    ValueError for what is unknown.
+    """
     if task not in TASKS:
         raise ValueError(f"--task {task}: known tasks are {', '.join(TASKS)}")
     model = read_model(name)
@@ -143,7 +136,7 @@ def draft(name: str, task: str, gpus: Gpus, nodes: int, dataset: str | None) -> 
         text = with_flags(text, {"max_completion_length": str(longest)})
         text = re.sub(r"--reward_funcs .* \\", rf"--reward_funcs {rewards} \\", text)
         said.append(f"{task} in place of {start.task}: --reward_funcs {rewards}")
-    return Draft(start, *_with_data(text, said, model, task, start, dataset))
+    return start, *_with_data(text, said, model, task, start, dataset)
 
 
 def _of_another_family(text: str, model: Model) -> tuple[str, str]:

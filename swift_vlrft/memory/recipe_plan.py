@@ -18,28 +18,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from swift_vlrft.memory import append, new_recipe
 from swift_vlrft.memory import from_recipe as reading
 from swift_vlrft.memory.advice import Change, Written, advise, headroom_options
-from swift_vlrft.memory.append import (
-    OF_A_MACHINE,
-    RunWith,
-    applied,
-    callers_part,
-    run_with,
-    writable,
-)
 from swift_vlrft.memory.estimate import Plan, estimate
 from swift_vlrft.memory.images import longest_row
 from swift_vlrft.memory.models import read_model
-from swift_vlrft.memory.new_recipe import (
-    Draft,
-    draft,
-    for_model,
-    nearest,
-    tested,
-    with_flags,
-    with_header,
-)
 from swift_vlrft.memory.refused import refuse
 from swift_vlrft.memory.settings import GIB, USABLE, Gpus, parse_gpus
 from swift_vlrft.recipe.by_bash import run_recipes
@@ -51,8 +35,6 @@ from swift_vlrft.recipe.rules import check_recipe
 from swift_vlrft.recipe.run import NotKnown, resolve
 from swift_vlrft.recipe.shipped import recipe_path
 
-SAME_ROWS = "as many rows a step"
-
 QLORA = "qwen3_vl_4b/detection_qlora_1x24g"
 """The tested recipe with weights in 4 bits, which is taken by name only."""
 
@@ -63,10 +45,8 @@ class RecipePlan:
     gpus: Gpus
     plan: Plan
     written: Written
-    path: Path
-    """The file that was given, which may run another script that the recipe stands in."""
-    arguments: tuple[str, ...] = ()
-    """Flags behind the file, as behind `bash FILE`."""
+    path: Path  # The file that was given, which may run another script that the recipe stands in
+    arguments: tuple[str, ...] = ()  # Flags behind the file, as behind `bash FILE`
     environment: str = ""
     """The caller's variables that the plan depends on, as written in front of a command."""
 
@@ -75,11 +55,11 @@ class RecipePlan:
         found = advise(self.plan, self.written)
         return sorted(found, key=lambda c: _lacks(reading.changed(self.recipe, c.flags)))
 
-    def run_with(self, change: Change) -> RunWith:
+    def run_with(self, change: Change) -> append.RunWith:
         """With the nodes, where only --nodes says how many."""
         nodes = self.plan.settings.nodes
         other = {"NNODES": str(nodes)} if nodes != reading.nodes_of(self.recipe) else {}
-        return run_with(self.path, change.flags | other, self.arguments)
+        return append.run_with(self.path, change.flags | other, self.arguments)
 
     def headroom(self) -> list[Change]:
         return headroom_options(self.plan, self.written)
@@ -90,12 +70,9 @@ class NewRecipe:
     """A script that was written for a machine."""
 
     planned: RecipePlan
-    change: Change
-    """``flags`` is empty where the tested recipe fits as it is."""
-    origin: str
-    """The sentence in the script: from which recipe, changed how and for which GPUs."""
-    backup: Path | None
-    """Of a file that was there before."""
+    change: Change  # ``flags`` is empty where the tested recipe fits as it is
+    origin: str  # The sentence in the script: from which recipe, changed how and for which GPUs
+    backup: Path | None  # Of a file that was there before
 
 
 def plan_recipe(
@@ -115,7 +92,7 @@ def plan_recipe(
     ``run``: bash itself reads the script (recipe/by_bash.py). ValueError says what cannot be used.
     """
     path = recipe_path(path)
-    recipe, given = _read(path, arguments, {}, run, here=gpus is None)
+    recipe, given = _read(path, arguments, {}, gpus, run)
     node, note = _gpus(gpus, recipe.path)
     planned = _planned(recipe, node, nodes, dataset)
     plan = planned.plan.with_note(note).with_note(given and f"from your environment: {given}")
@@ -123,26 +100,19 @@ def plan_recipe(
 
 
 def _read(
-    path: Path,
-    arguments: Sequence[str],
-    variables: Mapping[str, str],
-    run: bool = False,
-    *,
-    here: bool,
+    path: Path, words: Sequence[str], variables: Mapping[str, str], gpus: str | None, run: bool
 ) -> tuple[Recipe, str]:
-    """The command that trains, and the caller's variables that it depends on beside these.
-
-    Not ``here``, but for other machines: what the caller's shell says of GPUs and nodes is not
-    read.
+    """The command that trains, and the caller's variables that it depends on beside these. What the
+    caller's shell says of GPUs and nodes is not read for other ``gpus``.
     """
     read = run_recipes if run else read_recipes
-    given = {n: v for n, v in os.environ.items() if here or n not in OF_A_MACHINE}
-    given = {name: value for name, value in given.items() if name not in variables}
-    recipes = read(path, {**given, **variables}, arguments)
-    hands_on(recipes, arguments)
+    unread = (*variables, *(append.OF_A_MACHINE if gpus else ()))
+    given = {name: value for name, value in os.environ.items() if name not in unread}
+    recipes = read(path, {**given, **variables}, words)
+    hands_on(recipes, words)
     recipe = only(recipes)
     refuse(resolve(recipe))
-    return recipe, callers_part(recipe, given)
+    return recipe, append.callers_part(recipe, given)
 
 
 def _planned(
@@ -215,7 +185,9 @@ def for_machine(
             best = steps if name in own else min(even, key=lambda n: abs(wide * n - rows))
             flags |= {name: str(best)} if best != steps else {}
             same = wide * best == rows
-            cost = SAME_ROWS if same else f"{wide * best} rows a step in place of {rows}"
+            cost = (
+                "as many rows a step" if same else f"{wide * best} rows a step in place of {rows}"
+            )
     if differs and s.processes == 1 and recipe.get("deepspeed") in ("zero3", "zero3_offload"):
         flags["deepspeed"] = str(recipe.get("deepspeed")).replace("3", "2")
     return {name: value for name, value in flags.items() if name not in own}, cost
@@ -263,7 +235,7 @@ def _by_qlora(recipe: Recipe, gpus: Gpus) -> str:
         plan = _planned(reading.changed(other, flags), gpus, 1, None).plan
     except ValueError:
         return ""
-    command = run_with(path, given | flags, (), f'"$(vlrft recipe {QLORA})"').command
+    command = append.run_with(path, given | flags, (), f'"$(vlrft recipe {QLORA})"').command
     return f"; QLoRA, which generates many times slower, fits: {command}" if plan.fits else ""
 
 
@@ -275,8 +247,8 @@ def _machine(planned: RecipePlan) -> str:
 def _origin(start: str, planned: RecipePlan, change: Change, said: Sequence[str]) -> str:
     """The sentence in a script: from which recipe, changed how and for which GPUs."""
     words = [f"{n}={v}" if n.isupper() else f"--{n} {v}" for n, v in change.flags.items()]
-    rows = [change.cost] if "a step" in change.cost and change.cost != SAME_ROWS else []
-    changed = "; ".join([*([" ".join(words)] if words else []), *rows, *said]) or "nothing"
+    rows = [part for part in change.cost.split("; ") if "a step in place of" in part]
+    changed = "; ".join(filter(None, [" ".join(words), *rows, *said])) or "nothing"
     host = f"; needs {planned.plan.host / GIB:.0f} GiB of host memory a node"
     host = host if planned.plan.host >= GIB else ""
     slow = "offload" in change.flags.get("deepspeed", "")
@@ -296,20 +268,22 @@ def apply_plan(
     """Write a script that runs a recipe with the change that it needs to fit; in place of a shipped
     recipe that for the same task which is nearest to model and machine (``nearest``).
     """
-    writable(out)
+    append.writable(out)
     path = given = recipe_path(path)
-    recipe, environment = _read(path, arguments, {}, here=gpus is None)
+    recipe, environment = _read(path, arguments, {}, gpus, False)
     node, _ = _gpus(gpus, recipe.path)
-    known = next((one for one in tested() if one.path.samefile(path)), None)
+    known = next((one for one in new_recipe.tested() if one.path.samefile(path)), None)
     known = None if arguments else known  # flags that are meant for this recipe
     variables, said = dict[str, str](), list[str]()
     if known:
         model = reading.model_name(resolve(recipe))
-        near = nearest(read_model(model), known.task, node, nodes or reading.nodes_of(recipe))
+        near = new_recipe.nearest(
+            read_model(model), known.task, node, nodes or reading.nodes_of(recipe)
+        )
         if near.path != known.path and near.model.family is known.model.family:
             path, known = near.path, near
-            variables, said = for_model(near, model, near.task)
-            recipe, environment = _read(path, (), variables, here=gpus is None)
+            variables, said = new_recipe.for_model(near, model, near.task)
+            recipe, environment = _read(path, (), variables, gpus, False)
     own = {flag.name for flag in flags_of(arguments)}
     planned, change = fitted(recipe, node, nodes, dataset, own)
     if not change.flags and path is given:
@@ -317,7 +291,7 @@ def apply_plan(
     start = f"recipes/{known.name}.sh" if known else path.name
     origin = _origin(start, planned, change, said)
     needs = f"; planned with {environment} in the environment" if environment else ""
-    text = applied(path, variables | change.flags, out, origin + needs, arguments)
+    text = append.applied(path, variables | change.flags, out, origin + needs, arguments)
     planned = replace(planned, path=path, environment=environment)
     return NewRecipe(planned, change, origin, write_fixed(out, text, 0o755))
 
@@ -332,16 +306,18 @@ def new_plan(
     dataset: Path | None = None,
 ) -> NewRecipe:
     """Write the tested recipe nearest to a model, a task and a machine, changed until it fits."""
-    writable(out)
+    append.writable(out)
     node, _ = _gpus(gpus, out)
     if Path(model).name == "config.json":
         model = str(Path(model).parent)
-    made: Draft = draft(model, task, node, nodes or 1, str(dataset) if dataset else None)
-    (recipe,) = read_text(made.text, out, {})
+    data = str(dataset) if dataset else None
+    start, text, said = new_recipe.draft(model, task, node, nodes or 1, data)
+    (recipe,) = read_text(text, out, {})
     planned, change = fitted(recipe, node, nodes, dataset)
-    origin = _origin(f"recipes/{made.start.name}.sh", planned, change, made.said)
+    origin = _origin(f"recipes/{start.name}.sh", planned, change, said)
     title = f"{task} with {model} on {_machine(planned)}, written by vlrft recipe new"
-    text = with_header(with_flags(made.text, change.flags), title, origin)
+    text = new_recipe.with_flags(text, change.flags)
+    text = new_recipe.with_header(text, title, origin)
     (recipe,) = read_text(text, out, {})
     planned = _planned(recipe, node, nodes, dataset)
     return NewRecipe(planned, change, origin, write_fixed(out, text, 0o755))

@@ -141,11 +141,12 @@ def test_a_family_without_a_recipe_begins_with_the_nearest_size(tmp_path):
     }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(config))
     out = tmp_path / "new.sh"
-    said = data(new(out, "--gpus", "4x80", "--json", model=tmp_path))["from"]
+    said = data(new(out, "--gpus", "4x80", "--json", model=tmp_path / "config.json"))["from"]
     assert "no recipe is tested for its family: --max_pixels 401408" in said
     assert "no VLRFT_SHARED_PREFIX" in said and "box format is not known" in said
     recipe = read_recipe(out, {})
     assert recipe.get("max_pixels") == "401408" == recipe.environment["MAX_PIXELS"]
+    assert recipe.get("model") == str(tmp_path)  # the folder, which ms-swift takes
     assert recipe.get("dataset") == "laolao77/ViRFT_COCO_base65"  # without :pixels
 
 
