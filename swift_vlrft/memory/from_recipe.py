@@ -76,7 +76,7 @@ def settings_of(
     notes += not_planned(run)
     model = read_model(model_name(run))
     if nodes is None and nodes_of(run) > 1:
-        notes.append(f"{nodes_of(run)} nodes (NNODES), each with {gpus.count} GPUs")
+        notes.append(f"{nodes_of(run)} nodes (NNODES), each with {gpus.count} of these GPUs")
     nodes = nodes or nodes_of(run)
     processes, spread = _processes(run, gpus, nodes, notes)
     flags = {f.name: (str(f.type), f.metadata["flag"]) for f in fields(Settings) if f.metadata}

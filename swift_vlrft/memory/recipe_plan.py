@@ -184,10 +184,8 @@ def for_machine(
             even = [n for n in range(1, rows + 1) if wide * n % s.generations == 0]
             best = steps if name in own else min(even, key=lambda n: abs(wide * n - rows))
             flags |= {name: str(best)} if best != steps else {}
-            same = wide * best == rows
-            cost = (
-                "as many rows a step" if same else f"{wide * best} rows a step in place of {rows}"
-            )
+            other = f"{wide * best} rows a step in place of {rows}"
+            cost = "as many rows a step" if wide * best == rows else other
     if differs and s.processes == 1 and recipe.get("deepspeed") in ("zero3", "zero3_offload"):
         flags["deepspeed"] = str(recipe.get("deepspeed")).replace("3", "2")
     return {name: value for name, value in flags.items() if name not in own}, cost
@@ -212,10 +210,10 @@ def fitted(
     if not (left := [change for change in options if not own & change.flags.keys()]):
         peak, name = planned.plan.peak, planned.plan.settings.model.name
         beside = f" that leaves your {' '.join(f'--{n}' for n in sorted(own))}" if options else ""
+        other = _by_qlora(recipe, gpus) or "more or larger GPUs are needed"
         raise ValueError(
             f"{name} does not fit on {_machine(planned)} with any known change{beside}: "
-            f"{peak.total / GIB:.1f} GiB in {peak.name}; more or larger GPUs are needed: "
-            f"nothing is written{_by_qlora(recipe, gpus)}"
+            f"{peak.total / GIB:.1f} GiB in {peak.name}: nothing is written; {other}"
         )
     change = replace(left[0], flags=flags | left[0].flags)
     change = replace(change, cost="; ".join(filter(None, [cost, change.cost])))
@@ -236,7 +234,7 @@ def _by_qlora(recipe: Recipe, gpus: Gpus) -> str:
     except ValueError:
         return ""
     command = append.run_with(path, given | flags, (), f'"$(vlrft recipe {QLORA})"').command
-    return f"; QLoRA, which generates many times slower, fits: {command}" if plan.fits else ""
+    return f"QLoRA, which generates many times slower, fits: {command}" if plan.fits else ""
 
 
 def _machine(planned: RecipePlan) -> str:
@@ -249,11 +247,13 @@ def _origin(start: str, planned: RecipePlan, change: Change, said: Sequence[str]
     words = [f"{n}={v}" if n.isupper() else f"--{n} {v}" for n, v in change.flags.items()]
     rows = [part for part in change.cost.split("; ") if "a step in place of" in part]
     changed = "; ".join(filter(None, [" ".join(words), *rows, *said])) or "nothing"
-    host = f"; needs {planned.plan.host / GIB:.0f} GiB of host memory a node"
+    host = f"needs {planned.plan.host / GIB:.0f} GiB of host memory a node"
     host = host if planned.plan.host >= GIB else ""
     slow = "offload" in change.flags.get("deepspeed", "")
     other = _by_qlora(planned.recipe, planned.gpus) if slow else ""
-    return f"From {start}; changed for {_machine(planned)}: {changed}{host}{other}"
+    return "; ".join(
+        filter(None, [f"From {start}", f"changed for {_machine(planned)}: {changed}", host, other])
+    )
 
 
 def apply_plan(

@@ -181,7 +181,7 @@ def test_the_command_says_it_in_one_line(more, arguments, said, tmp_path):
         ("--num_generations 3 --per_device_train_batch_size 8", "3 does not divide the 8"),
         ("--attn_impl kernels-community/flash-attn2 --optim adafactor"
          " --num_generations 2 --per_device_train_batch_size 2", ""),
-        ("NNODES=2", "2 nodes (NNODES), each with 1 GPUs"),
+        ("NNODES=2", "2 nodes (NNODES), each with 1 of these GPUs"),
         ("CUDA_VISIBLE_DEVICES=-1", "CUDA_VISIBLE_DEVICES=-1 hides every GPU"),
         ("NFRAMES=8", "NFRAMES: rows with videos are not planned"),
     ],
