@@ -148,10 +148,12 @@ def _saved_by_token(s: Settings, batch: _Batch) -> float:
 def _with_adapters(
     s: Settings, saved: float, hidden: int, wide: int, layers: dict[str, tuple[int, int]]
 ) -> float:
-    """``saved`` with adapters on ``layers``; those that have none need not keep their input."""
+    """``saved`` with adapters on ``layers``; the others need not keep their input, nor the
+    norms before them theirs.
+    """
     inputs = sum(taken for taken, _ in layers.values())
     adapted = sum(layers[name][0] for name in s.lora_targets or layers if name in layers)
-    frozen = (4 * hidden + 2 * wide) * s.frozen_size / 2
+    frozen = (8 * hidden + 2 * wide) * s.frozen_size / 2
     return saved - (1 - adapted / inputs) * frozen + LORA_SAVED[s.trainable_size] * adapted
 
 

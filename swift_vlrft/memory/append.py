@@ -14,21 +14,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.files.secrets import is_secret_name
 from swift_vlrft.recipe.flags import flags_of
 from swift_vlrft.recipe.reader import CONFIGURATION, Recipe, kept_from, read_recipe, read_recipes
+from swift_vlrft.shared_prefix import settings as shared_prefix
 
 IMAGE_LIMITS = ("max_pixels", "model_kwargs")
 """What `swift rollout` needs as the trainer does: both encode the same images."""
 
-PLANNED = re.compile(
-    r"NPROC_PER_NODE|NNODES|CUDA_VISIBLE_DEVICES|M(?:AX|IN)_PIXELS|IMAGE_M(?:AX|IN)_TOKEN_NUM"
-    r"|VLRFT_SHARED_PREFIX\w*"
-)
-"""Variables that a plan reads in the environment of the command."""
-
 OF_A_MACHINE = ("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES")
 """Variables of the caller's shell that say nothing about other machines (--gpus)."""
+
+PLANNED = (*OF_A_MACHINE, *RESOLUTION, shared_prefix.SWITCH, shared_prefix.CACHE)
+"""Variables that a plan reads in the environment of the command."""
 
 OF_EVERYBODY = ("HOME", "PATH", "PWD", "OLDPWD", "USER", "LOGNAME", "SHELL", "TMPDIR", "_")
 
@@ -131,7 +130,7 @@ def callers_part(recipe: Recipe, environment: Mapping[str, str]) -> str:
     """
     given = []
     for name, value in environment.items():
-        asked = PLANNED.fullmatch(name) or re.search(rf"\b{name}\b", recipe.text)
+        asked = name in PLANNED or re.search(rf"\b{name}\b", recipe.text)
         mine = name in OF_EVERYBODY or recipe.environment.get(name) != value
         if asked and not mine:
             given.append(f"{name}={'...' if is_secret_name(name) else shlex.quote(value)}")

@@ -73,9 +73,9 @@ class Plan:
     def fits(self) -> bool:
         return self.verdict != "out of memory"
 
-    def with_note(self, note: str) -> Plan:
-        """With one more assumption, if there is one."""
-        assumptions = (*self.settings.assumptions, *filter(None, [note]))
+    def with_notes(self, *notes: str) -> Plan:
+        """With more assumptions, those that are empty left out."""
+        assumptions = (*self.settings.assumptions, *filter(None, notes))
         return replace(self, settings=replace(self.settings, assumptions=assumptions))
 
     def as_dict(self) -> dict[str, Any]:

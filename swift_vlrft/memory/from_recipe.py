@@ -36,10 +36,10 @@ VIDEO = re.compile("VIDEO_|FPS|NFRAMES")
 
 PLUGIN_FILE = "vlrft.py"  # also of copies
 
-AGAINST_LIGER = (
+AGAINST_LIGER = {
     *("delta", "off_policy_sequence_mask_delta", "advantage_reweight"),
     *("teacher_model", "teacher_model_server"),
-)
+}
 """Flags whose presence makes ms-swift refuse --use_liger_kernel (rlhf_args.py)."""
 
 ZERO = re.compile(r"(zero[0-3])|(zero[23])_offload")
@@ -135,9 +135,9 @@ def _processes(run: Run, gpus: Gpus, nodes: int, notes: list[str]) -> tuple[int,
         notes.append(f"only bash knows how many processes {who} starts: {count}, one for each GPU")
         return count * nodes, 1
     visible = run.recipe.environment.get("CUDA_VISIBLE_DEVICES", "").replace(" ", "")
-    names = [] if visible in ("all", "-1") else [name for name in visible.split(",") if name]
     if visible == "-1":
         notes.append("CUDA_VISIBLE_DEVICES=-1 hides every GPU: planned as if it were not set")
+    names = [] if visible in ("all", "-1") else list(filter(None, visible.split(",")))
     seen = min(count, len(names) or count)
     named = f"CUDA_VISIBLE_DEVICES names {seen} of {count} GPUs"
     if processes is None:
@@ -170,9 +170,9 @@ def _processes(run: Run, gpus: Gpus, nodes: int, notes: list[str]) -> tuple[int,
 
 
 def _training(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
-    tuner, optim = run.text("tuner_type"), run.text("optim") or ""
-    sees, rows = settings.model.sees, settings.steps_per_generation or settings.accumulation
+    tuner, optim, sees = run.text("tuner_type"), run.text("optim") or "", settings.model.sees
     bits = int(run.text("quant_bits") or 0) if run.text("quant_method") else 0
+    rows = settings.steps_per_generation or settings.accumulation
     if settings.generation_batch:
         rows = max(1, settings.generation_batch // (settings.batch * settings.processes))
     sharding, cpu_states, cpu_parameters = _sharding(run, settings.processes, notes)
@@ -236,10 +236,9 @@ def _supervised(run: Run, settings: Settings, longest: Longest | None) -> dict[s
     it has ANSWER tokens, and without images all but the prompt; in a data set, its longest.
     """
     prompt, packed, grids = settings.prompt, run.true("packing"), settings.grids
-    given = "max_new_tokens" in run.given
+    given, length = "max_new_tokens" in run.given, settings.max_length
     answer = run.integer("max_new_tokens") if given else ANSWER
     answer = (longest and longest.answer) or answer
-    length = settings.max_length
     if packed:
         length = run.optional("packing_length") or length or settings.model.context
         if settings.train_vit:  # as many images as go into it; else answers take more
@@ -305,17 +304,12 @@ def _why_not_shared(run: Run, model: Model) -> str | None:
 
 def _may_use_liger(run: Run) -> bool:
     """Whether swift/arguments/rlhf_args.py (_init_grpo and what it calls) raises no ValueError."""
-    return not (
-        not run.grpo
-        or run.true("padding_free")
-        or run.true("log_entropy")
-        or run.integer("sequence_parallel_size") > 1
-        or run.number("top_entropy_quantile") < 1
-        or run.number("sdar_loss_coef") > 0
-        or run.text("advantage_estimator") != "grpo"
-        or run.text("importance_sampling_level") not in ("token", "sequence")
-        or any(name in run.given for name in AGAINST_LIGER)
-    )
+    against = run.true("padding_free") or run.true("log_entropy")
+    against |= run.integer("sequence_parallel_size") > 1 or run.number("sdar_loss_coef") > 0
+    against |= run.grpo and run.number("top_entropy_quantile") < 1
+    against |= run.text("advantage_estimator") != "grpo" or bool(AGAINST_LIGER & run.given.keys())
+    against |= run.text("importance_sampling_level") not in ("token", "sequence")
+    return run.grpo and not against
 
 
 def _rollout(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
@@ -344,12 +338,10 @@ def _images(run: Run, model: Model, longest: Longest | None, notes: list[str]) -
     prompt = (longest and longest.text) or PROMPT_TEXT
     values = {"pixels": by, "prompt": prompt, "model_kwargs": json.dumps(run.model_kwargs)}
     if longest and longest.text:
-        text = f"text of the longest row of {longest.source}: {prompt} tokens (characters/3)"
-    else:
+        notes.append(f"text of the longest row of {longest.source}: {prompt} tokens (characters/3)")
+    elif longest or run.grpo:
         no_text = f"no text in {longest.source}" if longest else "no --dataset given"
-        text = f"{no_text}: a prompt of {prompt} text tokens"
-    if longest or run.grpo:
-        notes.append(text)
+        notes.append(f"{no_text}: a prompt of {prompt} text tokens")
     if not model.sees:
         return values
     if not model.knows_images:
@@ -378,10 +370,8 @@ def _images(run: Run, model: Model, longest: Longest | None, notes: list[str]) -
         elif by == "fixed":
             size = f"seen {rule.seen}: {sizes[0][0]} x {sizes[0][1]} pixels"
         notes.append(f"no --dataset given: one image a row {size}, {tokens} tokens")
-    patch = model.patch
-    return values | {
-        "grids": tuple((1, height // patch, width // patch) for width, height in sizes)
-    }
+    grids = tuple((1, height // model.patch, width // model.patch) for width, height in sizes)
+    return values | {"grids": grids}
 
 
 def limits(recipe: Recipe | Run, model: Model) -> tuple[int, int]:

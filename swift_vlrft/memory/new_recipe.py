@@ -25,19 +25,23 @@ from swift_vlrft.memory.settings import GIB, Gpus
 from swift_vlrft.recipe.reader import read_recipe
 from swift_vlrft.recipe.shipped import shipped_recipes
 
+OTHERS = (
+    "classification",
+    "pointing",
+    "counting",
+    "choice",
+    "yes_no",
+    "number",
+    "list",
+    "ordering",
+)
+
 TASKS = {
     "detection": ("vlrft_detection_iou vlrft_detection_format", 1024),
     "grounding": ("vlrft_grounding_iou vlrft_format", 512),
-    "classification": ("vlrft_classification vlrft_format", 512),
-    "pointing": ("vlrft_pointing vlrft_format", 512),
-    "counting": ("vlrft_counting vlrft_format", 512),
-    "choice": ("vlrft_choice vlrft_format", 512),
-    "yes_no": ("vlrft_yes_no vlrft_format", 512),
-    "number": ("vlrft_number vlrft_format", 512),
+    **{task: (f"vlrft_{task} vlrft_format", 512) for task in OTHERS},
     "math": ("vlrft_math vlrft_boxed_format", 1024),
     "ocr": ("vlrft_ocr vlrft_format", 1024),
-    "list": ("vlrft_list vlrft_format", 512),
-    "ordering": ("vlrft_ordering vlrft_format", 512),
 }
 """Rewards, and tokens for a completion."""
 

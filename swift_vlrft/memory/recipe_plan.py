@@ -52,8 +52,12 @@ class RecipePlan:
 
     def changes(self) -> list[Change]:
         """Cheapest first; those that need a package which is missing here come last."""
-        found = advise(self.plan, self.written)
-        return sorted(found, key=lambda c: _lacks(reading.changed(self.recipe, c.flags)))
+
+        def lacks(change: Change) -> bool:
+            found = check_recipe(reading.changed(self.recipe, change.flags))
+            return any(one.rule == "not-installed" for one in found)
+
+        return sorted(advise(self.plan, self.written), key=lacks)
 
     def run_with(self, change: Change) -> append.RunWith:
         """With the nodes, where only --nodes says how many."""
@@ -95,7 +99,7 @@ def plan_recipe(
     recipe, given = _read(path, arguments, {}, gpus, run)
     node, note = _gpus(gpus, recipe.path)
     planned = _planned(recipe, node, nodes, dataset)
-    plan = planned.plan.with_note(note).with_note(given and f"from your environment: {given}")
+    plan = planned.plan.with_notes(note, given and f"from your environment: {given}")
     return replace(planned, plan=plan, path=path, arguments=tuple(arguments), environment=given)
 
 
@@ -144,10 +148,6 @@ def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:
         named = f"{match[1] or match[2]}x{match[3]}"
         return parse_gpus(named), f"no --gpus and no GPU here: {named} from the recipe's name"
     raise ValueError("this machine has no NVIDIA GPU; name the GPUs to plan for: --gpus 4x80")
-
-
-def _lacks(recipe: Recipe) -> bool:
-    return any(found.rule == "not-installed" for found in check_recipe(recipe))
 
 
 def for_machine(

@@ -672,6 +672,12 @@ def test_the_constants_are_what_autograd_keeps():
         more = (refit["of_llm"](model, 2, size) - refit["of_llm"](model, 1, size)) / tokens - whole
         inputs = 6 * model.hidden + model.intermediate
         assert known == pytest.approx(more / inputs, rel=0.1)
+    alone = replace(BASE, tuning="lora", checkpoint_llm=False, batch=1, grids=())
+    for names in (("q_proj", "v_proj"), ("gate_proj", "up_proj", "down_proj"), ("down_proj",)):
+        s = replace(alone, lora_targets=names)
+        ours = training_passes(s).forward["activations LLM"] / model.layers / s.length
+        kept = (refit["of_llm"](model, 2, 2, names) - refit["of_llm"](model, 1, 2, names)) / tokens
+        assert ours == pytest.approx(kept, rel=0.02)
 
 
 @pytest.fixture(scope="module")
