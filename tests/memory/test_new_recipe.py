@@ -18,6 +18,7 @@ MODEL = "Qwen/Qwen2.5-VL-3B-Instruct"
 RECIPE = "qwen2_5_vl_3b/detection_4x80g"
 MACHINES = {
     "1x24": ("detection_lora_1x24g", {}),
+    "2x24": ("detection_lora_1x24g", {"NPROC_PER_NODE": "2", "gradient_accumulation_steps": "2"}),
     "1x80": ("detection_4x80g", {"NPROC_PER_NODE": "1", "vllm_tensor_parallel_size": "1",
                                  "gradient_accumulation_steps": "16", "deepspeed": "zero2",
                                  "beta": "0"}),
