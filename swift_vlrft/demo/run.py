@@ -80,7 +80,7 @@ def run_demo(
             raise DemoError(f"{folder / 'grpo'} holds no checkpoint")
         last = max(found, key=lambda path: int(path.name.split("-")[-1]))
         answers.append(answers_of("after", last))
-        from swift_vlrft.report import write_report
+        from swift_vlrft.report.page import write_report
 
         # A page shows one evaluation before and after; several tasks have curves each.
         sides = [folder / "eval" / name for name in ("before", "after")]
