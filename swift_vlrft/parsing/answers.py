@@ -50,8 +50,11 @@ def _of_short(reader: Callable[[str], T | None]) -> "cached_property[T | None]":
 class Answer:
     """One completion, parsed lazily: each property is computed on first access.
 
-    ``text`` is the text of the answer block without outer blanks, None if none is complete.
+    ``text`` is the text of the answer block without outer blanks, None if none is complete;
+    ``matched`` is where rewards/matching.py keeps its last result.
     """
+
+    matched: Any = None
 
     def __init__(self, completion: str) -> None:
         self.completion = completion
@@ -241,7 +244,7 @@ def plain(value: Any) -> Any:
     """A value as a plain Python object: numpy, pandas, pyarrow and torch values converted, bytes
     and decimals as text, a missing value (NaN, NaT, NA) as None.
     """
-    if isinstance(value, str | Decimal):
+    if isinstance(value, (str, Decimal)):
         return str(value)
     if isinstance(value, bytes):
         return value.decode(errors="replace")

@@ -91,12 +91,12 @@ def read_boxes(text: str) -> BoxList | None:
     Confidence, score; label, category, name.
     """
     text = without_wrappers(text)
+    if (found := _read_virft(text)) is not None:
+        return found
     if is_empty_set(text):
         return BoxList()
     if too_long(text):
         return None
-    if (found := _read_virft(text)) is not None:
-        return found
     if len(text) < 1000 and _BARE.fullmatch(text):
         return BoxList([_box(text.rstrip(".").split(","))], [None], [None])
     found = BoxList()
@@ -192,11 +192,13 @@ def _read_virft(text: str) -> BoxList | None:
     """Fast path, four times as fast as the general parser below, for what a model trained on ViRFT
     nearly always writes; None for every other text.
     """
-    if not (text.startswith("[{") and text.endswith("}]")):
+    if not (text.startswith("[{") and text.endswith("}]")) or len(text) > MAX_ANSWER:
         return None
     try:
         items = _decode_virft(with_json_quotes(text))
     except (msgspec.DecodeError, UnicodeEncodeError):
+        return None
+    if 2 * len(items) >= MAX_OPEN_BRACKETS:
         return None
     low, high = -MAX_COORDINATE, MAX_COORDINATE
     boxes: list[Box | None] = []

@@ -214,6 +214,8 @@ def _divided(found: re.Match[str]) -> str:
 
 def _stated(plain: str, pattern: re.Pattern[str], *, again: bool = False) -> float | None:
     """The one number of ``pattern`` that is not left open; ``again``: it may be said twice."""
+    if pattern.fullmatch(plain):
+        return float(plain.replace(",", ""))
     plain = _TAG.sub(" : ", plain.translate(_SIGNS).translate(_SEPARATORS))
     plain = _WITH_PARTS.sub(_without_parts, _EMPHASIS.sub(" ", plain))
     found = list(pattern.finditer(plain))

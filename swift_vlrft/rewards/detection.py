@@ -29,7 +29,7 @@ def vlrft_detection_iou(predicted: BoxList, gold: BoxList, matched: list[Pair]) 
     """Sum of the matched IoU / max(number of predictions, number of gold boxes); a pair under IoU
     0.5 earns nothing. Source: Visual-RFT.
     """
-    return fsum(iou for _, _, iou in matched) / max(len(predicted), len(gold))
+    return fsum([iou for _, _, iou in matched]) / max(len(predicted), len(gold))
 
 
 @reward(DETECTION, recommended=False)

@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Sized
 from functools import wraps
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from swift_vlrft.geometry.assignment import match, match_table
 from swift_vlrft.geometry.boxes import Pair, overlapping_in_arrays, overlapping_pairs
@@ -77,17 +76,16 @@ def score_without_boxes(predicted: Sized | None, gold: Sized) -> float:
     return 1.0 if predicted is not None and not predicted and not gold else 0.0
 
 
-_matched: WeakKeyDictionary[Answer, tuple[BoxList, float, list[Pair]]] = WeakKeyDictionary()
-"""The last matching of each answer, since several rewards need the same."""
-
-
 def matching(answer: Answer, gold: BoxList, threshold: float = 0.5) -> list[Pair]:
-    """The matched pairs of a readable answer: IoU >= ``threshold``, agreeing labels."""
-    known = _matched.get(answer)
+    """The matched pairs of a readable answer: IoU >= ``threshold``, agreeing labels. The last ones
+    of each answer are kept, since several rewards need the same.
+    """
+    known = answer.matched
     if known is None or known[0] is not gold or known[1] != threshold:
         known = gold, threshold, _match(answer.boxes or BoxList(), gold, threshold)
-        _matched[answer] = known
-    return known[2]
+        answer.matched = known
+    pairs: list[Pair] = known[2]
+    return pairs
 
 
 def _match(predicted: BoxList, gold: BoxList, threshold: float) -> list[Pair]:
