@@ -32,7 +32,6 @@ VARIABLES = {
     "VLRFT_TRACK_MEMORY": Variable("switch", "0", "log the peak memory of every phase"),
     "VLRFT_LOG_SAMPLES": Variable("folder", "", "write score and reason of each sample there"),
     "VLRFT_LOG_IMAGES": Variable("number", "0", "how many samples to draw at every logging step"),
-    "VLRFT_IOU_SCHEDULE": Variable("text", "", "the threshold of vlrft_detection_iou_dynamic"),
 }
 
 

@@ -19,8 +19,6 @@ _COMMAS = re.compile(r"[,，、]")
 _JOINS = re.compile(r"\s*[|&]\s*|\s+and\s+|(?<=\S)和(?=\S)")
 _THEN = re.compile(r"→|[-=]?>|[,;]?\s(?:and\s+)?then\b", re.IGNORECASE)
 _BULLET = re.compile(r"\s*[-•‣◦▪●·–—*]\s+")
-MOST_COMMAS = 8
-"""A gold name with more is not put together again from the parts of an answer."""
 _NUMBERED = re.compile(r"\(?(\d{1,3}|[a-z])[.):、]+(?:\s+|(?=\D))", re.IGNORECASE)
 
 
@@ -80,28 +78,11 @@ def meant(items: list[str], gold: list[str]) -> list[str]:
     """The items of an answer as a reader takes them who knows the gold items.
 
     An item that is none of them loses its number, "1. red", and "and" in front of it; "red and
-    blue" is two items if one of them is a gold item, and "Paris" before "France" one if the gold
-    holds "Paris, France". So a further item changes nothing of the others.
+    blue" is two items if one of them is a gold item. So a further item changes nothing of the
+    others.
     """
     known = set(gold)
-    names = ([item] if item in known else _meant(item, known) for item in _joined(items, known))
-    return [name for found in names for name in found]
-
-
-def _joined(items: list[str], known: set[str]) -> list[str]:
-    """Items that a comma parted, as one where the gold has them so."""
-    whole = {name.replace(", ", ","): name for name in known if "," in name}
-    most = min(max((name.count(",") for name in whole), default=0), MOST_COMMAS) + 1
-    joined: list[str] = []
-    start = 0
-    while start < len(items):
-        parts = 1 if items[start] in known else min(most, len(items) - start)
-        while parts > 1 and ",".join(items[start : start + parts]) not in whole:
-            parts -= 1
-        name = ",".join(items[start : start + parts])
-        joined.append(whole[name] if parts > 1 else items[start])
-        start += parts
-    return joined
+    return [name for item in items for name in ([item] if item in known else _meant(item, known))]
 
 
 def _meant(item: str, known: set[str]) -> list[str]:

@@ -5,9 +5,8 @@
     choice("Option B: two dogs")        "B"         choice("B. or C")         None
     yes_no("Yes, there are no cats.")   "yes"       yes_no("yes or no")       None
 
-Texts are unwrapped first (unwrap.py). The reading is strict: a text that leaves its answer open
-states none. Every pass is linear in the text, and texts longer than ``MAX_SHORT_ANSWER`` are not
-read.
+Texts are unwrapped first (unwrap.py). A text that leaves its answer open states none. Every pass is
+linear in the text.
 """
 
 import math
@@ -19,8 +18,6 @@ from swift_vlrft.parsing.unwrap import unwrapped
 
 MAX_SHORT_ANSWER = 10_000
 """A longer answer is not read as a number, choice or yes/no."""
-MOST_SAID = 20
-"""Nor is one that says its number more often."""
 
 _CLAUSE_END = re.compile(
     r"((?:[;:!?\n。；：，？！]|[.,](?!\d)|\b(?:so|therefore|thus|hence|because|since)\b)\s*)",
@@ -145,27 +142,18 @@ _AFTER = re.compile(
     rf"|\W*(?:\w+\s+)?{_IS_WRONG}|[^.!\n]*\?",
     re.IGNORECASE,
 )
-# What is counted: its first word, if any.
-_COUNTED = re.compile(r"[^\w.,:;!\n。]*+([^\W\d_]*+)")
-_CONCLUDES = re.compile(
-    r"(?=.*[^\W\d_]).*(?:[.:!\n。]|\b(?:so|therefore|thus|hence)\b|所以|因此)",
-    re.DOTALL | re.IGNORECASE,
-)
 
 
 def number(text: str) -> float | None:
     """The number that a short text states as its answer, in digits or words; None if it states none
     or leaves it open.
 
-    "4", "four", "4.0", "1,000", "4 dogs", "There are four dogs.", "four (4)", "有4只狗", "4 (two
-    red, two blue)", "4 cats: 1 black, 3 white". A conclusion may say it again: "I count 4 dogs, so
-    4". "There are no dogs in the image." states 0.
+    "4", "four", "1,000", "There are four dogs.", "four (4)", "有4只狗", "4 cats: 1 black, 3 white".
+    "There are no dogs in the image." states 0.
 
-    None for two numbers, equal ones too ("4 or 5", "4-5", "1/2", "4+4", "4 of 4", "4 dogs, 4
-    cats", "4 dogs and two cats"); for a number that is denied, bounded, doubted or approximated
-    ("not 4", "no 4", "at least 4", "4 or more", "about 4", "maybe 4", "~4", "4+", "4%") or
-    multiplied ("4 dozen", "4 K", "4 pairs"); for a question ("4?"), and for digits that belong to a
-    word ("A320", "4th").
+    None for two numbers, equal ones too ("4-5", "1/2", "4 of 4", "4 dogs and two cats"); for one
+    that is denied, bounded, doubted, rounded or multiplied ("not 4", "4 or more", "maybe 4", "~4",
+    "4 K"), asked ("4?") or part of a word ("A320", "4th").
     """
     if len(text) > MAX_SHORT_ANSWER:
         return None
@@ -190,9 +178,8 @@ def decimal(text: str) -> float | None:
     r"""The one finite number that a short text states, in any of the usual forms; None if it states
     none or leaves it open, as under ``number``.
 
-    Further than there: "-0.5", "minus 5", ".5", "1.2e3", "1.2 \times 10^3", "1/2", "$1,234.50",
-    "45 %" (45, as "45" is), "5kg", "30^\circ"; and the same number again ("12. Yes, 12.0"), but not
-    "4 of 4" and "4 x 4". Number words are not read.
+    Further than there: "minus 5", ".5", "1.2 \times 10^3", "1/2", "$1,234.50", "45 %" (45), "5kg",
+    "30^\circ"; and the same number again ("12. Yes, 12.0"), but not "4 of 4". No number words.
     """
     if len(text) > MAX_SHORT_ANSWER:
         return None
@@ -222,25 +209,20 @@ def _stated(plain: str, pattern: re.Pattern[str], *, again: bool = False) -> flo
     values = {float(n[0].replace(",", "")) for n in found}
     if (
         len(values) != 1
-        or len(found) > MOST_SAID
         or _NUMBER_WORD.search(plain)
         or _MULTIPLIED.search(plain)
         or _OPEN.search(plain)
     ):
         return None
-    end, noun = 0, ""
+    end = 0
     for n in found:
         between, after = plain[end : n.start()], plain[n.end() : n.end() + 80]
         clause = _CLAUSE_END.split(between)[-1]
         if _DENIED_NUMBER.search(clause) or _BEFORE.search(clause[-80:]) or _AFTER.match(after):
             return None
-        counted = _COUNTED.match(after.casefold())[1]  # type: ignore[index]
-        if end and again and _COMBINED.fullmatch(between):
-            return None
-        concludes = _CONCLUDES.match(between) and (not noun or counted in ("", noun))
-        if end and not again and not concludes:
+        if end and (not again or _COMBINED.fullmatch(between)):
             return None  # counted on: 4, 4 or 4 dogs, 4 cats
-        end, noun = n.end(), noun or counted
+        end = n.end()
     return None if _TAKEN_BACK.fullmatch(plain, end) else values.pop()
 
 
