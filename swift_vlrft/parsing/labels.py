@@ -23,10 +23,9 @@ _END = ".,;:!?。、 "
 _CLOSES = {"(": ")", "[": "]"}
 
 _EMPTY = re.compile(
-    r"(?:no objects(?: (?:found|detected|visible|present))?|none|null|\[\s*\]|\{\s*\}|无|没有目标"
+    r"(?i)(?:no objects(?: (?:found|detected|visible|present))?|none|null|\[\s*]|\{\s*}|无|没有目标"
     r"|there (?:is|are) no (?!doubt|question|way|reason)(?:[\w'-]+ ){1,6}?in the"
-    r" (?:image|picture|photo))[.。]?",
-    re.IGNORECASE,
+    r" (?:image|picture|photo))[.。]?"
 )
 
 

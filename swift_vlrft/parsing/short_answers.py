@@ -20,8 +20,7 @@ MAX_SHORT_ANSWER = 10_000
 """A longer answer is not read as a number, choice or yes/no."""
 
 _CLAUSE_END = re.compile(
-    r"((?:[;:!?\n。；：，？！]|[.,](?!\d)|\b(?:so|therefore|thus|hence|because|since)\b)\s*)",
-    re.IGNORECASE,
+    r"(?i)((?:[;:!?\n。；：，？！]|[.,](?!\d)|\b(?:so|therefore|thus|hence|because|since)\b)\s*)"
 )
 _NEGATION = (
     r"\b(?:not|never|cannot|neither|nor|without|hardly|non|unless|(?:anything|all)\s+but)\b|n['’]t\b"
@@ -33,9 +32,7 @@ _DOUBT = (
 )
 # Comments on the answer after it: 4 is wrong, yes, maybe
 _IS_WRONG = r"(?:is|are|was|were|would\s+be)(?:n['’]t|\s+(?:not|wrong|incorrect|false))(?!\w)"
-_TAKEN_BACK = re.compile(
-    rf"(?:\W++(?:no|nope|not|never|wrong|false|incorrect|{_DOUBT})\b)+\W*", re.IGNORECASE
-)
+_TAKEN_BACK = re.compile(rf"(?i)(?:\W++(?:no|nope|not|never|wrong|false|incorrect|{_DOUBT})\b)+\W*")
 
 
 # ---- a number --------------------------------------------------------------------------------
@@ -92,55 +89,48 @@ _VALUES |= {"fifteen": 15, "sixteen": 16, "seventeen": 17, "eighteen": 18, "nine
 _TENS = {"twenty": 20, "thirty": 30, "forty": 40, "fifty": 50}
 _TENS |= {"sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90}
 _WORDS = "|".join(_VALUES)
-_IN_WORDS = re.compile(
-    rf"\b(?:({'|'.join(_TENS)})(?:[\s-]+(one|{_WORDS}))?|(one|{_WORDS}))\b", re.IGNORECASE
-)
+_IN_WORDS = re.compile(rf"(?i)\b(?:({'|'.join(_TENS)})(?:[\s-]+(one|{_WORDS}))?|(one|{_WORDS}))\b")
 _COUNTERS = "个只条头匹辆架艘位名张把块件本朵棵"
 _CHINESE = dict(zip("零一二两三四五六七八九十", (0, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9, 10), strict=True))
 _IN_CHINESE = re.compile(
     rf"(?<![第\w])([{''.join(_CHINESE)}])(?=$|[{_COUNTERS}])|(?<=有)([{''.join(_CHINESE)}])(?=[{_COUNTERS}])"
 )
 _NUMBER_WORD = re.compile(
-    rf"\b(?:{_WORDS}|{'|'.join(_TENS)}|hundreds?|thousands?|[mbtr]+illions?|lakhs?|crores?)\b"
-    rf"|[二两三四五六七八九十百千万亿几][{_COUNTERS}]",
-    re.IGNORECASE,
+    rf"(?i)\b(?:{_WORDS}|{'|'.join(_TENS)}|hundreds?|thousands?|[mbtr]+illions?|lakhs?|crores?)\b"
+    rf"|[二两三四五六七八九十百千万亿几][{_COUNTERS}]"
 )
 # The same number again, or its parts: four (4), 4 dogs (two red, two blue), 4 cats: 1 old, 3 young
 _WITH_PARTS = re.compile(
-    rf"\b(\d{{1,9}}|{_WORDS})((?:\s+[^\W\d_]+){{0,2}})"
-    r"(?:\s*\(([^()]{1,200})\)|\s*:\s+([^:()]{1,200})$)",
-    re.IGNORECASE,
+    rf"(?i)\b(\d{{1,9}}|{_WORDS})((?:\s+[^\W\d_]+){{0,2}})"
+    r"(?:\s*\(([^()]{1,200})\)|\s*:\s+([^:()]{1,200})$)"
 )
 _PART = re.compile(rf"(?<!\S)(?:\d{{1,9}}|{_WORDS}|one)\b", re.IGNORECASE)
 # What leaves a number open wherever it stands, ...
 _OPEN = re.compile(
-    rf"{_DOUBT}|\b(?:than|at\s+(?:the\s+)?(?:least|most|minimum|maximum)|min(?:imum)?|max(?:imum)?"
+    rf"(?i){_DOUBT}|\b(?:than|at\s+(?:the\s+)?(?:least|most|minimum|maximum)|min(?:imum)?|max(?:imum)?"
     r"|or|either|could|plus|minus|negative|divided|multiplied|squared|cubed|root|except|excluding"
     r"|instead|estimated?|approx(?:imately)?|roughly|no\s+idea)\b"
     rf"|(?:{_NEGATION})\s+(?:know|sure|certain)\b"
     r"|约(?!会)|約(?!會)|超[过過]|[或猜]|至[少多]|最[少多]|[大小多少高低][于於]|左右|以[上下]|上下"
-    r"|之[间間]|可能|也[许許]|大概|估[计計]|好像|似乎|差不多|接近|[将將]近|不[到足知]|[≈≠≤≥<>±√^×÷~]|\d\s*\.\.+\s*\d|^\s*!|!=",
-    re.IGNORECASE,
+    r"|之[间間]|可能|也[许許]|大概|估[计計]|好像|似乎|差不多|接近|[将將]近|不[到足知]|[≈≠≤≥<>±√^×÷~]|\d\s*\.\.+\s*\d|^\s*!|!="
 )
 # ... before it in its clause, ...
 _DENIED_NUMBER = re.compile(rf"{_NEGATION}|\b(?:no|none|wrong|incorrect|false)\b|无", re.IGNORECASE)
 # ... right before it, ...
 _BEFORE = re.compile(
-    r"\b(?:about|around|circa|ca\.?|nearly|almost|over|under|above|below|beyond"
+    r"(?i)\b(?:about|around|circa|ca\.?|nearly|almost|over|under|above|below|beyond"
     r"|exceed(?:s|ing)?|some|near|between|half|double|twice|times|more|less|fewer|(?:up|close)\s+to"
     r"|(?:half|excess|upwards?|north|south|shy|short|out|order|region)\s+of)"
     r"\s+(?:(?:the|an?|number|of|exactly|just|only)\s+)*$"
     r"|(?:分之|[加减乘除负第近零一二两三四五六七八九十百千万亿几数半每])了?\s*$"
-    r"|\b(?:after|before)\s*$|[\w)*/+-]\s*[*+]\s*$|[-\u2010-\u2015/#%]\s*$|[-+*/%!]=\s*$",
-    re.IGNORECASE,
+    r"|\b(?:after|before)\s*$|[\w)*/+-]\s*[*+]\s*$|[-\u2010-\u2015/#%]\s*$|[-+*/%!]=\s*$"
 )
 # ... and right after it.
 _AFTER = re.compile(
-    r"\s*(?:[个只位名人条张件]?[多余来半](?![\u3400-\u9fff])|[至到多来余几十百千万亿成倍半号点岁折加减乘除、]"
+    r"(?i)\s*(?:[个只位名人条张件]?[多余来半](?![\u3400-\u9fff])|[至到多来余几十百千万亿成倍半号点岁折加减乘除、]"
     r"|分之|[+%/=]|[-\u2010-\u2015]\s*\w|\*\s*[\w(]|ish\b|\(?(?:and\s+(?:more|up|counting|above"
     r"|over|beyond|a\s+half|some)|upwards?|give\s+or\s+take|odd|(?:and\s+)?(?:one|another)\s+more)\b)"
-    rf"|\W*(?:\w+\s+)?{_IS_WRONG}|[^.!\n]*\?",
-    re.IGNORECASE,
+    rf"|\W*(?:\w+\s+)?{_IS_WRONG}|[^.!\n]*\?"
 )
 
 
@@ -262,9 +252,8 @@ def mathematics(text: str) -> str:
 # ---- an option -------------------------------------------------------------------------------
 
 _CHOICE = re.compile(
-    r"(?:(?:option|choice)\s+|选择?项?\s*)?(?:[(\[](?P<enclosed>[A-Za-z])[)\]]|(?P<letter>[A-Za-z])(?!\w))"
-    r"(?P<rest>.*)",
-    re.DOTALL | re.IGNORECASE,
+    r"(?is)(?:(?:option|choice)\s+|选择?项?\s*)?(?:[(\[](?P<enclosed>[A-Za-z])[)\]]|(?P<letter>[A-Za-z])(?!\w))"
+    r"(?P<rest>.*)"
 )
 _PARTED = re.compile(r"\s*$|\.(?![A-Za-z]\.)|[):。、]|\s+[-–—]\s")
 # What states another answer behind the first: C, or C, the answer is C; but not a cat, and a cat
@@ -277,9 +266,8 @@ _ALONE = re.compile(
     r"(?:^\W*(?=\w\W*$)|(?<!\bMr)(?<!\bDr)(?<!\bSt)(?<=\w)[.;:!?。]\s+)([A-Ha-h])(?=\W*$|[.;:!?]\s)"
 )
 _OF_OPTIONS = re.compile(
-    r"\b(?:both|neither)\s+[A-Z]\s+(?:and|nor)\s+[A-Z]\b|\b[A-Z]\s+(?:and|or|nor)\s+[A-Z]\s+(?=(?:are|is)\b)"
-    r"|\b(?-i:[a-z]/[a-z])\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:both|neither)\s+[A-Z]\s+(?:and|nor)\s+[A-Z]\b|\b[A-Z]\s+(?:and|or|nor)\s+[A-Z]\s+(?=(?:are|is)\b)"
+    r"|\b(?-i:[a-z]/[a-z])\b"
 )
 
 
@@ -317,9 +305,7 @@ _JOINED = {
     for word, other in (("yes", _NO), ("no", _YES))
 }
 # ... or among words that say nothing else.
-_UNDECIDED = re.compile(
-    r"(?:\W*\b(?:yes|no|true|false|not|never|or|and|but|maybe)\b)*\W*", re.IGNORECASE
-)
+_UNDECIDED = re.compile(r"(?i)(?:\W*\b(?:yes|no|true|false|not|never|or|and|but|maybe)\b)*\W*")
 _WORD = re.compile(r"\w+")
 _INTRODUCED = re.compile(r"[^.:!?\n]{1,80}:\s*")
 _NOT_STATED = re.compile(rf"{_NEGATION}|{_DOUBT}|\b(?:if|whether|yes|no)\b", re.IGNORECASE)

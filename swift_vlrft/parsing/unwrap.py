@@ -36,9 +36,8 @@ _COMMANDS = re.compile(r"\\(?:boxed|text|mathrm)\s*+\{")
 _DOLLARS = re.compile(r"\$\$?([^$]+)\$\$?")
 _MARKS = re.compile(r"(?<![\w)\]])(\*\*|`)(?=\S)((?:(?!\1).)+)\1(?!\w)", re.DOTALL)
 _LEAD_IN = re.compile(
-    r"(?:(?:the|my)\s+)?(?:(?:final|correct)\s+)?answer\s*(?::|is\b\s*:?)\s*"
-    r"|答案\s*(?::|是|为)\s*:?\s*",
-    re.IGNORECASE,
+    r"(?i)(?:(?:the|my)\s+)?(?:(?:final|correct)\s+)?answer\s*(?::|is\b\s*:?)\s*"
+    r"|答案\s*(?::|是|为)\s*:?\s*"
 )
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»", "「": "」"}
 _WRAPPED = re.compile(r"""[<`\\$*{"']|answer|\.$""", re.IGNORECASE)

@@ -8,8 +8,7 @@
     vlrft_detection_iou 0.957, vlrft_detection_confidence 0.99, vlrft_detection_f1 1.0
 
 Predictions and gold boxes are matched one to one (the largest summed IoU over pairs with IoU >= 0.5
-and agreeing labels). An invalid box and an exact repeat count as predictions. If both sides are
-empty the score is 1, if only one is, 0; text that is neither a list nor "No Objects" scores 0.
+and agreeing labels). An invalid box and an exact repeat count as predictions.
 """
 
 from math import fsum
@@ -45,8 +44,7 @@ def vlrft_detection_confidence(predicted: BoxList, gold: BoxList, matched: list[
 
     A pair under IoU 0.5 is not matched. A proper scoring rule (Brier): stating your true
     probability is optimal. A confidence that is missing or outside [0, 1] contributes 0 when
-    matched and -1 when not. Of two predictions with equal IoU, the one with the lower confidence
-    is matched.
+    matched and -1 when not. Of equal IoU, the prediction with the lower confidence is matched.
     """
     # 2c - c^2 when matched and -c^2 when not is 2c for the matched, less c^2 for all; without a
     # confidence, 0 when matched and -1 when not is 1 for the matched, less 1 for all.
@@ -75,9 +73,7 @@ def vlrft_detection_iou_dynamic(answer: Answer, gold: BoxList, trainer_state: An
 
 @reward(DETECTION, needs=(), scores_format=True)
 def vlrft_detection_format(answer: Answer) -> float:
-    """1 if ``vlrft_format`` is 1 and the answer reads as valid boxes or as empty. Needs no
-    solution.
-    """
+    """1 if ``vlrft_format`` is 1 and the answer reads as valid boxes or as empty."""
     boxes = answer.boxes
     return 1.0 if answer.well_formed and boxes is not None and None not in boxes.boxes else 0.0
 

@@ -31,9 +31,7 @@ MANY_PAIRS = 2000
 
 
 def read_valid_boxes(text: str) -> BoxList | None:
-    """The gold boxes, empty for "No Objects"; None if the text is neither or a box is
-    invalid.
-    """
+    """The gold boxes, empty for "No Objects"; None if it is neither or a box is invalid."""
     boxes = read_boxes(text)
     return None if boxes is None or None in boxes.boxes else boxes
 
@@ -45,13 +43,8 @@ def sure_boxes(gold: BoxList) -> str:
     return json.dumps(listed) if listed else "No Objects"
 
 
-DETECTION = Task(
-    "detection",
-    read_valid_boxes,
-    "a list of boxes or 'No Objects'",
-    has_boxes=True,
-    answer_of=sure_boxes,
-)
+_HOLDS = "a list of boxes or 'No Objects'"
+DETECTION = Task("detection", read_valid_boxes, _HOLDS, has_boxes=True, answer_of=sure_boxes)
 read_gold = DETECTION.read_gold
 
 Formula = Callable[[BoxList, BoxList, list[Pair]], float]
@@ -134,10 +127,8 @@ def _agreeing_pairs(
 
 
 def agreement(predicted: BoxList, gold: BoxList) -> dict[str | None, list[bool]]:
-    """For each label of a prediction whether it agrees with each gold box.
-
-    A prediction without a label agrees if the gold boxes have at most one distinct label; a gold
-    box without a label agrees with every prediction.
+    """For each label of a prediction whether it agrees with each gold box: equal, or none where the
+    gold boxes have at most one distinct label. A gold box without a label agrees with every one.
     """
     return {
         label: [
