@@ -17,7 +17,7 @@ TRUE, FALSE = ("true", "1", "yes", "t", "y"), ("false", "0", "no", "f", "n")
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    kind: Literal["switch", "number", "folder", "text"]
+    kind: Literal["switch", "number", "folder"]
     default: str
     meaning: str
 

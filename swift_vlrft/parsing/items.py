@@ -25,9 +25,7 @@ _NUMBERED = re.compile(r"\(?(\d{1,3}|[a-z])[.):、]+(?:\s+|(?=\D))", re.IGNORECA
 def read_items(text: str, *, ordered: bool = False) -> list[str] | None:
     """The items of a JSON or Python list, else of text between newlines and semicolons, else
     between commas, and in an order between arrows; empty for the empty set; None for text without
-    any, or longer than ``MAX_TEXT``.
-
-    An item that is no name (a list, an object, a bool, punctuation alone) is "", which equals none.
+    any, or that is too long. An item that is no name (a list, a bool) is "", which equals none.
     """
     if len(text) > MAX_TEXT:
         return None
@@ -78,8 +76,7 @@ def meant(items: list[str], gold: list[str]) -> list[str]:
     """The items of an answer as a reader takes them who knows the gold items.
 
     An item that is none of them loses its number, "1. red", and "and" in front of it; "red and
-    blue" is two items if one of them is a gold item. So a further item changes nothing of the
-    others.
+    blue" is two items if one of them is a gold item.
     """
     known = set(gold)
     return [name for item in items for name in ([item] if item in known else _meant(item, known))]

@@ -6,8 +6,7 @@
     [{"point": [88, 412]}]
 
 are (412, 88) each. ``point`` is Google's key and y-first, [y, x]; every other form is x-first. A
-box is no point: it is read as one that cannot be read. The brackets, fences and limits are those of
-boxes.py.
+box is read as a point that cannot be read. Brackets, fences and limits are those of boxes.py.
 """
 
 import re

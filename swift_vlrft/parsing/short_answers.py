@@ -1,6 +1,6 @@
 """Answers of a few words: a number, an option letter, yes or no.
 
-    number("I count four dogs, so 4")   4.0         number("more than 4")     None
+    number("I count four dogs")         4.0         number("more than 4")     None
     decimal("$1,234.50")                1234.5      decimal("30 M")           None
     choice("Option B: two dogs")        "B"         choice("B. or C")         None
     yes_no("Yes, there are no cats.")   "yes"       yes_no("yes or no")       None
@@ -17,7 +17,7 @@ from swift_vlrft.parsing.labels import is_empty_set
 from swift_vlrft.parsing.unwrap import unwrapped
 
 MAX_SHORT_ANSWER = 10_000
-"""A longer answer is not read as a number, choice or yes/no."""
+"""A longer answer is not read."""
 
 _CLAUSE_END = re.compile(
     r"(?i)((?:[;:!?\n。；：，？！]|[.,](?!\d)|\b(?:so|therefore|thus|hence|because|since)\b)\s*)"
@@ -272,11 +272,9 @@ _OF_OPTIONS = re.compile(
 
 
 def choice(text: str) -> str | None:
-    """The option letter that the text begins with: "A", "(A)", "[A]", "A)", "A.", "A: text", "A -
-    text", "Option A", "选A".
-
-    What follows is the option's text. None if it states another answer ("A or B", "A. dog, B",
-    "A. The answer is B", "a) cat b) dog"), and for prose ("A dog").
+    """The option letter that the text begins with: "(A)", "A: text", "A - text", "Option A", "选A".
+    None if what follows states another answer ("A or B", "A. dog, B", "a) cat b) dog"), and
+    for prose ("A dog").
     """
     if len(text) > MAX_SHORT_ANSWER:
         return None

@@ -4,9 +4,8 @@ r"""The one unwrapping of short answers and golds: what models and trainers put 
     unwrapped(r"The answer is $\boxed{30^\circ}$.")    r"30^\circ"
     unwrapped('```json\n{"answer": "dog"}\n```')  "dog"
 
-The wrappers come off in the order of ``STEPS``, each at most twice. Boxes and points lose the first
-three: the compatibility forms of characters, special tokens, and the fence (``bared``). Every step
-is linear in the text.
+The wrappers come off in the order of ``STEPS``, each at most twice; boxes and points lose the first
+three (``bared``). Every step is linear in the text.
 """
 
 import json
@@ -16,7 +15,6 @@ from swift_vlrft.parsing.texts import nfkc
 
 MAX_UNWRAPPED = 20_000
 """A longer text, in characters, keeps its wrappers: no reader of short answers takes it."""
-
 MAX_BARED = 100_000
 """A longer one keeps the first three, too: nor is it read as boxes."""
 
@@ -44,9 +42,7 @@ _WRAPPED = re.compile(r"""[<`\\$*{"']|answer|\.$""", re.IGNORECASE)
 
 
 def bared(text: str) -> str:
-    """``text`` in NFKC, without zero-width characters, special tokens and a fence around it. The
-    tokens around boxes stay.
-    """
+    """``text`` in NFKC, without zero-width characters, special tokens and a fence around it."""
     if len(text) > MAX_BARED:
         return text.strip()
     if not text.isascii():

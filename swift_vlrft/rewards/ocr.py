@@ -27,8 +27,8 @@ def read_text(text: str) -> str | None:
 
 
 def right_texts(gold: str, aliases: Any) -> list[str]:
-    """The accepted texts: the solution's, then those of the row's aliases that are not empty, of
-    at most ``MAX_GOLD`` characters together, so that comparing takes bounded time.
+    """The accepted texts: the solution's, then those of the row's aliases, of at most ``MAX_GOLD``
+    characters together, so that comparing takes bounded time.
     """
     texts, room = [gold], MAX_GOLD
     for text in map(plain_text, alias_texts(aliases)):
