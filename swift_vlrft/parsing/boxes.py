@@ -70,9 +70,7 @@ class BoxList:
         """The distinct labels."""
         return frozenset(label for label in self.labels if label is not None)
 
-    def add(
-        self, box: Box | None, confidence: float | None = None, label: str | None = None
-    ) -> None:
+    def add(self, box: Box | None, confidence: float | None, label: str | None) -> None:
         self.boxes.append(box)
         self.confidences.append(confidence)
         self.labels.append(label)
@@ -202,7 +200,7 @@ def _read_virft(text: str) -> BoxList | None:
 def _add(boxes: BoxList, value: Any, label: str | None, depth: int) -> None:
     """Add the boxes in ``value``: a list that is not a box gives one prediction for each item."""
     if depth > MAX_DEPTH:
-        boxes.add(None)
+        boxes.add(None, None, label)
     elif type(value) is dict:
         _add_object(boxes, value, label, depth)
     elif type(value) is list and not _is_one_box(value):
