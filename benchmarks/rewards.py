@@ -160,7 +160,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("peers", nargs="?", type=Path, help="folder with checkouts of the peers")
-    parser.add_argument("--rows", type=int, default=40, help="completions per measurement")
+    parser.add_argument("--rows", type=int, default=200, help="completions per measurement")
     parser.add_argument("--repeats", type=int, default=15, help="measurements per median")
     arguments = parser.parse_args()
     results = {n: measure(n, arguments.peers, arguments.rows, arguments.repeats) for n in COUNTS}
