@@ -242,8 +242,8 @@ def _add_object(boxes: BoxList, item: dict[str, Any], label: str | None, depth: 
         if listed:
             return
         position = item
-    confidence = get("Confidence")
-    confidence = _number(get("score") if confidence is None else confidence)
+    stated = (get(key) for key in ("Confidence", "confidence", "score"))
+    confidence = _number(next((value for value in stated if value is not None), None))
     box = _box(position)
     if y_first and box is not None:
         box = box[1], box[0], box[3], box[2]

@@ -16,7 +16,7 @@ from swift_vlrft.parsing.unwrap import unwrapped
 
 _BETWEEN = re.compile(r"[\n;；]")
 _COMMAS = re.compile(r"[,，、]")
-_JOINS = re.compile(r"\s*[|&]\s*|\s+and\s+|(?<=\S)和(?=\S)")
+_JOINS = re.compile(r"\s*[|&]\s*|\s+and\s+|(?<=\S)\s?和\s?(?=\S)")
 _THEN = re.compile(r"→|[-=]?>|[,;]?\s(?:and\s+)?then\b", re.IGNORECASE)
 _BULLET = re.compile(r"\s*[-•‣◦▪●·–—*]\s+")
 _NUMBERED = re.compile(r"\(?(\d{1,3}|[a-z])[.):、]+(?:\s+|(?=\D))", re.IGNORECASE)
@@ -61,7 +61,7 @@ def read_gold_items(text: str, *, ordered: bool = False) -> list[str] | None:
     if not items or literal(unwrapped(text)) is not None:
         return items
     *first, last = items
-    parts = [part for part in re.split(r"^and |\s*[|&]\s*| and |(?<=\S)和(?=\S)", last) if part]
+    parts = [part for part in re.split(rf"^and |{_JOINS.pattern}", last) if part]
     items = [part for item in first for part in re.split(r"\s*[|&]\s*", item)] + parts
     marks = [_NUMBERED.match(item) for item in items]
     counted = [str(n) for n in range(1, len(items) + 1)]

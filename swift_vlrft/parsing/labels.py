@@ -24,7 +24,7 @@ _CLOSES = {"(": ")", "[": "]"}
 
 _EMPTY = re.compile(
     r"(?i)(?:no objects(?: (?:found|detected|visible|present))?|none|null|\[\s*]|\{\s*}|无|没有目标"
-    r"|there (?:is|are) no (?!doubt|question|way|reason)(?:[\w'-]+ ){1,6}?in the"
+    r"|there (?:is|are) no (?!doubt|question|way|reason)(?:[\w'-]+ ){1,6}?in th(?:e|is)"
     r" (?:image|picture|photo))[.。]?"
 )
 

@@ -19,6 +19,11 @@ from swift_vlrft.parsing.unwrap import unwrapped
 MAX_SHORT_ANSWER = 10_000
 """A longer answer is not read."""
 
+
+def _short(text: str) -> str:
+    return unwrapped(text) if len(text) <= MAX_SHORT_ANSWER else ""
+
+
 _CLAUSE_END = re.compile(
     r"(?i)((?:[;:!?\n。；：，？！]|[.,](?!\d)|\b(?:so|therefore|thus|hence|because|since)\b)\s*)"
 )
@@ -49,9 +54,9 @@ _DECIMAL = re.compile(
 # What may stand at a number without changing it: $4.50, 12 %, 5kg. Not k, M or B, which multiply.
 _CURRENCY = re.compile(r"(?:\b[A-Z]{1,3})?[$€£¥₹₩]\s*(?=[-+.\d])|(?<=\d)\s*(?:\\?%|[$€£¥₹₩])")
 _UNIT = re.compile(
-    r"(?<=\d)\s*(?:(?:[kcmµμn]?m|km/h|mph|m/s|ft|in|mi|yd)[23]?|[kmµμ]?g|lbs?|oz|t|[mcd]?[lL]"
-    r"|m?s|secs?|min|hr?s?|°\s?[CF]?|[kMG]?W|[kM]?Wh|m?[VA]|[kMG]?Hz|[kMGT]B|k?cal|k?Pa|k?J|k?N"
-    r"|px|pt|pp|[kMm]?[ΩΩ]|USD|EUR|GBP|CNY|RMB|JPY)(?![\w/])"
+    r"(?<=\d)\s*(?:千[克米瓦]|岁|(?:m\s?s\^\{?-[12]\}?|(?:[kcmµμn]?m|km/h|mph|m/s|ft|in|mi|yd)[23]?"
+    r"|[kmµμ]?g|lbs?|oz|t|[mcd]?[lL]|(?<![12]\d\d0)m?s|secs?|min|hr?s?|°\s?[CF]?|[kMG]?W|[kM]?Wh"
+    r"|m?[VA]|[kMG]?Hz|[kMGT]B|k?cal|k?Pa|k?J|k?N|px|pt|pp|[kMm]?[ΩΩ]|USD|EUR|GBP|CNY|RMB|JPY)(?![\w/]))"
 )
 # 3 m2, 3 kg/m^3, 9.81 m/s^2: what is raised is the unit.
 _RAISED = re.compile(
@@ -66,8 +71,9 @@ _MINUS = re.compile(r"(^|[:=]|\bis\b)\s*(?:-|minus\b)\s*(?=[\d.$])", re.IGNORECA
 _TIMES_TEN = re.compile(
     r"(?<=\d)\s*(?:\\times|\\cdot|×|·|[*x])\s*10\s*\^\s*(?:\{\s*([-+]?\d{1,3})\s*\}|([-+]?\d{1,3}))"
 )
-_DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ\b)")
-_TEXT = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
+_DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ\b)|\\degree\b")
+_TIE = re.compile(r"(?<=\d)~(?=[A-Za-z])")
+_TEXT = re.compile(r"\\(?:text|math)(?:rm|bf)?\s*\{([^{}]*)\}")
 _FRAC = re.compile(
     r"\\[dt]?frac\s*(?:\{\s*(-?\d{1,15})(?:\.0+)?\s*\}|(\d))"
     r"\s*(?:\{\s*(\d{1,15})(?:\.0+)?\s*\}|(\d))"
@@ -75,10 +81,13 @@ _FRAC = re.compile(
 _FRACTION = re.compile(
     r"(?<![\w.,/])(\d{1,15})(?:\.0+)?\s*[/⁄]\s*(\d{1,15})(?:\.0+)?(?![\w/]|[.,]\d|\s*/)"
 )
-# 30 M and 30 B are not 30.
+# 30 M and 30 B are not 30, ...
 _MULTIPLIED = re.compile(
-    r"\d\s*(?:[kKMBbTG]|[kmbt]n|m[li][lnod]|mrd)(?!\w)|\b(?i:pairs?|couples?|dozens?)\b|\d\s*[打双对]",
+    r"\d\s*(?:[kKMBbTG]|MM|[kmbt]n|(?i:m(?:l[nd]|i[lod]|rd)|scores?|gross|tens))(?!\w)"
+    r"|\b(?i:pairs?|couples?|dozens?)\b|\d\s*[打双对]"
 )
+# ... nor are 3 quarters, 3 times and 3!, unless they are counted.
+_TAKEN_TIMES = re.compile(r"(?i)\d\s*(?:!|(?:times|halves|thirds|quarters|orders|factorial)\b)")
 # Tags, heading marks and emphasis do not change a number, nor does the arrow of "dogs -> 4".
 _TAG = re.compile(r"</?[A-Za-z]\w*+>|(?<![-=<>])[-=]>|^\s*#+\s")
 _EMPHASIS = re.compile(r"\*\*|(?<![\w*])\*(?=-?\d[\d.,]*+\*)|(?<=\d)\*(?![\w*(]|\s*\d)")
@@ -93,10 +102,10 @@ _IN_WORDS = re.compile(rf"(?i)\b(?:({'|'.join(_TENS)})(?:[\s-]+(one|{_WORDS}))?|
 _COUNTERS = "个只条头匹辆架艘位名张把块件本朵棵"
 _CHINESE = dict(zip("零一二两三四五六七八九十", (0, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9, 10), strict=True))
 _IN_CHINESE = re.compile(
-    rf"(?<![第\w])([{''.join(_CHINESE)}])(?=$|[{_COUNTERS}])|(?<=有)([{''.join(_CHINESE)}])(?=[{_COUNTERS}])"
+    rf"(?<![第\w])([{''.join(_CHINESE)}])(?=$|\s?[{_COUNTERS}])|(?<=有)([{''.join(_CHINESE)}])(?=\s?[{_COUNTERS}])"
 )
 _NUMBER_WORD = re.compile(
-    rf"(?i)\b(?:{_WORDS}|{'|'.join(_TENS)}|hundreds?|thousands?|[mbtr]+illions?|lakhs?|crores?)\b"
+    rf"(?i)\b(?:{_WORDS}|{'|'.join(_TENS)}|hundreds?|thousands?|[a-z]{{1,5}}illions?|lakhs?|crores?)\b"
     rf"|[二两三四五六七八九十百千万亿几][{_COUNTERS}]"
 )
 # The same number again, or its parts: four (4), 4 dogs (two red, two blue), 4 cats: 1 old, 3 young
@@ -112,7 +121,7 @@ _OPEN = re.compile(
     r"|instead|estimated?|approx(?:imately)?|roughly|no\s+idea)\b"
     rf"|(?:{_NEGATION})\s+(?:know|sure|certain)\b"
     r"|约(?!会)|約(?!會)|超[过過]|[或猜]|至[少多]|最[少多]|[大小多少高低][于於]|左右|以[上下]|上下"
-    r"|之[间間]|可能|也[许許]|大概|估[计計]|好像|似乎|差不多|接近|[将將]近|不[到足知]|[≈≠≤≥<>±√^×÷~]|\d\s*\.\.+\s*\d|^\s*!|!="
+    r"|之[间間]|可能|也[许許]|大概|估[计計]|好像|似乎|差不多|接近|[将將]近|不[到足知]|[≈≠≤≥<>±√^×÷~∞π|]|\d\s*\.\.+\s*\d|^\s*!|!="
 )
 # ... before it in its clause, ...
 _DENIED_NUMBER = re.compile(rf"{_NEGATION}|\b(?:no|none|wrong|incorrect|false)\b|无", re.IGNORECASE)
@@ -124,6 +133,8 @@ _BEFORE = re.compile(
     r"\s+(?:(?:the|an?|number|of|exactly|just|only)\s+)*$"
     r"|(?:分之|[加减乘除负第近零一二两三四五六七八九十百千万亿几数半每])了?\s*$"
     r"|\b(?:after|before)\s*$|[\w)*/+-]\s*[*+]\s*$|[-\u2010-\u2015/#%]\s*$|[-+*/%!]=\s*$"
+    r"|[A-Za-z]\(\s*$|_\s*\{\s*$|\\(?!boxed)[A-Za-z]+[\s{(]*$"  # f(3), a_{3}, \sqrt 3
+    r"|\b(?:sqrt|log|ln|exp|(?:arc)?(?:sin|cos|tan))(?:_?\d+)?\s*$"  # log 3
 )
 # ... and right after it.
 _AFTER = re.compile(
@@ -131,6 +142,7 @@ _AFTER = re.compile(
     r"|分之|[+%/=]|[-\u2010-\u2015]\s*\w|\*\s*[\w(]|ish\b|\(?(?:and\s+(?:more|up|counting|above"
     r"|over|beyond|a\s+half|some)|upwards?|give\s+or\s+take|odd|(?:and\s+)?(?:one|another)\s+more)\b)"
     rf"|\W*(?:\w+\s+)?{_IS_WRONG}|[^.!\n]*\?"
+    r"|\s*(?:\\(?!Omega|mu\b)[A-Za-z]|(?-i:[b-zB-HJ-Z])(?![\w/'’-]|\.\w))"  # 3\pi, 3 x
 )
 
 
@@ -145,9 +157,7 @@ def number(text: str) -> float | None:
     that is denied, bounded, doubted, rounded or multiplied ("not 4", "4 or more", "maybe 4", "~4",
     "4 K"), asked ("4?") or part of a word ("A320", "4th").
     """
-    if len(text) > MAX_SHORT_ANSWER:
-        return None
-    plain = unwrapped(text)
+    plain = _short(text)
     if not any(map(str.isdecimal, plain)):
         if plain[:6].casefold() == "there " and is_empty_set(plain):
             return 0.0
@@ -171,17 +181,17 @@ def decimal(text: str) -> float | None:
     Further than there: "minus 5", ".5", "1.2 \times 10^3", "1/2", "$1,234.50", "45 %" (45), "5kg",
     "30^\circ"; and the same number again ("12. Yes, 12.0"), but not "4 of 4". No number words.
     """
-    if len(text) > MAX_SHORT_ANSWER:
-        return None
-    plain = unwrapped(text).translate(_SIGNS).replace("{,}", ",")
+    plain = _short(text).translate(_SIGNS).replace("{,}", ",")
     if "\\" in plain or "^" in plain or "×" in plain:
         plain = _DEGREES.sub("°", _TEXT.sub(r"\1", plain))
         plain = _TIMES_TEN.sub(lambda found: f"e{found[1] or found[2]}", plain)
         plain = _FRAC.sub(lambda f: f" {f[1] or f[2]}/{f[3] or f[4]}", plain)
-    plain = _FRACTION.sub(_divided, _MINUS.sub(r"\1 -", plain))
+    plain = _FRACTION.sub(_divided, _MINUS.sub(r"\1 -", _TIE.sub(" ", plain)))
     plain = _UNIT.sub(" ", _CURRENCY.sub("", _RAISED.sub(r"\1", plain)))
     value = _stated(plain.strip(), _DECIMAL, again=True)
-    return value if value is not None and math.isfinite(value) else None
+    if value is None or not math.isfinite(value) or _TAKEN_TIMES.search(plain):
+        return None
+    return value
 
 
 def _divided(found: re.Match[str]) -> str:
@@ -232,19 +242,32 @@ def _without_parts(found: re.Match[str]) -> str:
 _RAISED_TO = re.compile("[⁺⁻]?[⁰¹²³⁴-⁹]+")
 _IN_LATEX = {"°": r"^\circ ", "π": r"\pi ", "×": r"\times ", "·": r"\cdot ", "÷": r"\div "}
 _IN_LATEX |= {"∞": r"\infty ", "≤": r"\leq ", "≥": r"\geq ", "∪": r"\cup ", "±": r"\pm "}
+_IN_LATEX["∠"] = r"\angle "
 _TO_LATEX = _SIGNS | {ord(sign): latex for sign, latex in _IN_LATEX.items()}
-_ROOT = re.compile(r"√\s*(?:\{([^{}]*)\}|\(([^()]*)\)|(\d+(?:\.\d+)?|[A-Za-z]))")
+_ROOT = re.compile(
+    r"(?:√|(?<![A-Za-z\\])sqrt(?=\())\s*(?:\{([^{}]*)\}|\(([^()]*)\)|(\d+(?:\.\d+)?|[A-Za-z]))"
+)
 _PI = re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])")
 # Units that math-verify takes for factors; m and m^2 may be some.
 _LENGTH = re.compile(r"(?<![A-Za-z\\])(?:[mcdk]m(?:\^\{?[23]\}?)?|[\u4e00-\u9fff]{1,4})$")
+# $30, 30 m/s, 30 people; but 30 x and 30m² are products.
+_MEASURED = re.compile(
+    r"(?:\\?\$\s*)?(-?\d[\d,]*(?:\.\d+)?)"
+    r"(?:[\s~]+(?:N|m|[cmdk]m|[A-Za-z]{3,})(?:/[a-z]{1,3})?(?:\^\{?[23]\}?)?)?"
+)
+_EXPONENT = re.compile(r"(?<=\d)[eE]([-+]?\d{1,3})(?!\w)")
+_VULGAR = re.compile(r"(\d{1,9})⁄(\d{1,9})")
 
 
 def mathematics(text: str) -> str:
     """``text`` as LaTeX: unwrapped, "2√3π cm²" as "2\\sqrt{3}\\pi cm^{2}"."""
-    if len(text) > MAX_SHORT_ANSWER:
-        return text
     raised = _RAISED_TO.sub(lambda found: f"^{{{unicodedata.normalize('NFKC', found[0])}}}", text)
-    plain = _PI.sub(r"\\pi ", unwrapped(raised).translate(_TO_LATEX))
+    plain = _PI.sub(r"\\pi ", _short(raised).translate(_TO_LATEX))
+    measured = _MEASURED.fullmatch(plain)
+    if measured is not None and decimal(plain) is not None:
+        return measured[1]
+    plain = _EXPONENT.sub(r"\\times 10^{\1}", _VULGAR.sub(r"\\frac{\1}{\2}", plain))
+    plain = plain.removeprefix("m\\angle").replace("\\varnothing", "\\emptyset")
     plain = _LENGTH.sub("", plain).strip()
     return _ROOT.sub(lambda found: f"\\sqrt{{{found[1] or found[2] or found[3]}}}", plain)
 
@@ -252,14 +275,15 @@ def mathematics(text: str) -> str:
 # ---- an option -------------------------------------------------------------------------------
 
 _CHOICE = re.compile(
-    r"(?is)(?:(?:option|choice)\s+|选择?项?\s*)?(?:[(\[](?P<enclosed>[A-Za-z])[)\]]|(?P<letter>[A-Za-z])(?!\w))"
+    r"(?is)(?:(?:option|choice)\s+|故?选择?:?\s*)?"
+    r"(?:[(\[](?P<enclosed>[A-Za-z])[)\]]|(?P<letter>[A-Za-z])(?!\w))"
     r"(?P<rest>.*)"
 )
-_PARTED = re.compile(r"\s*$|\.(?![A-Za-z]\.)|[):。、]|\s+[-–—]\s")
+_PARTED = re.compile(r"\s*$|\.(?![A-Za-z]\.)|[):。、]|\s*\n|\s+[-–—]\s")
 # What states another answer behind the first: C, or C, the answer is C; but not a cat, and a cat
 _OTHER = re.compile(
     r"(?:[,;/&|+\n→、和与或及]|(?i:\b(?:or|and|nor|not|but|vs|then|actually|rather|maybe|answer|option|choice"
-    r"|choose|chose|select|pick|boxed)\b))\W*(?i:\b(?:is|the|answer|option)\b\W*)*"
+    r"|choose|chose|select|pick|boxed|be|it(?:['’]s)?)\b))\W*(?i:\b(?:is|the|answer|option)\b\W*)*"
     r"(?<![A-Za-z0-9_'’-])(?:(?P<sure>[B-HJ-Z])(?![\w'’-])|(?P<word>[A-Za-z])(?=\W*$|[.,;:!?)\]]))"
 )
 _ALONE = re.compile(
@@ -267,6 +291,7 @@ _ALONE = re.compile(
 )
 _OF_OPTIONS = re.compile(
     r"(?i)\b(?:both|neither)\s+[A-Z]\s+(?:and|nor)\s+[A-Z]\b|\b[A-Z]\s+(?:and|or|nor)\s+[A-Z]\s+(?=(?:are|is)\b)"
+    r"|^\W+(?-i:[A-Z])(?:,\s*[A-Z])*,?\s+and\s+[A-Z](?:\s+only)?\W*$"
     r"|\b(?-i:[a-z]/[a-z])\b"
 )
 
@@ -276,9 +301,7 @@ def choice(text: str) -> str | None:
     None if what follows states another answer ("A or B", "A. dog, B", "a) cat b) dog"), and
     for prose ("A dog").
     """
-    if len(text) > MAX_SHORT_ANSWER:
-        return None
-    match = _CHOICE.fullmatch(unwrapped(text))
+    match = _CHOICE.fullmatch(_short(text).replace("项", ""))
     if match is None or (match["letter"] and not _PARTED.match(match["rest"])):
         return None
     letter = (match["letter"] or match["enclosed"]).upper()
@@ -294,13 +317,14 @@ def choice(text: str) -> str | None:
 
 # ---- yes or no -------------------------------------------------------------------------------
 
-_YES = r"yes(?![\w-])|true(?!\w)|是(?![否不])|对(?![错不于])"
-_NO = r"no(?![\w-]|\s+(?:objects?|doubt|question|idea|clue|way)\b|\.?\s*\d)|false(?!\w)|否(?!则)|错"
+_YES = r"yes(?![\w-])|true(?!\w)|(?:是|对|正确)[的了]?(?!\w)"
+_NO = r"no(?![\w-]|\s+(?:objects?|doubt|question|idea|clue|way)\b|\.?\s*\d)|false(?!\w)"
+_NO += r"|(?:否|错误?|不是|不对|不正确)[的了]?(?!\w)"
 _EITHER = re.compile(rf"(?P<yes>{_YES})|(?P<no>{_NO})", re.IGNORECASE)
 # The other word, joined to the first
+_JOINT = r"(?:\s*(?:not|never|maybe)\b)*\s*(?:or\b|and\b|[/,&|、和]|或者?|还是)"
 _JOINED = {
-    word: re.compile(rf"\s*(?:or\b|and\b|[/,&|或和])\s*(?:{other})", re.IGNORECASE)
-    for word, other in (("yes", _NO), ("no", _YES))
+    word: re.compile(rf"(?i){_JOINT}\s*(?:{other})") for word, other in (("yes", _NO), ("no", _YES))
 }
 _INTRODUCED = re.compile(r"[^.:!?\n]{1,80}:\s*")
 _NOT_STATED = re.compile(rf"{_NEGATION}|{_DOUBT}|\b(?:if|whether|yes|no)\b", re.IGNORECASE)
@@ -314,9 +338,7 @@ def yes_no(text: str) -> str | None:
     None if the other word is joined to it ("yes or no", "yes, no"), or if it is taken back ("yes is
     wrong", "yes?"). "not yes", "maybe yes" and "There is no dog" state neither.
     """
-    if len(text) > MAX_SHORT_ANSWER:
-        return None
-    plain = unwrapped(text)
+    plain = _short(text)
     start = _INTRODUCED.match(plain)
     if start is not None and not _NOT_STATED.search(start[0]):
         plain = unwrapped(plain[start.end() :])

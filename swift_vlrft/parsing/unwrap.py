@@ -24,18 +24,19 @@ _TOKENS = re.compile(
     r"|</?s>|<(?:eos|bos|pad|unk|end_of_turn|start_of_turn)>"
 )
 _BOX_TOKENS = re.compile(r"<\|(?:(?:box|object_ref)_(?:start|end)|(?:begin|end)_of_box)\|>")
-_FENCE = re.compile(r"`+(?:[A-Za-z]*+[ \t]*+\n|(?:json|python)\b)?")
+# `dog` is a fence, too, but `cat`, `dog` is none.
+_FENCE = re.compile(r"(?:`{3,}|``?(?=[^`]*`*$))(?:[A-Za-z]*+[ \t]*+\n|(?:json|python)\b)?")
 # NFKC would make 42 of 4² and 41/2 of 4½.
 _RAISED = re.compile("(?<=[0-9])[⁺⁻]?[⁰¹²³⁴-⁹]+")
 _SMALL = re.compile("(?<=[0-9])(?=[₀-₉¼-¾⅐-↉①-⓿])")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _BOXED_OR_BRACE = re.compile(r"\\boxed\s*+\{|\\.|[{}]", re.DOTALL)
-_COMMANDS = re.compile(r"\\(?:boxed|text|mathrm)\s*+\{")
+_COMMANDS = re.compile(r"\\(?:boxed|text|textbf|mathrm|mathbf)\s*+\{")
 _DOLLARS = re.compile(r"\$\$?([^$]+)\$\$?")
 _MARKS = re.compile(r"(?<![\w)\]])(\*\*|`)(?=\S)((?:(?!\1).)+)\1(?!\w)", re.DOTALL)
 _LEAD_IN = re.compile(
     r"(?i)(?:(?:the|my)\s+)?(?:(?:final|correct)\s+)?answer\s*(?::|is\b\s*:?)\s*"
-    r"|答案\s*(?::|是|为)\s*:?\s*"
+    r"|(?:正确|最终|故)?答案\s*(?::|是|为)\s*:?\s*"
 )
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»", "「": "」"}
 _WRAPPED = re.compile(r"""[<`\\$*{"']|answer|\.$""", re.IGNORECASE)
@@ -110,7 +111,8 @@ def _of_dollars(text: str) -> str:
     found = _DOLLARS.fullmatch(text)
     if found is not None:
         return found[1]
-    return text[2:-2] if text.startswith("\\(") and text.find("\\)") == len(text) - 2 else text
+    closing = {"\\(": "\\)", "\\[": "\\]"}.get(text[:2])
+    return text[2:-2] if closing and text.find(closing) == len(text) - 2 else text
 
 
 def _of_object(text: str) -> str:
