@@ -55,7 +55,7 @@ _DECIMAL = re.compile(
 _CURRENCY = re.compile(r"(?:\b[A-Z]{1,3})?[$€£¥₹₩]\s*(?=[-+.\d])|(?<=\d)\s*(?:\\?%|[$€£¥₹₩])")
 _UNIT = re.compile(
     r"(?<=\d)\s*(?:千[克米瓦]|岁|(?:m\s?s\^\{?-[12]\}?|(?:[kcmµμn]?m|km/h|mph|m/s|ft|in|mi|yd)[23]?"
-    r"|[kmµμ]?g|lbs?|oz|t|[mcd]?[lL]|(?<![12]\d\d0)m?s|secs?|min|hr?s?|°\s?[CF]?|[kMG]?W|[kM]?Wh"
+    r"|[kmµμ]?g|lbs?|oz|t|[mcd]?[lL]|(?<![12]\d\d0)m?s|secs?|min|hr?s?|°|°?\s?[CF]|[kMG]?W|[kM]?Wh"
     r"|m?[VA]|[kMG]?Hz|[kMGT]B|k?cal|k?Pa|k?J|k?N|px|pt|pp|[kMm]?[ΩΩ]|USD|EUR|GBP|CNY|RMB|JPY)(?![\w/]))"
 )
 # 3 m2, 3 kg/m^3, 9.81 m/s^2: what is raised is the unit.
@@ -72,7 +72,7 @@ _TIMES_TEN = re.compile(
     r"(?<=\d)\s*(?:\\times|\\cdot|×|·|[*x])\s*10\s*\^\s*(?:\{\s*([-+]?\d{1,3})\s*\}|([-+]?\d{1,3}))"
 )
 _DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ\b)|\\degree\b")
-_TIE = re.compile(r"(?<=\d)~(?=[A-Za-z])")
+_TIE = re.compile(r"(?<=\d)(?:~|\\[,;: ])\s*(?=[A-Za-z\\])")
 _TEXT = re.compile(r"\\(?:text|math)(?:rm|bf)?\s*\{([^{}]*)\}")
 _FRAC = re.compile(
     r"\\[dt]?frac\s*(?:\{\s*(-?\d{1,15})(?:\.0+)?\s*\}|(\d))"
@@ -126,23 +126,24 @@ _OPEN = re.compile(
 # ... before it in its clause, ...
 _DENIED_NUMBER = re.compile(rf"{_NEGATION}|\b(?:no|none|wrong|incorrect|false)\b|无", re.IGNORECASE)
 # ... right before it, ...
+_FUNCTION = "(?:sqrt|log|ln|exp|(?:arc)?(?:sin|cos|tan))"
 _BEFORE = re.compile(
     r"(?i)\b(?:about|around|circa|ca\.?|nearly|almost|over|under|above|below|beyond"
     r"|exceed(?:s|ing)?|some|near|between|half|double|twice|times|more|less|fewer|(?:up|close)\s+to"
     r"|(?:half|excess|upwards?|north|south|shy|short|out|order|region)\s+of)"
     r"\s+(?:(?:the|an?|number|of|exactly|just|only)\s+)*$"
     r"|(?:分之|[加减乘除负第近零一二两三四五六七八九十百千万亿几数半每])了?\s*$"
-    r"|\b(?:after|before)\s*$|[\w)*/+-]\s*[*+]\s*$|[-\u2010-\u2015/#%]\s*$|[-+*/%!]=\s*$"
+    r"|\b(?:after|before)\s*$|[\w)*/+-]\s*[*+·⋅]\s*$|[-\u2010-\u2015/#%]\s*$|[-+*/%!]=\s*$"
     r"|[A-Za-z]\(\s*$|_\s*\{\s*$|\\(?!boxed)[A-Za-z]+[\s{(]*$"  # f(3), a_{3}, \sqrt 3
-    r"|\b(?:sqrt|log|ln|exp|(?:arc)?(?:sin|cos|tan))(?:_?\d+)?\s*$"  # log 3
+    rf"|\b{_FUNCTION}(?:_?\d+)?\s*$"  # log 3
 )
 # ... and right after it.
 _AFTER = re.compile(
     r"(?i)\s*(?:[个只位名人条张件]?[多余来半](?![\u3400-\u9fff])|[至到多来余几十百千万亿成倍半号点岁折加减乘除、]"
-    r"|分之|[+%/=]|[-\u2010-\u2015]\s*\w|\*\s*[\w(]|ish\b|\(?(?:and\s+(?:more|up|counting|above"
+    r"|分之|[+%/=]|[-\u2010-\u2015]\s*\w|[*·⋅]\s*[\w(]|ish\b|\(?(?:and\s+(?:more|up|counting|above"
     r"|over|beyond|a\s+half|some)|upwards?|give\s+or\s+take|odd|(?:and\s+)?(?:one|another)\s+more)\b)"
     rf"|\W*(?:\w+\s+)?{_IS_WRONG}|[^.!\n]*\?"
-    r"|\s*(?:\\(?!Omega|mu\b)[A-Za-z]|(?-i:[b-zB-HJ-Z])(?![\w/'’-]|\.\w))"  # 3\pi, 3 x
+    rf"|\s*(?:{_FUNCTION}\b|\\(?!Omega|mu\b)[A-Za-z]|(?-i:[b-zB-HJ-Z])(?![\w/'’-]|\.\w))"  # 3\pi, 3 x
 )
 
 
@@ -317,7 +318,7 @@ def choice(text: str) -> str | None:
 
 # ---- yes or no -------------------------------------------------------------------------------
 
-_YES = r"yes(?![\w-])|true(?!\w)|(?:是|对|正确)[的了]?(?!\w)"
+_YES = r"yes(?![\w-])|true(?!\w)|(?:是|对|正确)[的了啊呀]?(?!\w)"
 _NO = r"no(?![\w-]|\s+(?:objects?|doubt|question|idea|clue|way)\b|\.?\s*\d)|false(?!\w)"
 _NO += r"|(?:否|错误?|不是|不对|不正确)[的了]?(?!\w)"
 _EITHER = re.compile(rf"(?P<yes>{_YES})|(?P<no>{_NO})", re.IGNORECASE)
@@ -333,7 +334,7 @@ _WRONG = re.compile(rf"\W*\s{_IS_WRONG}|[^.,;:!\n]*\?")
 
 def yes_no(text: str) -> str | None:
     """``"yes"`` or ``"no"``: the first word, behind words that end in a colon; also true, false,
-    是, 否, 对, 错.
+    是, 否, 对, 错, 正确, 错误, 不是, 不对.
 
     None if the other word is joined to it ("yes or no", "yes, no"), or if it is taken back ("yes is
     wrong", "yes?"). "not yes", "maybe yes" and "There is no dog" state neither.
