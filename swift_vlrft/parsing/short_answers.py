@@ -143,7 +143,7 @@ _AFTER = re.compile(
     r"|分之|[+%/=]|[-\u2010-\u2015]\s*\w|[*·⋅]\s*[\w(]|ish\b|\(?(?:and\s+(?:more|up|counting|above"
     r"|over|beyond|a\s+half|some)|upwards?|give\s+or\s+take|odd|(?:and\s+)?(?:one|another)\s+more)\b)"
     rf"|\W*(?:\w+\s+)?{_IS_WRONG}|[^.!\n]*\?"
-    rf"|\s*(?:{_FUNCTION}\b|\\(?!Omega|mu\b)[A-Za-z]|(?-i:[b-zB-HJ-Z])(?![\w/'’-]|\.\w))"  # 3\pi, 3 x
+    rf"|\s*(?:{_FUNCTION}\b|\\(?!Omega|mu\b)[A-Za-z]|(?-i:[b-zB-HJ-Z])(?![\w/'’-]|\.\w))"  # 3 x
 )
 
 
