@@ -297,11 +297,14 @@ def choice(text: str) -> str | None:
 _YES = r"yes(?![\w-])|true(?!\w)|是(?![否不])|对(?![错不于])"
 _NO = r"no(?![\w-]|\s+(?:objects?|doubt|question|idea|clue|way)\b|\.?\s*\d)|false(?!\w)|否(?!则)|错"
 _EITHER = re.compile(rf"(?P<yes>{_YES})|(?P<no>{_NO})", re.IGNORECASE)
-# The other word, joined to the first
+# The other word, joined to the first, ...
 _JOINED = {
     word: re.compile(rf"\s*(?:or\b|and\b|[/,&|或和])\s*(?:{other})", re.IGNORECASE)
     for word, other in (("yes", _NO), ("no", _YES))
 }
+# ... or among words that say nothing else.
+_UNDECIDED = re.compile(r"(?i)(?:\W*\b(?:yes|no|true|false|not|never|or|and|but|maybe)\b)*\W*")
+_WORD = re.compile(r"\w+")
 _INTRODUCED = re.compile(r"[^.:!?\n]{1,80}:\s*")
 _NOT_STATED = re.compile(rf"{_NEGATION}|{_DOUBT}|\b(?:if|whether|yes|no)\b", re.IGNORECASE)
 _WRONG = re.compile(rf"\W*\s{_IS_WRONG}|[^.,;:!\n]*\?")
@@ -311,8 +314,9 @@ def yes_no(text: str) -> str | None:
     """``"yes"`` or ``"no"``: the first word, behind words that end in a colon; also true, false,
     是, 否, 对, 错.
 
-    None if the other word is joined to it ("yes or no", "yes, no"), or if it is taken back ("yes is
-    wrong", "yes?"). "not yes", "maybe yes" and "There is no dog" state neither.
+    None if the other word is joined to it by "or", "and", "/" or a comma alone, or if it is taken
+    back: "yes or no", "yes, no", "not yes", "maybe yes", "yes is wrong", "yes?". "There is no dog"
+    states neither.
     """
     if len(text) > MAX_SHORT_ANSWER:
         return None
@@ -324,4 +328,5 @@ def yes_no(text: str) -> str | None:
     if word is None or _WRONG.match(plain[word.end() :][:80]):
         return None
     said, rest = str(word.lastgroup), plain[word.end() :]
-    return None if _JOINED[said].match(rest) or _TAKEN_BACK.fullmatch(rest) else said
+    undecided = _UNDECIDED.fullmatch(rest) and {*_WORD.findall(rest.casefold())} - {word[0], said}
+    return None if undecided or _JOINED[said].match(rest) or _TAKEN_BACK.fullmatch(rest) else said
