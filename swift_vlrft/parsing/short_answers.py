@@ -322,11 +322,13 @@ _YES = r"yes(?![\w-])|true(?!\w)|(?:是|对|正确)[的了啊呀]?(?!\w)"
 _NO = r"no(?![\w-]|\s+(?:objects?|doubt|question|idea|clue|way)\b|\.?\s*\d)|false(?!\w)"
 _NO += r"|(?:否|错误?|不是|不对|不正确)[的了]?(?!\w)"
 _EITHER = re.compile(rf"(?P<yes>{_YES})|(?P<no>{_NO})", re.IGNORECASE)
-# The other word, joined to the first
-_JOINT = r"(?:\s*(?:not|never|maybe)\b)*\s*(?:or\b|and\b|[/,&|、和]|或者?|还是)"
-_JOINED = {
-    word: re.compile(rf"(?i){_JOINT}\s*(?:{other})") for word, other in (("yes", _NO), ("no", _YES))
-}
+# The other word, joined to the first, ...
+_JOINED = re.compile(
+    rf"(?i)\s*(?:or\b|and\b|[/,&|、和]|或者?|还是)\s*(?:(?P<yes>{_YES})|(?P<no>{_NO}))"
+)
+# ... or among words that say nothing else.
+_UNDECIDED = re.compile(r"(?i)(?:\W*\b(?:yes|no|true|false|not|never|or|and|but|maybe)\b)*\W*")
+_WORD = re.compile(r"\w+")
 _INTRODUCED = re.compile(r"[^.:!?\n]{1,80}:\s*")
 _NOT_STATED = re.compile(rf"{_NEGATION}|{_DOUBT}|\b(?:if|whether|yes|no)\b", re.IGNORECASE)
 _WRONG = re.compile(rf"\W*\s{_IS_WRONG}|[^.,;:!\n]*\?")
@@ -336,8 +338,9 @@ def yes_no(text: str) -> str | None:
     """``"yes"`` or ``"no"``: the first word, behind words that end in a colon; also true, false,
     是, 否, 对, 错, 正确, 错误, 不是, 不对.
 
-    None if the other word is joined to it ("yes or no", "yes, no"), or if it is taken back ("yes is
-    wrong", "yes?"). "not yes", "maybe yes" and "There is no dog" state neither.
+    None if the other word is joined to it by "or", "and", "/" or a comma alone, or if it is taken
+    back: "yes or no", "yes, no", "not yes", "maybe yes", "yes is wrong", "yes?". "There is no dog"
+    states neither.
     """
     plain = _short(text)
     start = _INTRODUCED.match(plain)
@@ -347,4 +350,8 @@ def yes_no(text: str) -> str | None:
     if word is None or _WRONG.match(plain[word.end() :][:80]):
         return None
     said, rest = str(word.lastgroup), plain[word.end() :]
-    return None if _JOINED[said].match(rest) or _TAKEN_BACK.fullmatch(rest) else said
+    other = _JOINED.match(rest)
+    if (other and other.lastgroup != said) or _TAKEN_BACK.fullmatch(rest):
+        return None
+    words = {*_WORD.findall(rest.casefold())} if _UNDECIDED.fullmatch(rest) else set()
+    return said if words <= {word[0].casefold(), said} else None

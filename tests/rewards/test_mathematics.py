@@ -26,6 +26,7 @@ def scores(*texts, gold="5"):
 def test_what_explodes_scores_zero_and_the_worker_is_replaced(text, caplog, capfd, monkeypatch):
     """Counted, not timed: a pair is asked once, and a worker gets its seconds once."""
     monkeypatch.setattr(mathematics, "SECONDS", 1.0)
+    mathematics._equal.cache_clear()
     scores("5")
     asked, ended = [], []
     asks, end = mathematics.WORKER.asks, mathematics.WORKER.end
