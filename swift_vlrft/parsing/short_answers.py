@@ -64,8 +64,8 @@ _RAISED = re.compile(
 )
 # Between two equal numbers that are not one said twice: 4 of 4, 4 x 4
 _COMBINED = re.compile(r"\s*(?:out\s+of|of|by|x|times|to|per)\s*", re.IGNORECASE)
-_SIGNS = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"), "-")
-_SEPARATORS = str.maketrans("\u066b\u066c", ".,")  # between Arabic digits
+# Dashes, and what stands between Arabic digits
+_SIGNS = str.maketrans("\u2010\u2011\u2012\u2013\u2014\u2015\u2212\u066b\u066c", "-------.,")
 _MINUS = re.compile(r"(^|[:=]|\bis\b)\s*(?:-|minus\b)\s*(?=[\d.$])", re.IGNORECASE)
 # As LaTeX writes 1,234, 3e5, 30°, 5 cm and 1/2.
 _TIMES_TEN = re.compile(
@@ -204,7 +204,7 @@ def _stated(plain: str, pattern: re.Pattern[str], *, again: bool = False) -> flo
     """The one number of ``pattern`` that is not left open; ``again``: it may be said twice."""
     if pattern.fullmatch(plain):
         return float(plain.replace(",", ""))
-    plain = _TAG.sub(" : ", plain.translate(_SIGNS).translate(_SEPARATORS))
+    plain = _TAG.sub(" : ", plain.translate(_SIGNS))
     plain = _WITH_PARTS.sub(_without_parts, _EMPHASIS.sub(" ", plain))
     found = list(pattern.finditer(plain))
     values = {float(n[0].replace(",", "")) for n in found}
@@ -244,7 +244,7 @@ _RAISED_TO = re.compile("[⁺⁻]?[⁰¹²³⁴-⁹]+")
 _IN_LATEX = {"°": r"^\circ ", "π": r"\pi ", "×": r"\times ", "·": r"\cdot ", "÷": r"\div "}
 _IN_LATEX |= {"∞": r"\infty ", "≤": r"\leq ", "≥": r"\geq ", "∪": r"\cup ", "±": r"\pm "}
 _IN_LATEX["∠"] = r"\angle "
-_TO_LATEX = _SIGNS | {ord(sign): latex for sign, latex in _IN_LATEX.items()}
+_TO_LATEX = _SIGNS | str.maketrans(_IN_LATEX)
 _ROOT = re.compile(
     r"(?:√|(?<![A-Za-z\\])sqrt(?=\())\s*(?:\{([^{}]*)\}|\(([^()]*)\)|(\d+(?:\.\d+)?|[A-Za-z]))"
 )
