@@ -34,7 +34,6 @@ from swift_vlrft.files.text import lines, printable
 from swift_vlrft.geometry.box_format import SUBSETS
 from swift_vlrft.recipe.plugins import clash, read_plugin
 from swift_vlrft.rewards import REWARDS, TASK_NAMES, RewardFunction
-from swift_vlrft.rewards.detection import VARIABLE, threshold_at
 from swift_vlrft.shared_prefix import settings as shared_prefix
 from swift_vlrft.swift_plugin.command_line import CommandLine, running_command, supervised
 from swift_vlrft.swift_plugin.loader import MODEL_TYPE, dataset_meta
@@ -71,8 +70,6 @@ def register(
     number("VLRFT_LOG_IMAGES")
     if shared_prefix.switched_on():
         shared_prefix.cache_bytes()
-    if os.environ.get(VARIABLE):
-        threshold_at(None)
     if datasets is not None:
         command, check = CommandLine(dataset=[os.fspath(name) for name in datasets]), True
     else:
