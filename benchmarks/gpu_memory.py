@@ -143,7 +143,8 @@ def dataset(work: Path, pixels: int) -> Path:
 def measure(
     name: str, checkpoint: Path, point: tuple[Any, ...], work: Path, arguments: Any
 ) -> dict[str, Any]:
-    from swift_vlrft.memory.compare import read_run
+    from measured_memory import compared, read_run
+
     from swift_vlrft.memory.estimate import estimate
     from swift_vlrft.memory.from_recipe import limits, settings_of
     from swift_vlrft.memory.images import longest_row
@@ -190,8 +191,6 @@ def measure(
         return row
     try:
         measured = read_run(run)
-        from swift_vlrft.memory.compare import compared
-
         row["measured"] = measured
         row["compared"] = compared(plan, measured)
     except ValueError as error:  # the CPU's resident memory cannot be compared

@@ -85,12 +85,15 @@ def shallow(model: Model, layers: int) -> torch.nn.Module:
     return made
 
 
-def adapt(model: torch.nn.Module, size: int) -> None:
-    """LoRA on every linear layer but the head, its weights of ``size`` bytes."""
+def adapt(model: torch.nn.Module, size: int, names: tuple[str, ...] = ()) -> None:
+    """LoRA on every linear layer but the head, or on those of these names, its weights of ``size``
+    bytes.
+    """
     from peft import LoraConfig, inject_adapter_in_model
 
     head = model.get_output_embeddings()  # type: ignore[operator]
     linear = [n for n, p in model.named_modules() if isinstance(p, torch.nn.Linear) and p != head]
+    linear = [n for n in linear if not names or n.rsplit(".", 1)[-1] in names]
     model.requires_grad_(False)
     with torch.device("meta"):
         inject_adapter_in_model(LoraConfig(r=8, lora_dropout=0.05, target_modules=linear), model)
@@ -99,10 +102,10 @@ def adapt(model: torch.nn.Module, size: int) -> None:
             parameter.data = parameter.data.to(torch.float32 if size == 4 else torch.bfloat16)
 
 
-def of_llm(model: Model, layers: int, adapters: int = 0) -> int:
+def of_llm(model: Model, layers: int, adapters: int = 0, names: tuple[str, ...] = ()) -> int:
     made = shallow(model, layers)
     if adapters:
-        adapt(made, adapters)
+        adapt(made, adapters, names)
     llm = getattr(made.model, "language_model", made.model)
     shape = (1, TOKENS, model.hidden)
     embeds = torch.empty(shape, dtype=torch.bfloat16, device="meta", requires_grad=True)

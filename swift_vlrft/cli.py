@@ -13,7 +13,7 @@ from swift_vlrft.commands.demo import demo
 from swift_vlrft.commands.doctor import doctor
 from swift_vlrft.commands.eval import evaluate
 from swift_vlrft.commands.output import CONTEXT, Commands
-from swift_vlrft.commands.plan import plan, plan_compare
+from swift_vlrft.commands.plan import plan
 from swift_vlrft.commands.plugin import plugin
 from swift_vlrft.commands.publish import publish
 from swift_vlrft.commands.recipe import recipe
@@ -31,12 +31,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for reading in (plan, plan_compare, check):
+for reading in (plan, check):
     app.command(context_settings=WITH_FLAGS)(reading)
 for command in (
     plugin,
     agree,
-    score,
     tiny,
     demo,
     doctor,
@@ -46,6 +45,7 @@ for command in (
     publish,
 ):
     app.command()(command)
+app.command(context_settings={"allow_extra_args": True})(score)
 app.command("eval")(evaluate)
 app.command("try")(try_)
 app.add_typer(data, name="data")

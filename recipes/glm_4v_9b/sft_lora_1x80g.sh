@@ -6,7 +6,7 @@
 #          batch and learning rate are those of a published run on one A100 of 80 GB with the
 #          makers' scripts, which recompute nothing: with 2 rows a GPU it ran out of memory, with 1
 #          not. CogAgent's makers state 70 GB for it; docs/glm_4v.md has what the planner says.
-# memory   peak 32.0 GiB of 80 per GPU in eval (vlrft plan)
+# memory   peak 31.5 GiB of 80 per GPU in eval (vlrft plan)
 # run      bash recipes/glm_4v_9b/sft_lora_1x80g.sh
 #          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE and CUDA_VISIBLE_DEVICES are read from the
 #          environment; flags after the file name win over those below.

@@ -29,7 +29,6 @@ COMMANDS = (
         "recipe",
         "check",
         "plan",
-        "plan-compare",
         "agree",
         "resume",
         "data",

@@ -79,37 +79,6 @@ def plan(
     raise typer.Exit(0 if planned.plan.fits else 1)
 
 
-def plan_compare(
-    context: typer.Context,
-    recipe: RecipeFile,
-    run: Annotated[Path, typer.Argument(help="Folder of a run with VLRFT_TRACK_MEMORY=1.")],
-    gpus: GpusOption = None,
-    nodes: NodesOption = None,
-    dataset: DatasetOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Compare the plan of a recipe with the memory that a run of it measured.
-
-    Example: vlrft plan-compare recipes/qwen2_5_vl_3b/detection_4x80g.sh output/v0 --gpus 4xH100
-    """
-    from swift_vlrft.memory import compare
-    from swift_vlrft.memory.recipe_plan import plan_recipe
-
-    measured = compare.read_run(run)
-    no_flag(recipe, run)
-    arguments = flags_behind(context.args, context)
-    planned = plan_recipe(recipe, gpus, arguments=arguments, nodes=nodes, dataset=dataset)
-    rows = compare.compared(planned.plan, measured)
-    if as_json:
-        print_json(rows)
-        return
-    columns = ("phase", ">planned", ">allocated", ">reserved", ">error")
-    drawn = table(*columns, title=f"planned and measured, GiB per GPU: {run.name}")
-    for row in rows:
-        drawn.add_row(*map(str, row.values()))
-    show(drawn)
-
-
 def print_parts(parts: Iterable[Grid | Line]) -> None:
     """The table of phases as wide as the terminal, any other as wide as it is."""
     from swift_vlrft.report.plan_text import Line

@@ -32,6 +32,11 @@ def flags_behind(words: Sequence[str], context: typer.Context) -> list[str]:
     known = facts().commands if words else {}
     own = [name.lstrip("-") for option in context.command.params for name in option.opts]
     for flag in flags_of(words):
+        if flag.name not in known and flag.name in own:
+            raise ValueError(
+                f"{flag.words[0]}: behind `--` stand flags of ms-swift, and this is an option of "
+                f"`{context.command_path}`: leave out the `--`"
+            )
         if flag.name not in known:
             near = difflib.get_close_matches(flag.name, [*own, *known], n=3, cutoff=0.6)
             meant = f"; near names: {', '.join(f'--{name}' for name in near)}" if near else ""

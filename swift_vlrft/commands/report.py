@@ -28,7 +28,7 @@ def report(
 
     Example: vlrft report runs/grpo --eval runs/eval/before --eval runs/eval/after
     """
-    from swift_vlrft.report import write_report
+    from swift_vlrft.report.page import write_report
 
     target = out or run / "report.html"
     target, problems = write_report(run, evaluation or [], target, count=samples)

@@ -16,6 +16,7 @@ LONGEST = 400
 
 
 def score(
+    context: typer.Context,
     file: Annotated[
         Path,
         typer.Argument(
@@ -25,7 +26,14 @@ def score(
     ],
     reward: Annotated[
         list[str] | None,
-        typer.Option(help="A reward by name; repeat for several. Default: those in the file."),
+        typer.Option(
+            help="A reward by name; repeat for several. Default: those in the file, else what fits "
+            "its golds."
+        ),
+    ] = None,
+    external_plugins: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE ...", help="Files with rewards of your own, as for ms-swift."),
     ] = None,
     samples: Annotated[
         int, typer.Option("--show", min=0, help="Completions that lost points to print (0 = none).")
@@ -41,7 +49,14 @@ def score(
     from swift_vlrft.diagnostics.score import score_file
     from swift_vlrft.files import records
 
-    report = score_file(file, reward or (), samples)
+    own = {}
+    if external_plugins:
+        from swift_vlrft.swift_plugin.own_rewards import own_rewards
+
+        own = own_rewards([*external_plugins, *map(Path, context.args)])
+    elif context.args:
+        raise ValueError(f"{context.args[0]}: `vlrft score` reads one file")
+    report = score_file(file, reward or (), samples, own)
     if as_json:
         print_json(records.as_json(report))
     else:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -305,16 +306,30 @@ def _renamed(text: str, key: str | None) -> str:
     return text if key is None else re.sub(_ANY_KEYED, rf"\g<quote>{key}\g<quote>", text)
 
 
-def _with_numbers(text: str, boxes: Sequence[Corners | None], of: BoxFormat) -> str:
-    """``text`` with other numbers in its boxes. The reader itself tells which numbers are a box's,
-    and in which order: each number of the text is replaced by a mark, and the marks that come back
-    in boxes are theirs.
+def written_boxes(text: str) -> list[Corners]:
+    """The numbers of each box of ``text`` as they are written, x first, where they are no corners,
+    too (x, y, width, height).
+    """
+    numbers = [float(found[0]) for found in _NUMBER.finditer(text)]
+    boxes = (tuple(numbers[mark - _MARK] for mark in marks) for marks in _marks(text))
+    return [box for box in boxes if len(box) == 4 and all(map(math.isfinite, box))]
+
+
+def _marks(text: str) -> list[tuple[int, ...]]:
+    """For each box the marks of its numbers. The reader itself tells which numbers are a box's, and
+    in which order: each number of the text is replaced by a mark, and the marks that come back in
+    boxes are theirs.
     """
     marks = itertools.count(_MARK)
     marked = read_boxes(_NUMBER.sub(lambda _: str(next(marks)), text))
+    return [tuple(map(int, box or ())) for box in (marked.boxes if marked is not None else [])]
+
+
+def _with_numbers(text: str, boxes: Sequence[Corners | None], of: BoxFormat) -> str:
+    """``text`` with other numbers in its boxes."""
     numbers: dict[int, float] = {}
-    for mark, box in zip(marked.boxes if marked is not None else [], boxes, strict=False):
-        numbers.update(zip(map(int, mark or ()), box or (), strict=False))
+    for mark, box in zip(_marks(text), boxes, strict=False):
+        numbers.update(zip(mark, box or (), strict=False))
     marks = itertools.count(_MARK)
 
     def number(found: re.Match[str]) -> str:

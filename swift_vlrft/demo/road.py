@@ -59,7 +59,7 @@ class Road(msgspec.Struct, frozen=True):
     side: int = 112
     warm_steps: int = 400
     steps: int = 60
-    learning_rate: float = 5e-4
+    learning_rate: float = 2e-4
     seed: int = 0
 
 

@@ -1,8 +1,7 @@
 """Problems that ruin a run, found in a few batches: for ``vlrft score`` and while training.
 
-gold (254, 303, 291, 365), predictions (0.25, 0.3, 0.29, 0.37)      another box format
-9 of 10 answers cannot be read                                      parse rate
-every completion of every group scores the same                     zero variance
+9 of 10 answers cannot be read                      parse rate
+every completion of every group scores the same     zero variance
 """
 
 import math
@@ -11,13 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from swift_vlrft.diagnostics.reasons import Reason
-from swift_vlrft.geometry.box_format import FORMATS
-from swift_vlrft.parsing.answers import Box, gold_text, read
+from swift_vlrft.diagnostics.reasons import Reason, advice
+from swift_vlrft.parsing.answers import gold_text
 from swift_vlrft.rewards import REWARDS
-
-LEAST_BOXES = 8
-"""Fewer predictions than this say nothing about a box format."""
 
 
 def group_of(row: dict[str, Any]) -> tuple[str, ...] | None:
@@ -35,6 +30,7 @@ class Tally:
     groups: int = 0
     zero_variance_groups: int = 0
     unscored: Counter[str] = field(default_factory=Counter)
+    codes: Counter[str] = field(default_factory=Counter)
 
     def add(self, rows: Iterable[dict[str, Any]], reasons: Iterable[Reason], least: int) -> None:
         """Groups of fewer than ``least`` completions do not count."""
@@ -44,6 +40,7 @@ class Tally:
                 self.unscored[reason.text] += 1
                 continue
             self.scored += 1
+            self.codes[reason.code] += 1
             self.readable += reason.was_read
             if (group := group_of(row)) is not None:
                 groups.setdefault(group, []).append(reason.score)
@@ -60,13 +57,13 @@ class Tally:
         rate = f"{self.readable / self.scored:.0%}"
         return f"{name}: only {rate} of {self.scored} answers can be read."
 
-    def zero_variance(self, name: str) -> str | None:
-        """One sentence if all groups have zero variance."""
+    def zero_variance(self, name: str, cause: str | None = None) -> str | None:
+        """One sentence if all groups have zero variance; ``cause``: what is known to be wrong."""
         if self.zero_variance_groups < max(1, self.groups):
             return None
         return (
             f"{name}: zero variance within every one of {self.groups} groups, so nothing is "
-            "learned from it. Raise the temperature or num_generations, or use a softer reward."
+            f"learned from it. {advice(self.codes, misplaced=cause is not None)}"
         )
 
 
@@ -74,66 +71,3 @@ def has_boxes(name: str, task: str | None = None) -> bool:
     """Whether the reward ``name`` compares with boxes, in a row of ``task`` (None: not stated)."""
     scored = REWARDS[name].task
     return scored is not None and scored.gold_has_boxes and task in (None, "", scored.name)
-
-
-@dataclass(slots=True)
-class BoxFormatCheck:
-    """Counts over many rows: call ``add_row`` for each, then ``problem``."""
-
-    boxes: int = 0
-    under_one: int = 0
-    outside: int = 0
-    gold_boxes: int = 0
-    gold_under_one: int = 0
-    limit: str = "1000"
-
-    def add_row(self, name: str, row: dict[str, Any]) -> None:
-        """One row under the reward ``name``, for which ``has_boxes`` holds."""
-        task = REWARDS[name].task
-        gold = task.read_gold(row.get("solution")) if task is not None else None
-        if gold is None:
-            return
-        golds: list[Box] = [gold] if isinstance(gold, tuple) else gold.boxes
-        answer = read(row["completion"]).placed(points=task is not None and task.has_points)
-        predicted = [box for box in answer.boxes if box is not None] if answer is not None else []
-        size: Any = row.get("width"), row.get("height")
-        known = FORMATS.get(str(row.get("frame")), FORMATS["norm1000"])
-        if known.scale is None and all(isinstance(side, (int, float)) for side in size):
-            self.limit = "the image"
-        elif any(max(box) > 1000.0 for box in golds):  # pixels of an image whose size is not known
-            known, size = FORMATS["pixels"], (math.inf, math.inf)
-        elif known.scale is None:
-            known = FORMATS["norm1000"]
-        else:
-            self.limit = str(known.scale)
-        width, height = known.edges(size)
-        self.gold_boxes += len(golds)
-        self.gold_under_one += sum(max(box) <= 1.0 for box in golds)
-        self.boxes += len(predicted)
-        self.under_one += sum(max(box) <= 1.0 for box in predicted)
-        self.outside += sum(box[2] > width or box[3] > height for box in predicted)
-
-    def problem(self) -> str | None:
-        """One sentence, or None if the box formats agree or too little was seen."""
-        if self.boxes < LEAST_BOXES or not self.gold_boxes:
-            return None
-        if self.under_one > 0.9 * self.boxes and self.gold_under_one < 0.5 * self.gold_boxes:
-            return (
-                f"predictions are in another box format than the gold: {self.under_one} of "
-                f"{self.boxes} boxes have all coordinates under 1, the gold has not. State the box "
-                "format in the prompt."
-            )
-        if self.outside <= 0.2 * self.boxes:
-            return None
-        remedy = (
-            "Models of the Qwen2.5-VL family write pixels of the resized image; use a data set in "
-            "that box format (subset `pixels`)."
-            if self.limit == "1000"
-            else "A model that answers between 0 and 1000 (Qwen3-VL, GLM) needs the subset "
-            "`norm1000`."
-        )
-        return (
-            f"predictions are in another box format than the gold: {self.outside} of {self.boxes} "
-            f"boxes reach beyond {self.limit}. {remedy} The subset `native` gives a model "
-            "the box format that it was trained on."
-        )

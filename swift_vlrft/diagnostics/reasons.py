@@ -54,6 +54,34 @@ SHORT = STATED.keys() - {"ocr", "list", "ordering"}
 """The tasks whose answer may stand in ``\\boxed{}`` alone."""
 
 
+_NO_FORMAT = "ask for the answer's form in the prompt, or train on such answers first (SFT)"
+_PLACES = frozenset({"low_iou", "invalid_boxes", "extra_boxes", "missed_boxes"})
+ADVICE = {
+    **dict.fromkeys(UNREAD | {"bad_format"}, _NO_FORMAT),
+    "no_answer": f"{_NO_FORMAT}; if answers are cut off, raise --max_completion_length",
+    "ok": "keep rows that are harder: `vlrft eval --samples 8`, then `data convert --keep 0.1:0.9`",
+    "low_iou": "for detection `vlrft_detection_iou_soft` pays for any overlap; else easier rows",
+    "invalid_boxes": "ask for x1, y1, x2, y2 with x1 < x2 and y1 < y2 in the prompt",
+    "false_empty_prediction": "take rows with objects alone until the model finds some",
+    "missed_empty_prediction": "mix in rows with objects, and say in the prompt what to answer "
+    "where there is none",
+    "own": "the reward is of a plugin, which alone knows why",
+    "label_mismatch": "name the labels in the prompt",
+}
+"""What to do, by the code of most answers."""
+
+
+def advice(codes: Counter[str], *, misplaced: bool = False) -> str:
+    """What to do where every answer of a group scores the same; ``misplaced``: it is known why
+    boxes miss.
+    """
+    (code, number), *_ = codes.most_common(1)
+    if misplaced and code in _PLACES:
+        return "The boxes are in another format, which comes first."
+    told = ADVICE.get(code, "take easier rows, or train on golds first (SFT)")
+    return f"Most answers ({number} of {codes.total()}): {code.replace('_', ' ')}; {told}."
+
+
 @dataclass(frozen=True, slots=True)
 class Reason:
     """The score (None: not scored), the ``code`` of the main loss, and all losses as ``text``."""

@@ -9,19 +9,27 @@ The file is read by files/completions.py: ms-swift's own log, or one object per 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, pstdev
+from types import MappingProxyType
 
 import msgspec
 
+from swift_vlrft.datasets.routing import FULL
+from swift_vlrft.datasets.row import Row, RowLocation
+from swift_vlrft.datasets.schema import task_of
+from swift_vlrft.datasets.validate import fitting_tasks
 from swift_vlrft.diagnostics.by_task import Scored, TaskFigures, by_task
-from swift_vlrft.diagnostics.checks import BoxFormatCheck, Tally, group_of, has_boxes
+from swift_vlrft.diagnostics.checks import Tally, group_of, has_boxes
+from swift_vlrft.diagnostics.readings import BoxFormatCheck
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.files.completions import Completion, further, read_completions
+from swift_vlrft.files.jsonl import finite
 from swift_vlrft.parsing.answers import gold_text, read
-from swift_vlrft.rewards import REWARDS
+from swift_vlrft.rewards import REWARDS, RewardFunction
 
+EMPTY: Mapping[str, RewardFunction] = MappingProxyType({})
 SAME = 1e-4
 """Scores of a run and of here that differ by less are equal: logs round."""
 
@@ -72,55 +80,93 @@ class Report(msgspec.Struct):
     tasks: dict[str, TaskFigures] = {}
 
 
-def score_file(path: Path, names: Sequence[str] = (), show: int = 0) -> Report:
-    """Score a file under ``names``, or under the rewards that it has columns for."""
+def score_file(
+    path: Path, names: Sequence[str] = (), show: int = 0, own: Mapping[str, RewardFunction] = EMPTY
+) -> Report:
+    """Score a file under ``names``, or under the rewards that it has columns for, else under
+    ``own``, those of a plugin, else under what fits its golds.
+    """
     notes: list[str] = []
     rows = list(read_completions(path, notes))
     if not rows:
         raise ValueError(f"{path}: no completions in it.")
-    names = names or [name for name in REWARDS if any(name in row.row for row in rows)]
+    known = (*REWARDS, *own)
+    names = names or [name for name in known if any(name in row.row for row in rows)] or [*own]
+    if not names and (names := _fitting(rows)):
+        notes.append(f"the file names no reward; these fit its golds: {', '.join(names)}")
     if not names:
         raise ValueError(
             f"{path} names no reward of this package; say which with --reward. "
             f"Known: {', '.join(REWARDS)}."
         )
-    report = score_completions(rows, names, show)
+    report = score_completions(rows, names, show, own)
     report.notes = notes + report.notes
     return report
 
 
+def _fitting(completions: Sequence[Completion]) -> list[str]:
+    """A reward for the golds, as ``vlrft data check`` finds those that fit; one for each task where
+    they are of several.
+    """
+    fits: dict[str, set[str]] = {}
+    for completion in completions:
+        task, solution = completion.row.get("task"), completion.row.get("solution")
+        if solution is not None:
+            # In pixels of any image: where a box lies is not asked.
+            columns = further(completion.row) | {"task": task, "frame": "pixels"}
+            place = RowLocation(completion.file or Path(), what="line")
+            guess = None if task else task_of(solution)
+            row = Row(place, {}, "", gold_text(solution), columns, guess=guess)
+            key = f"{task} {row.solution}"
+            fits[key] = fits.get(key) or set(fitting_tasks(row))
+    known = [tasks for tasks in fits.values() if tasks]
+    every = set.intersection(*known) if known else set()
+    # Any short text reads as a class.
+    found = [task for task in FULL if task in (every or set().union(*known))]
+    found.sort(key=lambda task: task == "classification")
+    return [FULL[task][0] for task in (found[:1] if every else found)]
+
+
 def score_completions(
-    completions: Iterable[Completion], names: Sequence[str], show: int = 0
+    completions: Iterable[Completion],
+    names: Sequence[str],
+    show: int = 0,
+    own: Mapping[str, RewardFunction] = EMPTY,
 ) -> Report:
     """Score every completion under every reward, and keep ``show`` samples that lost points.
     ValueError: an unknown reward, or a row without a column that is needed.
     """
-    unknown = [name for name in names if name not in REWARDS]
-    if unknown:
-        raise ValueError(f"unknown reward {unknown[0]!r}; known: {', '.join(REWARDS)}.")
+    known = (*own, *REWARDS)
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"unknown reward {unknown[0]!r}; known: {', '.join(known)}.")
     rows = list(completions)
     results: dict[str, list[Reason]] = {name: [] for name in names}
     box_format = BoxFormatCheck()
     samples: list[Sample] = []
     for completion in rows:
+        if "completion" not in completion.row:
+            found = ", ".join(completion.row)
+            raise ValueError(f"{completion}: no key 'completion' (found: {found}).")
+    of_own = {name: _under_own(name, own[name], rows) for name in names if name in own}
+    ours = [name for name in names if name not in own]
+    for n, completion in enumerate(rows):
         row = completion.row
-        if "completion" not in row:
-            raise ValueError(f"{completion}: no key 'completion' (found: {', '.join(row)}).")
         gold = gold_text(row.get("solution"))
         for name in names:
-            reason = _reason(completion, name)
+            reason = of_own[name][n] if name in own else _reason(completion, name)
             results[name].append(reason)
             if reason.code not in ("ok", "other_task") and len(samples) < show:
                 text = read(row["completion"]).completion
                 why = reason.score, reason.code, reason.text
                 samples.append(Sample(completion.place, name, *why, text, gold))
-        with_boxes = next((name for name in names if has_boxes(name, row.get("task"))), None)
+        with_boxes = next((name for name in ours if has_boxes(name, row.get("task"))), None)
         if with_boxes is not None:
             box_format.add_row(with_boxes, row)
     report = Report(len(rows), {}, [], samples)
     of_rows = [dict(zip(results, row, strict=True)) for row in zip(*results.values(), strict=True)]
     report.tasks = by_task(map(_of_task, rows, of_rows))
-    flags: list[str | None] = []
+    cause = box_format.problem()
+    flags: list[str | None] = [cause]
     for name, reasons in results.items():
         tally = Tally()
         tally.add([completion.row for completion in rows], reasons, least=2)
@@ -128,9 +174,10 @@ def score_completions(
         logged = [completion.logged(name) for completion in rows if name in completion.row]
         if all(score is None for score in logged):
             summary.unlogged = len(logged)
-        report.notes += _scored_otherwise(name, rows, reasons)
-        flags += [*_unscored(name, summary), tally.unreadable(name), tally.zero_variance(name)]
-    flags.append(box_format.problem())
+        if name not in own:
+            report.notes += _scored_otherwise(name, rows, reasons)
+        flags += [*_unscored(name, summary), tally.unreadable(name)]
+        flags.append(tally.zero_variance(name, cause))
     report.flags = [flag for flag in flags if flag is not None]
     return report
 
@@ -147,10 +194,31 @@ def _reason(completion: Completion, name: str) -> Reason:
     return explain(name, row["completion"], row.get("solution"), **further(row))
 
 
+def _under_own(name: str, function: RewardFunction, rows: Sequence[Completion]) -> Sequence[Reason]:
+    """Its scores of all rows at once, with every column, as ms-swift asks for them."""
+    keys = dict.fromkeys(key for row in rows for key in row.row if key != "completion")
+    texts = [read(row.row["completion"]).completion for row in rows]
+    try:
+        scores = function(texts, **{key: [row.row.get(key) for row in rows] for key in keys})
+        scores = [finite(score) for score in scores]
+    except Exception as error:
+        raise ValueError(f"{name}: this reward of a plugin failed: {error!r}") from error
+    if len(scores) != len(rows):
+        raise ValueError(f"{name}: {len(scores)} scores for {len(rows)} completions")
+    return [
+        Reason(score, "other_task", "no score of its own")
+        if score is None
+        else Reason(score, "ok" if score == 1.0 else "own", f"a reward of a plugin: {score:g}")
+        for score in scores
+    ]
+
+
 def _of_task(completion: Completion, reasons: dict[str, Reason]) -> Scored:
     row = completion.row
     scores = {name: one.score for name, one in reasons.items() if one.score is not None}
-    of_task = {n: task.name for n in scores if (task := REWARDS[n].task) is not None}
+    of_task = {
+        n: task.name for n in scores if n in REWARDS and (task := REWARDS[n].task) is not None
+    }
     return Scored(
         task=str(row.get("task") or next(iter(of_task.values()), "")),
         group=group_of(row),

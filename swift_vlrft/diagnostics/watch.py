@@ -15,7 +15,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.diagnostics.checks import BoxFormatCheck, Tally, has_boxes
+from swift_vlrft.diagnostics.checks import Tally, has_boxes
+from swift_vlrft.diagnostics.readings import BoxFormatCheck
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.files.completions import further
 from swift_vlrft.parsing.answers import gold_text, text_of

@@ -69,9 +69,9 @@ class MemoryFacts:
     """
     vit_saved: float = 46.0
     """The same for a patch in one layer of the ViT, its MLP included."""
-    vit_layer_names: tuple[str, ...] = ()
-    """Names of the ViT's linear layers that the language model has too: ms-swift adapts a name in
-    --target_modules wherever it is, whatever --freeze_vit says (its tuner.py)."""
+    vit_attention: str = "qkv"
+    """The name of the first linear layer of the ViT's attention: qkv, q_proj, query_key_value.
+    ms-swift adapts a name in --target_modules wherever it is, whatever --freeze_vit says."""
     liger: bool = True
     """Whether ms-swift's GRPO finds the text model for liger's loss (it calls ``model.model``), and
     that loss is the model's.

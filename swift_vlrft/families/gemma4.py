@@ -101,7 +101,7 @@ FAMILY = Family(
         llm_saved=34.0,  # four norms a layer, as GLM-4.1V
         vit_saved=49.9,
         vit_gated=True,
-        vit_layer_names=("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj"),
+        vit_attention="q_proj",
         liger=False,  # its loss knows no soft cap of the logits
     ),
 )

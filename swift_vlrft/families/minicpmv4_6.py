@@ -83,6 +83,6 @@ FAMILY = Family(
         llm_saved=28.7,
         vit_saved=20.4,
         keeps_logits=False,
-        vit_layer_names=("q_proj", "k_proj", "v_proj"),
+        vit_attention="q_proj",
     ),
 )

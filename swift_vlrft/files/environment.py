@@ -18,7 +18,7 @@ TRUE, FALSE = ("true", "1", "yes", "t", "y"), ("false", "0", "no", "f", "n")
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    kind: Literal["switch", "number", "folder", "text"]
+    kind: Literal["switch", "number", "folder"]
     default: str
     meaning: str
 
@@ -33,7 +33,6 @@ VARIABLES = {
     "VLRFT_TRACK_MEMORY": Variable("switch", "0", "log the peak memory of every phase"),
     "VLRFT_LOG_SAMPLES": Variable("folder", "", "write score and reason of each sample there"),
     "VLRFT_LOG_IMAGES": Variable("number", "0", "how many samples to draw at every logging step"),
-    "VLRFT_IOU_SCHEDULE": Variable("text", "", "the threshold of vlrft_detection_iou_dynamic"),
 }
 
 

@@ -126,9 +126,7 @@ def _vit_layer(s: Settings, batch: _Batch) -> float:
     hidden, wide = model.vit_hidden, model.vit_intermediate
     saved = model.facts.vit_saved * hidden * size / 2
     if s.train_vit and s.tuning in ("lora", "qlora"):
-        targets = len(set(s.lora_targets) & set(model.facts.vit_layer_names))
-        inputs = (4 if model.facts.vit_gated else 3) * hidden + wide
-        saved = _with_adapters(s, saved, hidden, wide, inputs, targets)
+        saved = _with_adapters(s, saved, hidden, wide, model.vit_linear)
     return saved * batch.patches
 
 
@@ -144,22 +142,19 @@ def _saved_by_token(s: Settings, batch: _Batch) -> float:
         saved += 4 * model.chosen_experts * hidden * size / 2
     if s.tuning == "full" or not s.train_llm:
         return saved
-    inputs = 4 * hidden if model.experts else 6 * hidden + wide
-    return _with_adapters(s, saved, hidden, wide, inputs, len(s.lora_targets))
+    return _with_adapters(s, saved, hidden, wide, model.linear)
 
 
 def _with_adapters(
-    s: Settings, saved: float, hidden: int, wide: int, inputs: int, targets: int
+    s: Settings, saved: float, hidden: int, wide: int, layers: dict[str, tuple[int, int]]
 ) -> float:
-    """``saved`` with adapters on every linear layer, of ``inputs`` units, or on ``targets``.
-
-    Of the latter, each keeps its input in the adapter's type and a mask; the layers that do not
-    train need not keep theirs.
+    """``saved`` with adapters on ``layers``; the others need not keep their input, nor the
+    norms before them theirs.
     """
-    if not s.lora_targets:
-        return saved + LORA_SAVED[s.trainable_size] * inputs
-    frozen = (4 * hidden + 2 * wide) * s.frozen_size / 2
-    return saved - frozen + (s.trainable_size + 1) * hidden * targets
+    inputs = sum(taken for taken, _ in layers.values())
+    adapted = sum(layers[name][0] for name in s.lora_targets or layers if name in layers)
+    frozen = (8 * hidden + 2 * wide) * s.frozen_size / 2
+    return saved - (1 - adapted / inputs) * frozen + LORA_SAVED[s.trainable_size] * adapted
 
 
 def _logits(s: Settings, batch: _Batch, logits: int) -> tuple[int, int]:

@@ -67,24 +67,21 @@ def advise(plan: Plan, written: Written) -> list[Change]:
     """
     if plan.fits:
         return []
-    quick = _planner(written)
+    quick = _planner(written, plan.host)
     singles = [replace(change, plan=quick(change.flags)) for change in changes(plan.settings)]
     found = [change for change in singles if change.fits][:4]
     if not found or found[0].rank > EXPENSIVE_RANK:
         combined = _together(plan, quick)
         if combined and all(combined.flags != change.flags for change in found):
-            found = sorted([combined, *found], key=lambda change: change.rank)[:4]
-    # Of a combination only the flags are known.
-    return [
-        change if change.plan else replace(change, plan=quick(change.flags)) for change in found
-    ]
+            found.append(replace(combined, plan=quick(combined.flags)))
+    return sorted(found, key=lambda change: change.rank)[:4]
 
 
 def headroom_options(plan: Plan, written: Written) -> list[Change]:
     """What could be raised within the GPU's memory."""
     if plan.verdict != "fits":
         return []
-    quick, found = _planner(written), list[Change]()
+    quick, found = _planner(written, plan.host), list[Change]()
     for rule in (_larger_batch, _larger_share, _no_checkpointing):
         # The options of a rule ascend.
         options = [replace(change, plan=quick(change.flags)) for change in rule(plan.settings)]
@@ -92,10 +89,14 @@ def headroom_options(plan: Plan, written: Written) -> list[Change]:
     return found
 
 
-def _planner(written: Written) -> Planner:
+def _planner(written: Written, host: int) -> Planner:
+    """Plans of the recipe with other flags; None, too, for one that needs more host memory than
+    a node is assumed to have, and than the ``host`` memory that the recipe takes as it is.
+    """
+
     def plan(flags: Mapping[str, str]) -> Plan | None:
-        settings = written(flags)
-        return estimate(settings) if settings else None
+        made = estimate(settings) if (settings := written(flags)) else None
+        return made if made and made.host <= max(host, made.usual_host) else None
 
     return plan
 
@@ -115,23 +116,11 @@ def _together(plan: Plan, quick: Planner) -> Change | None:
     if not now.fits:
         return None
     for change in list(taken):
-        fewer = _again([other.key for other in taken if other.key != change.key], plan, quick)
+        fewer = [other for other in taken if other is not change]
         made = quick(_combined(fewer).flags) if fewer else None
         if made and made.fits:
             taken = fewer
     return _combined(taken)
-
-
-def _again(keys: list[tuple[str, str]], plan: Plan, quick: Planner) -> list[Change]:
-    """These changes one after the other, as each depends on those before; none if one is gone."""
-    made: list[Change] = []
-    for key in keys:
-        now = quick(_combined(made).flags) if made else plan
-        change = next((c for c in changes(now.settings) if c.key == key), None) if now else None
-        if change is None:
-            return []
-        made.append(change)
-    return made
 
 
 def _combined(changes: list[Change]) -> Change:
@@ -212,6 +201,9 @@ def _of_the_trainer(s: Settings) -> Iterator[Row]:
     yield s.zero >= 2 and not s.cpu_states, 8, {"deepspeed": f"zero{s.zero}_offload"}, cost
     when = not (s.zero == 3 and s.cpu_states)
     yield when, 8.5, {"deepspeed": "zero3_offload", **parts}, f"weights, too; {cost}"
+    when = s.tuning == "lora" and s.rollout != "vllm_colocate" and not s.shards_weights
+    bits = {"quant_method": "bnb", "quant_bits": 4}
+    yield when, 9.9, bits, "QLoRA: weights in 4 bits, slower; needs bitsandbytes"
     flags = {"tuner_type": "lora"}
     if s.learning_rate is not None and s.learning_rate < LORA_LEARNING_RATE:
         flags["learning_rate"] = f"{LORA_LEARNING_RATE:.0e}".replace("e-0", "e-")

@@ -14,17 +14,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.files.secrets import is_secret_name
 from swift_vlrft.recipe.flags import flags_of
 from swift_vlrft.recipe.reader import CONFIGURATION, Recipe, kept_from, read_recipe, read_recipes
+from swift_vlrft.shared_prefix import settings as shared_prefix
 
 IMAGE_LIMITS = ("max_pixels", "model_kwargs")
 """What `swift rollout` needs as the trainer does: both encode the same images."""
 
-PLANNED = re.compile(
-    r"NPROC_PER_NODE|NNODES|CUDA_VISIBLE_DEVICES|M(?:AX|IN)_PIXELS|IMAGE_M(?:AX|IN)_TOKEN_NUM"
-    r"|VLRFT_SHARED_PREFIX\w*"
-)
+OF_A_MACHINE = ("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES")
+"""Variables of the caller's shell that say nothing about other machines (--gpus)."""
+
+PLANNED = (*OF_A_MACHINE, *RESOLUTION, shared_prefix.SWITCH, shared_prefix.CACHE)
 """Variables that a plan reads in the environment of the command."""
 
 OF_EVERYBODY = ("HOME", "PATH", "PWD", "OLDPWD", "USER", "LOGNAME", "SHELL", "TMPDIR", "_")
@@ -92,14 +94,20 @@ def _problems(path: Path, words: Sequence[str], variables: Mapping[str, str]) ->
                 yield f"{path}:{command.line}: {text}"
 
 
+def writable(out: Path) -> None:
+    """ValueError for a place where no script can be written."""
+    if out.suffix in CONFIGURATION:
+        raise ValueError(f"{out}: a script is written; name it *.sh")
+    if out.is_dir():
+        raise ValueError(f"{out} is a folder; give a file in it, as {out / 'new.sh'}")
+
+
 def applied(
     path: Path, flags: Mapping[str, str], out: Path, remark: str, arguments: Sequence[str] = ()
 ) -> str:
     """The text of a script ``out`` that runs a recipe with these ``flags``; ValueError, with the
     line to change, where the recipe does not let it.
     """
-    if out.suffix in CONFIGURATION:
-        raise ValueError(f"{out}: a script is written, which runs {path}; name it *.sh")
     if out.resolve() == path.resolve():
         raise ValueError(f"{out}: it would run itself in place of the recipe; give another name")
     beside = out.resolve().parent == path.resolve().parent
@@ -116,15 +124,14 @@ def applied(
     return f'{text}{"".join(needs)}{runs.command} "$@"\n'
 
 
-def callers_part(recipe: Recipe, variables: Mapping[str, str]) -> str:
+def callers_part(recipe: Recipe, environment: Mapping[str, str]) -> str:
     """The variables of the caller's environment that ``recipe`` names or its plan reads, as written
-    in front of a command; never shows a key. Without ``variables``, which were set for it, and what
-    the script sets itself.
+    in front of a command; never shows a key. Without what the script sets itself.
     """
     given = []
-    for name, value in os.environ.items():
-        asked = PLANNED.fullmatch(name) or re.search(rf"\b{name}\b", recipe.text)
-        mine = name in (*OF_EVERYBODY, *variables) or recipe.environment.get(name) != value
+    for name, value in environment.items():
+        asked = name in PLANNED or re.search(rf"\b{name}\b", recipe.text)
+        mine = name in OF_EVERYBODY or recipe.environment.get(name) != value
         if asked and not mine:
             given.append(f"{name}={'...' if is_secret_name(name) else shlex.quote(value)}")
     return " ".join(given)

@@ -19,6 +19,10 @@ ERROR = 0.1
 """Relative error of the peak: a plan within it of the GPU's size is called tight. Half of the sizes
 in published runs are nearer (benchmarks/memory_cases.py)."""
 
+HOST = 2
+"""GiB of host memory for each GiB of its GPUs that a node is assumed to have, at least. No change
+is proposed that needs more."""
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -53,6 +57,12 @@ class Plan:
         return self.settings.gpu_bytes - self.peak.total
 
     @property
+    def usual_host(self) -> int:
+        """Bytes of host memory that a node with these GPUs is assumed to have."""
+        s = self.settings
+        return HOST * s.gpu_bytes * s.spread * max(1, s.processes // max(1, s.nodes))
+
+    @property
     def verdict(self) -> str:
         """fits | tight | out of memory"""
         if self.headroom < 0 or self.failures:
@@ -63,9 +73,9 @@ class Plan:
     def fits(self) -> bool:
         return self.verdict != "out of memory"
 
-    def with_note(self, note: str) -> Plan:
-        """With one more assumption, if there is one."""
-        assumptions = (*self.settings.assumptions, *filter(None, [note]))
+    def with_notes(self, *notes: str) -> Plan:
+        """With more assumptions, those that are empty left out."""
+        assumptions = (*self.settings.assumptions, *filter(None, notes))
         return replace(self, settings=replace(self.settings, assumptions=assumptions))
 
     def as_dict(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.families.tiles import Tiles
 from swift_vlrft.memory.images import Longest
 from swift_vlrft.memory.models import Model, read_model
+from swift_vlrft.memory.refused import not_planned, refusals, refuse
 from swift_vlrft.memory.settings import Gpus, Settings
 from swift_vlrft.memory.vllm import largest_image
 from swift_vlrft.recipe.reader import Flag, Recipe
@@ -31,36 +32,15 @@ PROMPT_TEXT = 256
 ANSWER = 512
 """Tokens of a supervised answer, assumed: ms-swift's default of --max_completion_length."""
 
-EMBEDDINGS = ("embed_tokens", "lm_head")
-"""--modules_to_save that is planned: copies that train beside the adapters."""
-
-VIDEO = re.compile("VIDEO_|FPS")
-
-PLANNED = "the planner knows `swift rlhf --rlhf_type grpo` and `swift sft`"
+VIDEO = re.compile("VIDEO_|FPS|NFRAMES")
 
 PLUGIN_FILE = "vlrft.py"  # also of copies
 
-OTHER_MODELS = ("reward_model", "teacher_model", "ref_model")
-"""Flags of models beside the one that trains."""
-UNPLANNED = (
-    *("use_dora", "multi_turn_scheduler", "chord_sft_per_device_train_batch_size"),
-    *("vllm_quantization", "vllm_enable_lora", "vllm_pipeline_parallel_size"),
-    *("freeze_parameters", "freeze_parameters_ratio", "freeze_parameters_regex"),
-    *("trainable_parameters", "trainable_parameters_regex", "target_regex", "use_galore"),
-    *("deepspeed_autotp_size", "zero_hpz_partition_size", "max_memory", "lisa_activated_layers"),
-)
-"""Flags that change memory, and of which a plan says that it does not know."""
-
-AGAINST_LIGER = (
+AGAINST_LIGER = {
     *("delta", "off_policy_sequence_mask_delta", "advantage_reweight"),
     *("teacher_model", "teacher_model_server"),
-)
+}
 """Flags whose presence makes ms-swift refuse --use_liger_kernel (rlhf_args.py)."""
-
-ATTENTION = (
-    *("sdpa", "eager", "flash_attn", "flex_attention"),
-    *("flash_attention_2", "flash_attention_3", "flash_attention_4"),
-)
 
 ZERO = re.compile(r"(zero[0-3])|(zero[23])_offload")
 """ms-swift's DeepSpeed configurations; zero3_offload keeps the parameters on the CPU, too."""
@@ -85,7 +65,7 @@ def settings_of(
 
     ``nodes``: in place of the recipe's NNODES.
     """
-    run, notes = _planned(recipe)
+    run, notes = _certain(recipe)
     for name in (*RESOLUTION, shared_prefix.SWITCH, shared_prefix.CACHE):
         run.variable(name)  # which must be known
     refuse(run)
@@ -93,18 +73,19 @@ def settings_of(
         run.read(name)  # a number that is none, whether this run uses it or not
     problems = [found.text for found in check_recipe(run, BATCHES) if found.level == PROBLEM]
     notes += [f"what `vlrft check` calls a problem is mended: {text}" for text in problems]
-    notes += _not_planned(run)
+    notes += not_planned(run)
     model = read_model(model_name(run))
-    if model.config.get("quantization_config"):
-        raise ValueError(
-            f"{run.recipe.path}: the checkpoint {model.name} is quantized, which is not planned; "
-            "give the model it was made of, with --quant_method bnb --quant_bits 4 for QLoRA"
-        )
+    if nodes is None and nodes_of(run) > 1:
+        notes.append(f"{nodes_of(run)} nodes (NNODES), each with {gpus.count} of these GPUs")
     nodes = nodes or nodes_of(run)
     processes, spread = _processes(run, gpus, nodes, notes)
+    flags = {f.name: (str(f.type), f.metadata["flag"]) for f in fields(Settings) if f.metadata}
+    values = {name: READERS[k](run, flag) for name, (k, flag) in flags.items() if flag in run.flags}
     # old_logps: grpo_trainer.py: _prepare_batch_inputs computes them in every run.
-    values = _values_of_flags(run) | {"old_logps": run.grpo}
-    given = Settings(model, gpus.bytes, processes, nodes, spread, **values)
+    given = Settings(model, gpus.bytes, processes, nodes, spread, **values, old_logps=run.grpo)
+    for text in refusals(run, given):
+        line = run.line(text.partition("--")[2].split()[0])
+        raise ValueError(f"{run.recipe.path}:{line}: {text}")
     settings = replace(given, **_training(run, given, notes))
     settings = replace(settings, **_images(run, model, longest, notes))
     if run.grpo:
@@ -118,41 +99,13 @@ def settings_of(
     return replace(settings, assumptions=tuple(notes))
 
 
-def refuse(recipe: Recipe | Run) -> None:
-    """ValueError for a command that is not planned, with what the plan would lack."""
-    run = _planned(recipe)[0]
-    kind = run.text("rlhf_type") if run.command == "rlhf" else None
-    what = f"{run.recipe.path}: `{' '.join(run.recipe.command)}`"
-    what += f" with rlhf_type {kind}" if kind else ""
-    if run.megatron:
-        ray = ", and which role of Ray has which GPU" if run.recipe.ray or run.recipe.on_ray else ""
-        raise ValueError(
-            f"{what} is not planned: {PLANNED}, not Megatron's split of weights and activations "
-            f"(tensor, pipeline, context), its recomputation and its optimizer{ray}"
-        )
-    if not run.grpo and run.command != "sft":
-        raise ValueError(f"{what}; {PLANNED}")
-    if run.command == "sft" and run.true("use_ray"):
-        raise ValueError(
-            f"{what} on Ray is not planned: {PLANNED}, started by NPROC_PER_NODE, not by "
-            "--device_groups. Without --use_ray its plan is that of one worker a GPU"
-        )
-
-
-def _values_of_flags(run: Run) -> dict[str, Any]:
-    flags = {f.name: (str(f.type), f.metadata["flag"]) for f in fields(Settings) if f.metadata}
-    return {
-        name: READERS[kind](run, flag) for name, (kind, flag) in flags.items() if flag in run.flags
-    }
-
-
 def model_name(run: Run) -> str:
     if not (name := run.text("model")):
         raise ValueError(f"{run.recipe.path}: no --model, or an empty one")
     return name
 
 
-def _planned(recipe: Recipe | Run) -> tuple[Run, list[str]]:
+def _certain(recipe: Recipe | Run) -> tuple[Run, list[str]]:
     """The run, with variables that unread lines may set taken as unset; and the assumptions."""
     run = resolve(recipe)
     notes = [run.facts.note] if run.facts.note else []
@@ -164,28 +117,10 @@ def _planned(recipe: Recipe | Run) -> tuple[Run, list[str]]:
     return run, notes
 
 
-def _not_planned(run: Run) -> list[str]:
-    """What changes memory, or may, and is not in the plan; ValueError for a second model."""
-    for name in OTHER_MODELS:
-        values = run.texts(name) if name in run.given else ()
-        if set(values) - {run.text("model")}:
-            raise ValueError(
-                f"{run.recipe.path}: --{name} {' '.join(values)} is a second model, which is not "
-                "planned; leave it out to plan the rest"
-            )
-    named = [name for name in UNPLANNED if name in run.given and run.texts(name) != ("false",)]
-    unknown = [flag.name for flag in run.recipe.flags if flag.name not in run.flags]
-    notes = [f"not planned, though it changes memory: --{name}" for name in named]
-    return notes + [
-        f"no flag of ms-swift, and left out of the plan: --{name}"
-        for name in dict.fromkeys(unknown)
-    ]
-
-
 def nodes_of(recipe: Recipe | Run) -> int:
     """NNODES, as ms-swift hands it to torchrun (swift/cli/main.py)."""
     try:
-        return _planned(recipe)[0].count("NNODES") or 1
+        return _certain(recipe)[0].count("NNODES") or 1
     except ValueError as error:
         raise ValueError(f"{error}; or give --nodes") from None
 
@@ -200,7 +135,9 @@ def _processes(run: Run, gpus: Gpus, nodes: int, notes: list[str]) -> tuple[int,
         notes.append(f"only bash knows how many processes {who} starts: {count}, one for each GPU")
         return count * nodes, 1
     visible = run.recipe.environment.get("CUDA_VISIBLE_DEVICES", "").replace(" ", "")
-    names = [] if visible in ("all", "-1") else [name for name in visible.split(",") if name]
+    if visible == "-1":
+        notes.append("CUDA_VISIBLE_DEVICES=-1 hides every GPU: planned as if it were not set")
+    names = [] if visible in ("all", "-1") else list(filter(None, visible.split(",")))
     seen = min(count, len(names) or count)
     named = f"CUDA_VISIBLE_DEVICES names {seen} of {count} GPUs"
     if processes is None:
@@ -229,47 +166,29 @@ def _processes(run: Run, gpus: Gpus, nodes: int, notes: list[str]) -> tuple[int,
                 f"{run.recipe.path}: {notes[-1]}, which it refuses with {against}; set "
                 f"NPROC_PER_NODE={seen}, or name fewer GPUs in CUDA_VISIBLE_DEVICES"
             )
-    if (device_map := run.text("device_map")) not in (None, "auto"):
-        raise ValueError(f"{run.recipe.path}: --device_map {device_map} is not planned; write auto")
     return processes * nodes, spread
 
 
 def _training(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
-    tuner, bits, optim = run.text("tuner_type"), _quantized(run, settings), run.text("optim") or ""
-    sees, rows = settings.model.sees, settings.steps_per_generation or settings.accumulation
-    path, whole = run.recipe.path, tuner == "lora_llm"
-    if tuner not in ("lora", "full", "lora_llm"):
-        raise ValueError(f"{path}: --tuner_type {tuner}: the planner knows lora, lora_llm and full")
-    if whole and not sees:
-        raise ValueError(
-            f"{path}: --tuner_type lora_llm needs a ViT; {settings.model.name} has none"
-        )
-    if run.texts("target_parameters"):
-        raise ValueError(
-            f"{path}: --target_parameters is not planned; leave it out to plan the rest"
-        )
-    saved = tuple(name for name in run.texts("modules_to_save") if tuner != "full")
-    if unknown := set(saved) - set(EMBEDDINGS):
-        raise ValueError(
-            f"{path}: --modules_to_save {' '.join(sorted(unknown))} is not planned; known are "
-            f"{', '.join(EMBEDDINGS)}"
-        )
+    tuner, optim, sees = run.text("tuner_type"), run.text("optim") or "", settings.model.sees
+    bits = int(run.text("quant_bits") or 0) if run.text("quant_method") else 0
+    rows = settings.steps_per_generation or settings.accumulation
     if settings.generation_batch:
         rows = max(1, settings.generation_batch // (settings.batch * settings.processes))
     sharding, cpu_states, cpu_parameters = _sharding(run, settings.processes, notes)
     if optim not in OPTIMIZERS:
         notes.append(f"optim {optim} is planned as adamw, with two moments in 32 bits")
-    targets = tuple(t for t in run.texts("target_modules") if not t.startswith("all-"))
-    targets = targets if tuner == "lora" else ()  # lora_llm takes its own
-    named = bool(set(targets) & set(settings.model.facts.vit_layer_names))
+    targets = run.texts("target_modules") if tuner == "lora" else ()  # lora_llm takes its own
+    targets = () if targets == ("all-linear",) else targets
+    named, whole = bool(sees and {*targets} & {*settings.model.vit_linear}), tuner == "lora_llm"
     if named and run.true("freeze_vit"):
         notes.append(f"--target_modules {' '.join(targets)} names layers of the ViT, which train")
     return {
         "tuning": "qlora" if bits else tuner,
         "quant_bits": bits,
         "lora_targets": targets,
-        "saved_embeddings": len(saved),
-        "train_llm": whole or not run.true("freeze_llm"),
+        "saved_embeddings": len(set(run.texts("modules_to_save"))) * (tuner != "full"),
+        "train_llm": whole or bool(targets) or not run.true("freeze_llm"),
         "train_vit": whole or (sees and (named if targets else not run.true("freeze_vit"))),
         "train_aligner": whole or (sees and not run.true("freeze_aligner")),
         "sharding": sharding,
@@ -286,26 +205,6 @@ def _training(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
     }
 
 
-def _quantized(run: Run, settings: Settings) -> int:
-    """Bits of the weights under QLoRA, else 0; ValueError for what is not planned."""
-    method, bits = run.text("quant_method"), run.text("quant_bits")
-    if method is None:
-        return 0  # quant_args.py: bits without a method quantize nothing
-    what = f"{run.recipe.path}: --quant_method {method} --quant_bits {bits}"
-    if method != "bnb" or bits not in ("4", "8"):
-        raise ValueError(f"{what} is not planned; the planner knows bnb with 4 or 8 bits")
-    if run.text("tuner_type") != "lora":
-        raise ValueError(f"{what} is planned with --tuner_type lora alone")
-    if run.grpo and run.true("use_vllm") and run.text("vllm_mode") == "colocate":
-        raise ValueError(
-            f"{what} does not start with vLLM beside the trainer (ms-swift hands it the "
-            "quantization, which vLLM 0.32 does not know); write --use_vllm false"
-        )
-    if settings.model.experts:
-        raise ValueError(f"{what} is not planned for {settings.model.name}, which has experts")
-    return int(bits)
-
-
 def _sharding(run: Run, processes: int, notes: list[str]) -> tuple[str, bool, bool]:
     """The sharding, and whether DeepSpeed keeps the optimizer and the parameters on the CPU."""
     value = run.text("deepspeed")
@@ -318,14 +217,14 @@ def _sharding(run: Run, processes: int, notes: list[str]) -> tuple[str, bool, bo
         zero = run.json("deepspeed").get("zero_optimization", {})
         if (stage := int(zero.get("stage", 0))) not in range(4):
             raise ValueError(f"there is no stage {stage}")
-        states, parameters = (
-            zero.get(f"offload_{part}", {}).get("device") == "cpu"
-            for part in ("optimizer", "param")
-        )
+        devices = [zero.get(f"offload_{part}", {}).get("device") for part in ("optimizer", "param")]
+        if "nvme" in devices:
+            raise ValueError("offloads to nvme are not planned; write cpu")
+        states, parameters = (device == "cpu" for device in devices)
     except (OSError, ValueError, AttributeError) as error:
         raise ValueError(
             f"{run.recipe.path}: --deepspeed {value}: neither zero0 to zero3_offload nor a "
-            f"readable file ({error})"
+            f"file that is planned ({error})"
         ) from None
     notes.append(f"of {value} only the stage and the offloading are read, sizes are the defaults")
     return f"zero{stage}", states, parameters
@@ -334,12 +233,12 @@ def _sharding(run: Run, processes: int, notes: list[str]) -> tuple[str, bool, bo
 def _supervised(run: Run, settings: Settings, longest: Longest | None) -> dict[str, Any]:
     """`swift sft`: a row is a prompt and its answer, together as long as --max_length allows, or
     several rows packed to that length. Where --max_new_tokens does not say how long an answer is,
-    it has ANSWER tokens, and without images all but the prompt.
+    it has ANSWER tokens, and without images all but the prompt; in a data set, its longest.
     """
     prompt, packed, grids = settings.prompt, run.true("packing"), settings.grids
-    given = "max_new_tokens" in run.given
+    given, length = "max_new_tokens" in run.given, settings.max_length
     answer = run.integer("max_new_tokens") if given else ANSWER
-    length = settings.max_length
+    answer = (longest and longest.answer) or answer
     if packed:
         length = run.optional("packing_length") or length or settings.model.context
         if settings.train_vit:  # as many images as go into it; else answers take more
@@ -364,18 +263,8 @@ def _forward(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
     attention = run.text("attn_impl")
     if attention is None:
         notes.append("attn_impl is not set: sdpa, PyTorch's own flash kernel")
-    elif attention not in ATTENTION and "/" not in attention:  # kernels-community/flash-attn2
-        place = f"{run.recipe.path}:{run.line('attn_impl')}"
-        raise ValueError(f"{place}: --attn_impl {attention}: known are {', '.join(ATTENTION)}")
     if run.true("padding_free") and settings.batch > 1:
         notes.append("padding_free: every row of a batch is as long as the longest, none is padded")
-    if run.grpo and run.true("packing"):
-        raise ValueError(f"{run.recipe.path}: --packing true is not planned for GRPO; leave it out")
-    if settings.processes % settings.sequence_parallel:
-        raise ValueError(
-            f"{run.recipe.path}: --sequence_parallel_size {settings.sequence_parallel} does not "
-            f"divide the {settings.processes} processes"
-        )
     if videos := sorted(n for n in run.recipe.environment if VIDEO.match(n)):
         notes.append(f"{', '.join(videos)}: rows with videos are not planned, only images")
     why = _why_not_shared(run, settings.model)
@@ -415,42 +304,27 @@ def _why_not_shared(run: Run, model: Model) -> str | None:
 
 def _may_use_liger(run: Run) -> bool:
     """Whether swift/arguments/rlhf_args.py (_init_grpo and what it calls) raises no ValueError."""
-    return not (
-        not run.grpo
-        or run.true("padding_free")
-        or run.true("log_entropy")
-        or run.integer("sequence_parallel_size") > 1
-        or run.number("top_entropy_quantile") < 1
-        or run.number("sdar_loss_coef") > 0
-        or run.text("advantage_estimator") != "grpo"
-        or run.text("importance_sampling_level") not in ("token", "sequence")
-        or any(name in run.given for name in AGAINST_LIGER)
-    )
+    against = run.true("padding_free") or run.true("log_entropy")
+    against |= run.integer("sequence_parallel_size") > 1 or run.number("sdar_loss_coef") > 0
+    against |= run.grpo and run.number("top_entropy_quantile") < 1
+    against |= run.text("advantage_estimator") != "grpo" or bool(AGAINST_LIGER & run.given.keys())
+    against |= run.text("importance_sampling_level") not in ("token", "sequence")
+    return run.grpo and not against
 
 
 def _rollout(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
     if not run.true("use_vllm"):
         return {}
-    mode, path, model = run.text("vllm_mode"), run.recipe.path, settings.model
-    if mode is None:
-        raise ValueError(f"{path}: --use_vllm needs --vllm_mode colocate or server")
-    tp, length = settings.vllm_tp, settings.vllm_max_length
+    mode, model, length = run.text("vllm_mode"), settings.model, settings.vllm_max_length
     if mode == "server":
         notes.append("the rollout server's GPUs are not planned: its flags are not the trainer's")
-    else:
-        heads = f"attention heads of {model.name}"
-        divided = {"processes": settings.processes, heads: model.heads}
-        for what, many in divided.items():
-            if many % tp:
-                flag = f"--vllm_tensor_parallel_size {tp}"
-                raise ValueError(f"{path}: {flag} does not divide the {many} {what}")
-        if length is None and model.context:
-            # args_mixin.py: None goes to vLLM, which then takes the whole context of the model.
-            length = model.context
-            notes.append(
-                f"vllm_max_model_len is not set: vLLM must be able to hold a row of {length} "
-                "tokens, the model's whole context"
-            )
+    elif length is None and model.context:
+        # args_mixin.py: None goes to vLLM, which then takes the whole context of the model.
+        length = model.context
+        notes.append(
+            f"vllm_max_model_len is not set: vLLM must be able to hold a row of {length} "
+            "tokens, the model's whole context"
+        )
     return {
         "rollout": "vllm_server" if mode == "server" else "vllm_colocate",
         "vllm_max_length": length,
@@ -464,12 +338,10 @@ def _images(run: Run, model: Model, longest: Longest | None, notes: list[str]) -
     prompt = (longest and longest.text) or PROMPT_TEXT
     values = {"pixels": by, "prompt": prompt, "model_kwargs": json.dumps(run.model_kwargs)}
     if longest and longest.text:
-        text = f"text of the longest row of {longest.source}: {prompt} tokens (characters/3)"
-    else:
+        notes.append(f"text of the longest row of {longest.source}: {prompt} tokens (characters/3)")
+    elif longest or run.grpo:
         no_text = f"no text in {longest.source}" if longest else "no --dataset given"
-        text = f"{no_text}: a prompt of {prompt} text tokens"
-    if longest or run.grpo:
-        notes.append(text)
+        notes.append(f"{no_text}: a prompt of {prompt} text tokens")
     if not model.sees:
         return values
     if not model.knows_images:
@@ -498,10 +370,8 @@ def _images(run: Run, model: Model, longest: Longest | None, notes: list[str]) -
         elif by == "fixed":
             size = f"seen {rule.seen}: {sizes[0][0]} x {sizes[0][1]} pixels"
         notes.append(f"no --dataset given: one image a row {size}, {tokens} tokens")
-    patch = model.patch
-    return values | {
-        "grids": tuple((1, height // patch, width // patch) for width, height in sizes)
-    }
+    grids = tuple((1, height // model.patch, width // model.patch) for width, height in sizes)
+    return values | {"grids": grids}
 
 
 def limits(recipe: Recipe | Run, model: Model) -> tuple[int, int]:

@@ -29,14 +29,15 @@ from swift_vlrft.geometry.box_format import Size
 CHARACTERS = 3
 """Characters per token; English has about 4, JSON and numbers about 2.5."""
 
-COLUMNS = ("image", "images", "problem", "messages", "query", "videos")
+COLUMNS = ("image", "images", "problem", "messages", "query", "response", "videos")
 
 
 @dataclass(frozen=True)
 class Longest:
     source: str
     images: tuple[Size, ...]  # Width and height in the file, before any resize
-    text: int  # Tokens of the longest text of any row
+    text: int  # Tokens of the longest prompt's text of any row
+    answer: int  # Of the longest answer
 
     def sizes(self, rule: ImageRule, low: int, high: int) -> list[Size]:
         """Of the pictures that the ViT gets."""
@@ -44,8 +45,12 @@ class Longest:
         return [part for size in self.images for part in rule.parts(*size, **limits)]
 
 
-def longest_row(path: str | Path, rule: ImageRule, low: int, high: int) -> Longest:
-    """ValueError says which file or row cannot be read."""
+def longest_row(
+    path: str | Path, rule: ImageRule, low: int, high: int, room: int | None = None
+) -> Longest:
+    """Of the rows whose images take fewer tokens than ``room``: ms-swift leaves the others out of
+    supervised training. ValueError says which file or row cannot be read.
+    """
     source = Path(path).expanduser()
     if not source.exists():
         refuse_part_of_set(str(source), "PATH, for whose longest row is planned")
@@ -58,27 +63,31 @@ def longest_row(path: str | Path, rule: ImageRule, low: int, high: int) -> Longe
     def tokens(size: Size) -> int:
         return rule.tokens(*size, min_pixels=low, max_pixels=high)
 
-    most, characters = -1, 0
+    most, characters, answers = -1, 0, 0
     images: tuple[Size, ...] = ()
-    for place, found, text in _rows(stored):
+    for place, found, text, answer in _rows(stored):
         try:
             sizes = tuple(_size(image, stored.root or stored.folder) for image in found)
             count = sum(map(tokens, sizes))
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from None
+        if room and count >= room:
+            continue
         if count > most:
             most, images = count, sizes
-        characters = max(characters, len(text))
+        characters, answers = max(characters, len(text)), max(answers, len(answer))
     if most < 0:
-        raise ValueError(f"--dataset {path}: no rows in it")
-    return Longest(str(path), images, -(-characters // CHARACTERS))
+        of = f" whose images leave room in --max_length {room}" if room else ""
+        raise ValueError(f"--dataset {path}: no rows in it{of}")
+    return Longest(str(path), images, -(-characters // CHARACTERS), -(-answers // CHARACTERS))
 
 
-def _rows(stored: StoredSet) -> Iterator[tuple[RowLocation, list[Any], str]]:
-    """The place, the images and the text of every row."""
+def _rows(stored: StoredSet) -> Iterator[tuple[RowLocation, list[Any], str, str]]:
+    """The place, the images, the prompt's text and the answer of every row."""
     if schema_of(stored.columns) is not None:
         for row in map(_good, rows_of(stored)):
-            yield row.place, [row.image], f"{row.columns.get('system') or ''}{row.problem}"
+            text = f"{row.columns.get('system') or ''}{row.problem}"
+            yield row.place, [row.image], text, str(row.solution)
         return
     if stored.columns and not set(COLUMNS) & set(stored.columns):
         raise ValueError(
@@ -90,7 +99,7 @@ def _rows(stored: StoredSet) -> Iterator[tuple[RowLocation, list[Any], str]]:
             raise ValueError(f"{place}: a row with videos, which are not planned; leave it out")
         images = record.get("images", record.get("image")) or []
         images = images if isinstance(images, list) else [images]
-        yield place, [image for image in images if image], _text(record)
+        yield place, [image for image in images if image], *_texts(record)
 
 
 def _good(found: Any) -> Any:
@@ -99,10 +108,15 @@ def _good(found: Any) -> Any:
     return found
 
 
-def _text(record: dict[str, Any]) -> str:
-    if isinstance(turns := record.get("messages"), list):
-        return "".join(str(turn.get("content", "")) for turn in turns if isinstance(turn, dict))
-    return str(record.get("problem") or record.get("query") or "")
+def _texts(record: dict[str, Any]) -> tuple[str, str]:
+    """The prompt and the answer, which is the assistant's last turn."""
+    if not isinstance(turns := record.get("messages"), list):
+        prompt = record.get("problem") or record.get("query") or ""
+        return str(prompt), str(record.get("response") or "")
+    turns = [turn for turn in turns if isinstance(turn, dict)]
+    last = [turns.pop()] if turns and turns[-1].get("role") == "assistant" else []
+    prompt, answer = ("".join(str(t.get("content", "")) for t in part) for part in (turns, last))
+    return prompt, answer
 
 
 def _size(image: Any, folder: Path) -> Size:

@@ -164,6 +164,40 @@ class Model:
         return int(self.vision.get(self.facts.vit_intermediate) or self.vit_hidden * times)
 
     @property
+    def linear(self) -> dict[str, tuple[int, int]]:
+        """Inputs and outputs of a decoder layer's linear layers, by the last part of their names.
+
+        transformers keeps the weights of all experts of a layer in one parameter, which is no
+        linear layer: experts have no adapters. Linear attention counts as any other.
+        """
+        hidden, wide = self.hidden, self.intermediate
+        query, key = self.heads * self.head_size, self.kv_heads * self.head_size
+        if self.type == "chatglm":
+            mixed = {"query_key_value": (hidden, query + 2 * key), "dense": (query, hidden)}
+            return mixed | {"dense_h_to_4h": (hidden, 2 * wide), "dense_4h_to_h": (wide, hidden)}
+        found = {"q_proj": (hidden, query), "k_proj": (hidden, key), "v_proj": (hidden, key)}
+        found["o_proj"] = (query, hidden)
+        if self.experts:
+            return found
+        joined = self.type == "glm4v"
+        gates = ("gate_up_proj",) if joined else ("gate_proj", "up_proj")
+        return (
+            found | dict.fromkeys(gates, (hidden, wide << joined)) | {"down_proj": (wide, hidden)}
+        )
+
+    @property
+    def vit_linear(self) -> dict[str, tuple[int, int]]:
+        """The same of a layer of the ViT."""
+        hidden, wide, first = self.vit_hidden, self.vit_intermediate, self.facts.vit_attention
+        found = {first: (hidden, 3 * hidden)}
+        if first == "q_proj":
+            found = dict.fromkeys(("q_proj", "k_proj", "v_proj"), (hidden, hidden))
+        found["dense" if first == "query_key_value" else "proj"] = (hidden, hidden)
+        gated = self.facts.vit_gated
+        names = ("gate_proj", "up_proj", "down_proj") if gated else ("fc1", "fc2")
+        return found | dict.fromkeys(names[:-1], (hidden, wide)) | {names[-1]: (wide, hidden)}
+
+    @property
     def context(self) -> int | None:
         """Longest row in its configuration: vLLM's default of max_model_len (vllm's
         config/model.py: _get_and_verify_max_len). None if the file does not say.
@@ -266,7 +300,7 @@ def _from_file(path: Path) -> Model:
         raise ModelError(f"model {path}: {file} has no model_type, so it is no model's config.json")
     versions = {package: metadata.version(package) for package in ("torch", "transformers")}
     try:
-        answer = remembered("models", [versions, config], lambda: _built(config))
+        answer = remembered("checkpoints", [versions, config], lambda: _built(config))
     except Exception as error:  # a foreign file in a foreign class: whatever transformers raises
         why = next(iter(str(error).splitlines()), type(error).__name__)
         raise ModelError(
@@ -285,6 +319,10 @@ def _built(config: dict[str, Any]) -> dict[str, Any]:
     makes_known(config)
     built = AutoConfig.for_model(**config)
     complete, text = built.to_dict(), built.get_text_config()
+    said = {**config, **(config.get("text_config") or {})}
+    for name in ("num_hidden_layers", "hidden_size"):
+        if not said.keys() & {name, text.attribute_map.get(name)}:
+            raise ValueError(f"it does not say {name}, without which nothing is planned")
     text.allow_global_per_layer_attribute_access = True  # Gemma 4: head_dim of most layers
     names = {name: getattr(text, name) for name in _TEXT if getattr(text, name, None) is not None}
     (complete.get("text_config") or complete).update(names)

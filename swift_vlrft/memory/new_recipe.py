@@ -1,12 +1,12 @@
 """A new recipe: the text of the nearest tested one, with a few literal words changed.
 
-made = draft("Qwen/Qwen2.5-VL-7B-Instruct", "counting", parse_gpus("4x24"), 1, None)
-made.start.name, made.said       which recipe it was, and what is different for model and task
-with_flags(made.text, {"move_model_batches": "16", "MAX_PIXELS": "200704"})
+start, text, said = draft("Qwen/Qwen2.5-VL-7B-Instruct", "counting", parse_gpus("4x24"), 1, None)
+with_flags(text, {"move_model_batches": "16", "MAX_PIXELS": "200704"})
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import textwrap
@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from math import log2
 from pathlib import Path
 
+from swift_vlrft.datasets.opening import find_set
 from swift_vlrft.datasets.row import BOX_TASKS
+from swift_vlrft.datasets.schemas import is_for_swift
 from swift_vlrft.geometry.box_format import SUBSETS
 from swift_vlrft.memory.append import ASKED_OF_A_NODE
 from swift_vlrft.memory.models import Model, read_model
@@ -23,19 +25,23 @@ from swift_vlrft.memory.settings import GIB, Gpus
 from swift_vlrft.recipe.reader import read_recipe
 from swift_vlrft.recipe.shipped import shipped_recipes
 
+OTHERS = (
+    "classification",
+    "pointing",
+    "counting",
+    "choice",
+    "yes_no",
+    "number",
+    "list",
+    "ordering",
+)
+
 TASKS = {
     "detection": ("vlrft_detection_iou vlrft_detection_format", 1024),
     "grounding": ("vlrft_grounding_iou vlrft_format", 512),
-    "classification": ("vlrft_classification vlrft_format", 512),
-    "pointing": ("vlrft_pointing vlrft_format", 512),
-    "counting": ("vlrft_counting vlrft_format", 512),
-    "choice": ("vlrft_choice vlrft_format", 512),
-    "yes_no": ("vlrft_yes_no vlrft_format", 512),
-    "number": ("vlrft_number vlrft_format", 512),
+    **{task: (f"vlrft_{task} vlrft_format", 512) for task in OTHERS},
     "math": ("vlrft_math vlrft_boxed_format", 1024),
     "ocr": ("vlrft_ocr vlrft_format", 1024),
-    "list": ("vlrft_list vlrft_format", 512),
-    "ordering": ("vlrft_ordering vlrft_format", 512),
 }
 """Rewards, and tokens for a completion."""
 
@@ -66,16 +72,6 @@ class Tested:
         """
         more = log2(self.nodes * self.count * self.size * GIB / (nodes * gpus.count * gpus.bytes))
         return max(more, -2 * more)
-
-
-@dataclass(frozen=True)
-class Draft:
-    """A recipe before its GPUs are seen to."""
-
-    start: Tested
-    text: str
-    said: list[str]
-    """What is different from ``start`` for the model and the task."""
 
 
 def tested() -> list[Tested]:
@@ -115,8 +111,12 @@ def for_model(start: Tested, name: str, task: str) -> tuple[dict[str, str], list
     return {"MODEL": name, "OUTPUT_DIR": f"output/{folder}_{task}"}, [said]
 
 
-def draft(name: str, task: str, gpus: Gpus, nodes: int, dataset: str | None) -> Draft:
-    """The nearest recipe, for this model, task and data set; ValueError for what is unknown."""
+def draft(
+    name: str, task: str, gpus: Gpus, nodes: int, dataset: str | None
+) -> tuple[Tested, str, list[str]]:
+    """The nearest recipe, its text for this model, task and data set, and what is different in it;
+    ValueError for what is unknown.
+    """
     if task not in TASKS:
         raise ValueError(f"--task {task}: known tasks are {', '.join(TASKS)}")
     model = read_model(name)
@@ -140,7 +140,7 @@ def draft(name: str, task: str, gpus: Gpus, nodes: int, dataset: str | None) -> 
         text = with_flags(text, {"max_completion_length": str(longest)})
         text = re.sub(r"--reward_funcs .* \\", rf"--reward_funcs {rewards} \\", text)
         said.append(f"{task} in place of {start.task}: --reward_funcs {rewards}")
-    return Draft(start, *_with_data(text, said, model, task, start, dataset))
+    return start, *_with_data(text, said, model, task, start, dataset)
 
 
 def _of_another_family(text: str, model: Model) -> tuple[str, str]:
@@ -168,6 +168,8 @@ def _with_data(
         dataset = re.sub(rf":({'|'.join(SUBSETS)})$", "", own[1])
     if task in BOX_TASKS and native is None:
         said.append("the model's box format is not known: boxes stay as the data set has them")
+    elif task in BOX_TASKS and dataset and _for_swift(dataset):
+        said.append("the data set is in ms-swift's own form: its boxes stay as they are")
     elif task in BOX_TASKS and dataset and native != "norm1000" and "#" not in dataset:
         named = dataset.endswith(tuple(f":{name}" for name in SUBSETS))
         dataset += "" if named else f":{native}"
@@ -176,6 +178,12 @@ def _with_data(
     line = f"DATASET=${{DATASET:-{value}}}" if dataset else f': "${{DATASET:?{value}}}"'
     said.append(f"DATASET {dataset}" if dataset else "DATASET must be given")
     return re.sub(r"^(DATASET=|: \"\$\{DATASET:).*$", lambda _: line, text, flags=re.M), said
+
+
+def _for_swift(dataset: str) -> bool:
+    """Whether it is a file or folder here that ms-swift reads itself, without our box formats."""
+    stored = find_set(Path(dataset)) if os.path.exists(dataset) else None
+    return stored is not None and is_for_swift(stored.columns)
 
 
 def _without(text: str, name: str) -> str:

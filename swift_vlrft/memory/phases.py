@@ -51,10 +51,6 @@ COMPONENTS = (
 )
 
 LOG_PROBABILITIES = "old/reference log-probabilities"
-PHASES = (
-    *("load", "vLLM start", "weight sync", "rollout", LOG_PROBABILITIES, "forward", "backward"),
-    *("optimizer step", "eval", "save", "rollout GPU"),
-)
 
 
 def phases(s: Settings, states: States, engine: vllm.Engine | None) -> dict[str, Components]:
@@ -91,9 +87,8 @@ def phases(s: Settings, states: States, engine: vllm.Engine | None) -> dict[str,
     if engine and not colocated and s.rollout_gpus:
         found["rollout GPU"] = awake
     return {
-        name: _with_context(found[name], alone=s.processes == 1 or name == "rollout GPU")
-        for name in PHASES
-        if name in found
+        name: _with_context(parts, alone=s.processes == 1 or name == "rollout GPU")
+        for name, parts in found.items()
     }
 
 
@@ -201,13 +196,13 @@ def _training(s: Settings, states: States, base: Components) -> dict[str, Compon
         added(late, train.backward_vit, {TEMPORARIES: dense_backward}),
         key=size_of,
     )
-    found = {
+    before = s.reference or s.old_logps
+    found = {LOG_PROBABILITIES: added(passing, passed)} if before else {}
+    found |= {
         "forward": added(passing, early, train.forward, {TEMPORARIES: dense}),
         "backward": added(passing, {TEMPORARIES: states.bucket}, backward),
         "optimizer step": added(base, late, {TEMPORARIES: states.step}),
     }
-    if s.reference or s.old_logps:
-        found[LOG_PROBABILITIES] = added(passing, passed)
     if s.eval_batch and s.eval_generates:
         found["eval"] = added(base, _generate(s, s.eval_batch))
     elif s.eval_batch:

@@ -13,33 +13,30 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from swift_vlrft.memory import append, new_recipe
 from swift_vlrft.memory import from_recipe as reading
 from swift_vlrft.memory.advice import Change, Written, advise, headroom_options
-from swift_vlrft.memory.append import RunWith, applied, callers_part, run_with
 from swift_vlrft.memory.estimate import Plan, estimate
 from swift_vlrft.memory.images import longest_row
 from swift_vlrft.memory.models import read_model
-from swift_vlrft.memory.new_recipe import (
-    Draft,
-    draft,
-    for_model,
-    nearest,
-    tested,
-    with_flags,
-    with_header,
-)
+from swift_vlrft.memory.refused import refuse
 from swift_vlrft.memory.settings import GIB, USABLE, Gpus, parse_gpus
 from swift_vlrft.recipe.by_bash import run_recipes
 from swift_vlrft.recipe.fix import write_fixed
+from swift_vlrft.recipe.flags import flags_of
 from swift_vlrft.recipe.gpus import installed_gpus
-from swift_vlrft.recipe.reader import Recipe, hands_on, only, read_recipes, read_text
+from swift_vlrft.recipe.reader import Recipe, hands_on, only, read_recipe, read_recipes, read_text
 from swift_vlrft.recipe.rules import check_recipe
 from swift_vlrft.recipe.run import NotKnown, resolve
 from swift_vlrft.recipe.shipped import recipe_path
+
+QLORA = "qwen3_vl_4b/detection_qlora_1x24g"
+"""The tested recipe with weights in 4 bits, which is taken by name only."""
 
 
 @dataclass(frozen=True)
@@ -48,23 +45,25 @@ class RecipePlan:
     gpus: Gpus
     plan: Plan
     written: Written
-    path: Path
-    """The file that was given, which may run another script that the recipe stands in."""
-    arguments: tuple[str, ...] = ()
-    """Flags behind the file, as behind `bash FILE`."""
+    path: Path  # The file that was given, which may run another script that the recipe stands in
+    arguments: tuple[str, ...] = ()  # Flags behind the file, as behind `bash FILE`
     environment: str = ""
     """The caller's variables that the plan depends on, as written in front of a command."""
 
     def changes(self) -> list[Change]:
         """Cheapest first; those that need a package which is missing here come last."""
-        found = advise(self.plan, self.written)
-        return sorted(found, key=lambda c: _lacks(reading.changed(self.recipe, c.flags)))
 
-    def run_with(self, change: Change) -> RunWith:
+        def lacks(change: Change) -> bool:
+            found = check_recipe(reading.changed(self.recipe, change.flags))
+            return any(one.rule == "not-installed" for one in found)
+
+        return sorted(advise(self.plan, self.written), key=lacks)
+
+    def run_with(self, change: Change) -> append.RunWith:
         """With the nodes, where only --nodes says how many."""
         nodes = self.plan.settings.nodes
         other = {"NNODES": str(nodes)} if nodes != reading.nodes_of(self.recipe) else {}
-        return run_with(self.path, change.flags | other, self.arguments)
+        return append.run_with(self.path, change.flags | other, self.arguments)
 
     def headroom(self) -> list[Change]:
         return headroom_options(self.plan, self.written)
@@ -75,12 +74,9 @@ class NewRecipe:
     """A script that was written for a machine."""
 
     planned: RecipePlan
-    change: Change
-    """``flags`` is empty where the tested recipe fits as it is."""
-    origin: str
-    """The sentence in the script: from which recipe, changed how and for which GPUs."""
-    backup: Path | None
-    """Of a file that was there before."""
+    change: Change  # ``flags`` is empty where the tested recipe fits as it is
+    origin: str  # The sentence in the script: from which recipe, changed how and for which GPUs
+    backup: Path | None  # Of a file that was there before
 
 
 def plan_recipe(
@@ -100,23 +96,27 @@ def plan_recipe(
     ``run``: bash itself reads the script (recipe/by_bash.py). ValueError says what cannot be used.
     """
     path = recipe_path(path)
-    recipe, given = _read(path, arguments, {}, run)
+    recipe, given = _read(path, arguments, {}, gpus, run)
     node, note = _gpus(gpus, recipe.path)
     planned = _planned(recipe, node, nodes, dataset)
-    plan = planned.plan.with_note(note).with_note(given and f"from your environment: {given}")
+    plan = planned.plan.with_notes(note, given and f"from your environment: {given}")
     return replace(planned, plan=plan, path=path, arguments=tuple(arguments), environment=given)
 
 
 def _read(
-    path: Path, arguments: Sequence[str], variables: Mapping[str, str], run: bool = False
+    path: Path, words: Sequence[str], variables: Mapping[str, str], gpus: str | None, run: bool
 ) -> tuple[Recipe, str]:
-    """The command that trains, and the caller's variables that it depends on beside these."""
+    """The command that trains, and the caller's variables that it depends on beside these. What the
+    caller's shell says of GPUs and nodes is not read for other ``gpus``.
+    """
     read = run_recipes if run else read_recipes
-    recipes = read(path, {**os.environ, **variables}, arguments)
-    hands_on(recipes, arguments)
+    unread = (*variables, *(append.OF_A_MACHINE if gpus else ()))
+    given = {name: value for name, value in os.environ.items() if name not in unread}
+    recipes = read(path, {**given, **variables}, words)
+    hands_on(recipes, words)
     recipe = only(recipes)
-    reading.refuse(recipe)
-    return recipe, callers_part(recipe, variables)
+    refuse(resolve(recipe))
+    return recipe, append.callers_part(recipe, given)
 
 
 def _planned(
@@ -124,8 +124,10 @@ def _planned(
 ) -> RecipePlan:
     longest = None
     if dataset is not None:
-        model = read_model(reading.model_name(resolve(recipe)))
-        longest = longest_row(dataset, model.image_rule, *reading.limits(recipe, model))
+        run = resolve(recipe)
+        model = read_model(reading.model_name(run))
+        room = run.optional("max_length") if run.command == "sft" else None
+        longest = longest_row(dataset, model.image_rule, *reading.limits(recipe, model), room)
     settings = reading.settings_of(recipe, gpus, nodes=nodes, longest=longest)
     written = reading.as_written(recipe, gpus, nodes=nodes, longest=longest)
     return RecipePlan(recipe, gpus, estimate(settings), written, recipe.path)
@@ -148,13 +150,12 @@ def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:
     raise ValueError("this machine has no NVIDIA GPU; name the GPUs to plan for: --gpus 4x80")
 
 
-def _lacks(recipe: Recipe) -> bool:
-    return any(found.rule == "not-installed" for found in check_recipe(recipe))
-
-
-def for_machine(recipe: Recipe, gpus: Gpus, nodes: int | None = None) -> dict[str, str]:
-    """The flags that the number of GPUs demands, whatever their memory: a process for each, as many
-    rows a step as before, a tensor parallel size that divides both, ZeRO-2 where nothing is shared.
+def for_machine(
+    recipe: Recipe, gpus: Gpus, nodes: int | None, own: Container[str]
+) -> tuple[dict[str, str], str]:
+    """The flags that the number of GPUs demands, whatever their memory, and what they cost: a
+    process for each, as many rows a step as before or the nearest number that is possible, a tensor
+    parallel size that divides both, ZeRO-2 where nothing is shared. ``own`` flags stay.
     """
     run, before = resolve(recipe), reading.nodes_of(recipe)
     flags = {"NNODES": str(nodes)} if (nodes or before) != before else {}
@@ -169,54 +170,90 @@ def for_machine(recipe: Recipe, gpus: Gpus, nodes: int | None = None) -> dict[st
             "of both into a copy of it"
         )
     flags |= {"NPROC_PER_NODE": str(gpus.count)} if count != gpus.count else {}
-    differs, most = bool(flags), run.integer("vllm_tensor_parallel_size")
+    differs, most, cost = bool(flags), run.integer("vllm_tensor_parallel_size"), ""
     alone = {"vllm_tensor_parallel_size": "1"} if most > 1 else {}
     s = reading.settings_of(reading.changed(recipe, flags | alone), gpus, nodes=nodes)
     tps = [n for n in range(1, most + 1) if gpus.count % n == 0 == s.model.heads % n]
     flags |= {"vllm_tensor_parallel_size": str(tps[-1])} if tps and tps[-1] != most else {}
     for name, steps in (
-        ("gradient_accumulation_steps", s.accumulation),
         ("steps_per_generation", s.steps_per_generation),
+        ("gradient_accumulation_steps", s.accumulation),
     ):
         if steps and differs:
             rows, wide = count * before * s.batch * steps, s.processes * s.batch
             even = [n for n in range(1, rows + 1) if wide * n % s.generations == 0]
-            best = min(even, key=lambda n: abs(wide * n - rows))
+            best = steps if name in own else min(even, key=lambda n: abs(wide * n - rows))
             flags |= {name: str(best)} if best != steps else {}
+            other = f"{wide * best} rows a step in place of {rows}"
+            cost = "as many rows a step" if wide * best == rows else other
     if differs and s.processes == 1 and recipe.get("deepspeed") in ("zero3", "zero3_offload"):
         flags["deepspeed"] = str(recipe.get("deepspeed")).replace("3", "2")
-    return flags
+    return {name: value for name, value in flags.items() if name not in own}, cost
 
 
 def fitted(
-    recipe: Recipe, gpus: Gpus, nodes: int | None, dataset: str | Path | None
+    recipe: Recipe,
+    gpus: Gpus,
+    nodes: int | None,
+    dataset: str | Path | None,
+    own: AbstractSet[str] = frozenset(),
 ) -> tuple[RecipePlan, Change]:
     """The plan of a recipe on a machine and the change for it: the flags that the machine demands
-    and the cheapest that make it fit, or none. ValueError if no known change does.
+    and the cheapest that make it fit, or none. ValueError if no known change does that leaves the
+    user's ``own`` flags.
     """
-    flags = for_machine(recipe, gpus, nodes)
+    flags, cost = for_machine(recipe, gpus, nodes, own)
     planned = _planned(reading.changed(recipe, flags), gpus, nodes, dataset)
     if planned.plan.fits:
-        return planned, Change(flags, "as many rows a step" if flags else "", plan=planned.plan)
-    if not (options := planned.changes()):
+        return planned, Change(flags, cost, plan=planned.plan)
+    options = planned.changes()
+    if not (left := [change for change in options if not own & change.flags.keys()]):
         peak, name = planned.plan.peak, planned.plan.settings.model.name
+        beside = f" that leaves your {' '.join(f'--{n}' for n in sorted(own))}" if options else ""
+        other = _by_qlora(recipe, gpus) or "more or larger GPUs are needed"
         raise ValueError(
-            f"{name} does not fit on {_machine(gpus, nodes)} with any known change: "
-            f"{peak.total / GIB:.1f} GiB in {peak.name}; more or larger GPUs are needed: "
-            "nothing is written"
+            f"{name} does not fit on {_machine(planned)} with any known change{beside}: "
+            f"{peak.total / GIB:.1f} GiB in {peak.name}: nothing is written; {other}"
         )
-    change = replace(options[0], flags=flags | options[0].flags)
+    change = replace(left[0], flags=flags | left[0].flags)
+    change = replace(change, cost="; ".join(filter(None, [cost, change.cost])))
     return replace(planned, plan=change.plan or planned.plan), change
 
 
-def _machine(gpus: Gpus, nodes: int | None) -> str:
-    return (f"{nodes} nodes of " if nodes else "") + f"{gpus.count} x {gpus.name}"
+def _by_qlora(recipe: Recipe, gpus: Gpus) -> str:
+    """The command that trains the model with weights in 4 bits, if that fits; else nothing."""
+    model, path = read_model(reading.model_name(resolve(recipe))), recipe_path(QLORA)
+    given = {"MODEL": str(recipe.get("model"))}
+    if model.family and model.family.box_format not in (None, "norm1000"):
+        data = read_recipe(path, {}).get("dataset")
+        given["DATASET"] = f"{data}:{model.family.box_format}"
+    try:
+        other = read_recipe(path, given)
+        flags, _ = for_machine(other, gpus, 1, ())
+        plan = _planned(reading.changed(other, flags), gpus, 1, None).plan
+    except ValueError:
+        return ""
+    command = append.run_with(path, given | flags, (), f'"$(vlrft recipe {QLORA})"').command
+    return f"QLoRA, which generates many times slower, fits: {command}" if plan.fits else ""
 
 
-def _origin(start: str, machine: str, flags: Mapping[str, str], said: Sequence[str] = ()) -> str:
-    words = [f"{n}={v}" if n.isupper() else f"--{n} {v}" for n, v in flags.items()]
-    changed = "; ".join([" ".join(words), *said] if words else said) or "nothing"
-    return f"From {start}; changed for {machine}: {changed}"
+def _machine(planned: RecipePlan) -> str:
+    nodes, gpus = planned.plan.settings.nodes, planned.gpus
+    return (f"{nodes} nodes of " if nodes > 1 else "") + f"{gpus.count} x {gpus.name}"
+
+
+def _origin(start: str, planned: RecipePlan, change: Change, said: Sequence[str]) -> str:
+    """The sentence in a script: from which recipe, changed how and for which GPUs."""
+    words = [f"{n}={v}" if n.isupper() else f"--{n} {v}" for n, v in change.flags.items()]
+    rows = [part for part in change.cost.split("; ") if "a step in place of" in part]
+    changed = "; ".join(filter(None, [" ".join(words), *rows, *said])) or "nothing"
+    host = f"needs {planned.plan.host / GIB:.0f} GiB of host memory a node"
+    host = host if planned.plan.host >= GIB else ""
+    slow = "offload" in change.flags.get("deepspeed", "")
+    other = _by_qlora(planned.recipe, planned.gpus) if slow else ""
+    return "; ".join(
+        filter(None, [f"From {start}", f"changed for {_machine(planned)}: {changed}", host, other])
+    )
 
 
 def apply_plan(
@@ -231,25 +268,30 @@ def apply_plan(
     """Write a script that runs a recipe with the change that it needs to fit; in place of a shipped
     recipe that for the same task which is nearest to model and machine (``nearest``).
     """
+    append.writable(out)
     path = given = recipe_path(path)
-    recipe, environment = _read(path, arguments, {})
+    recipe, environment = _read(path, arguments, {}, gpus, False)
     node, _ = _gpus(gpus, recipe.path)
-    known = next((one for one in tested() if one.path.samefile(path)), None)
+    known = next((one for one in new_recipe.tested() if one.path.samefile(path)), None)
+    known = None if arguments else known  # flags that are meant for this recipe
     variables, said = dict[str, str](), list[str]()
     if known:
         model = reading.model_name(resolve(recipe))
-        near = nearest(read_model(model), known.task, node, nodes or reading.nodes_of(recipe))
+        near = new_recipe.nearest(
+            read_model(model), known.task, node, nodes or reading.nodes_of(recipe)
+        )
         if near.path != known.path and near.model.family is known.model.family:
             path, known = near.path, near
-            variables, said = for_model(near, model, near.task)
-            recipe, environment = _read(path, arguments, variables)
-    planned, change = fitted(recipe, node, nodes, dataset)
+            variables, said = new_recipe.for_model(near, model, near.task)
+            recipe, environment = _read(path, (), variables, gpus, False)
+    own = {flag.name for flag in flags_of(arguments)}
+    planned, change = fitted(recipe, node, nodes, dataset, own)
     if not change.flags and path is given:
         raise ValueError(f"{path} fits as it is: {out} is not written")
     start = f"recipes/{known.name}.sh" if known else path.name
-    origin = _origin(start, _machine(node, nodes), change.flags, said)
+    origin = _origin(start, planned, change, said)
     needs = f"; planned with {environment} in the environment" if environment else ""
-    text = applied(path, variables | change.flags, out, origin + needs, arguments)
+    text = append.applied(path, variables | change.flags, out, origin + needs, arguments)
     planned = replace(planned, path=path, environment=environment)
     return NewRecipe(planned, change, origin, write_fixed(out, text, 0o755))
 
@@ -264,14 +306,18 @@ def new_plan(
     dataset: Path | None = None,
 ) -> NewRecipe:
     """Write the tested recipe nearest to a model, a task and a machine, changed until it fits."""
+    append.writable(out)
     node, _ = _gpus(gpus, out)
-    made: Draft = draft(model, task, node, nodes or 1, str(dataset) if dataset else None)
-    (recipe,) = read_text(made.text, out, {})
+    if Path(model).name == "config.json":
+        model = str(Path(model).parent)
+    data = str(dataset) if dataset else None
+    start, text, said = new_recipe.draft(model, task, node, nodes or 1, data)
+    (recipe,) = read_text(text, out, {})
     planned, change = fitted(recipe, node, nodes, dataset)
-    machine = _machine(node, nodes)
-    origin = _origin(f"recipes/{made.start.name}.sh", machine, change.flags, made.said)
-    title = f"{task} with {model} on {machine}, written by vlrft recipe new"
-    text = with_header(with_flags(made.text, change.flags), title, origin)
+    origin = _origin(f"recipes/{start.name}.sh", planned, change, said)
+    title = f"{task} with {model} on {_machine(planned)}, written by vlrft recipe new"
+    text = new_recipe.with_flags(text, change.flags)
+    text = new_recipe.with_header(text, title, origin)
     (recipe,) = read_text(text, out, {})
     planned = _planned(recipe, node, nodes, dataset)
     return NewRecipe(planned, change, origin, write_fixed(out, text, 0o755))

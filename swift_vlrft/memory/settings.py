@@ -73,8 +73,7 @@ class Settings:
     train_vit: bool = False
     train_aligner: bool = False
     sharding: Sharding = "none"
-    sequence_parallel: int = _flag("sequence_parallel_size", 1)
-    """GPUs that share each row's tokens."""
+    sequence_parallel: int = _flag("sequence_parallel_size", 1)  # GPUs that share each row's tokens
     cpu_states: bool = False
     """DeepSpeed's offload_optimizer to cpu: master weights, moments and gradients."""
     cpu_parameters: bool = False  # DeepSpeed's offload_param to cpu

@@ -115,24 +115,19 @@ def fully_trained(s: Settings) -> int:
 
 
 def adapters(s: Settings) -> int:
-    """LoRA's A and B on every linear layer of what trains (ms-swift's target all-linear).
-
-    transformers keeps the weights of all experts of a layer in one parameter, which is no linear
-    layer: experts have no adapters.
-    """
-    model, rank, count = s.model, s.lora_rank, 0
+    """LoRA's A and B on the linear layers of what trains: all, or those of ``lora_targets``."""
+    model, count = s.model, 0
     if s.tuning == "full":
         return 0
     if s.train_llm:
-        query, key = model.heads * model.head_size, model.kv_heads * model.head_size
-        sides = 2 * (model.hidden + query) + 2 * (model.hidden + key)
-        sides += 0 if model.experts else 3 * (model.hidden + model.intermediate)
-        count += model.layers * rank * sides
+        count += model.layers * _sides(s, model.linear)
     if s.train_vit and model.sees and s.tuning != "lora_llm":
-        hidden, wide = model.vit_hidden, model.vit_intermediate
-        sides = 4 * hidden + 2 * hidden + (3 if model.facts.vit_gated else 2) * (hidden + wide)
-        count += model.vit_layers * rank * sides
-    return count + s.saved_embeddings * model.parameters.embedding
+        count += model.vit_layers * _sides(s, model.vit_linear)
+    return s.lora_rank * count + s.saved_embeddings * model.parameters.embedding
+
+
+def _sides(s: Settings, layers: dict[str, tuple[int, int]]) -> int:
+    return sum(sum(layers[name]) for name in s.lora_targets or layers if name in layers)
 
 
 def _weights(s: Settings) -> int:

@@ -8,15 +8,12 @@
     read(r"so \\boxed{4}").number    4.0: the one thing that is read without a block
 
 The answer is the text of the last complete ``<answer>...</answer>`` after the last ``</think>``;
-tags are written exactly so, in lower case. If answer tags nest, the innermost complete pair
-counts. Without such a block the last ``\\boxed{...}`` is the answer to what asks for a short one
-(class, number, count, option, yes or no, mathematics). Each text is parsed once, however many
-rewards need it, and kept in a bounded cache.
+of nested tags the innermost pair counts. Without such a block the last ``\\boxed{...}`` is the
+answer to what asks for a short one. Each text is parsed once, and kept in a bounded cache.
 """
 
 import json
 import re
-import threading
 from collections.abc import Callable
 from decimal import Decimal
 from functools import cached_property, partial
@@ -50,8 +47,11 @@ def _of_short(reader: Callable[[str], T | None]) -> "cached_property[T | None]":
 class Answer:
     """One completion, parsed lazily: each property is computed on first access.
 
-    ``text`` is the text of the answer block without outer blanks, None if none is complete.
+    ``text`` is the text of the answer block without outer blanks, None if none is complete;
+    ``matched`` is where rewards/matching.py keeps its last result.
     """
+
+    matched: Any = None
 
     def __init__(self, completion: str) -> None:
         self.completion = completion
@@ -68,17 +68,12 @@ class Answer:
     plain = _of_text(plain_text)
     """The text as texts in images are compared; None if it is too long."""
     decimal = _of_short(decimal)
-    """The one number that the answer states, with decimals, an exponent, a unit or a percent sign;
-    None for none, several, or one left open.
-    """
+    """The one number of the answer, as ``vlrft_number`` reads it."""
     number = _of_short(number)
-    """The one number that the answer states; None for none, several, or one left open."""
+    """The same as ``vlrft_counting`` reads it."""
     choice = _of_short(choice)
-    """The one option letter, upper case."""
     yes_no = _of_short(yes_no)
-    """``"yes"`` or ``"no"``."""
     mathematics = _of_short(mathematics)
-    """What is compared as mathematics."""
 
     @cached_property
     def short(self) -> str | None:
@@ -106,9 +101,7 @@ class Answer:
 
     @cached_property
     def well_boxed(self) -> bool:
-        """Whether the text is one non-empty think block, then text with one non-empty
-        ``\\boxed{}``.
-        """
+        """Whether it is one non-empty think block, then text with one non-empty ``\\boxed{}``."""
         reasoned, rest = _think_block(self.completion)
         return reasoned and rest.count("\\boxed") == 1 and any(boxed(rest))
 
@@ -128,11 +121,9 @@ def answer_span(completion: str) -> tuple[int, int] | None:
 
 
 def well_formed(completion: str) -> bool:
-    """Whether the text is exactly one non-empty think block, then one non-empty answer block.
-
-    Blanks may stand around and between the blocks. The reasoning may mention answer tags; a second
-    think block, or a tag inside the answer, is one block too many. What a chat template writes by
-    itself in front is skipped, once: it neither earns nor costs.
+    """Whether the text, outer blanks aside, is one non-empty think block, then one non-empty answer
+    block. The reasoning may mention answer tags. What a chat template writes by itself in front is
+    skipped, once.
     """
     reasoned, rest = _think_block(completion)
     answer = rest[len("<answer>") : -len("</answer>")]
@@ -164,31 +155,25 @@ decode_generate_ids).
 
 
 MAX_CACHED_CHARACTERS = 4_000_000
-"""Limit in characters, each text counted with 400 more: some 40 MB, since a parsed text takes about
-ten times its length.
-"""
+"""Some 40 MB: each text is counted with 400 more, and takes ten times its length when parsed."""
 
 _cache: dict[str, Answer] = {}
 _cached_characters = 0
-_lock = threading.Lock()
 
 
 def read(completion: Any) -> Answer:
-    """The answer in ``completion``, from the cache if the text was read before. The cache is
-    emptied when it is full.
-    """
+    """The answer in ``completion``, from the cache if the text was read before."""
     global _cached_characters
     text = completion if type(completion) is str else text_of(completion)
     answer = _cache.get(text)
     if answer is None:
         answer = Answer(text)
         size = len(text) + 400
-        with _lock:
-            if _cached_characters + size > MAX_CACHED_CHARACTERS:
-                forget()
-            if text not in _cache and size <= MAX_CACHED_CHARACTERS:
-                _cache[text] = answer
-                _cached_characters += size
+        if _cached_characters + size > MAX_CACHED_CHARACTERS:
+            forget()
+        if size <= MAX_CACHED_CHARACTERS:
+            _cache[text] = answer
+            _cached_characters += size
     return answer
 
 
@@ -232,7 +217,10 @@ def gold_text(solution: Any) -> str:
     if type(solution) is not str:
         solution = plain(solution)
         if not isinstance(solution, str):
-            solution = "" if solution is None else _as_json(solution)
+            try:
+                solution = "" if solution is None else json.dumps(solution, default=plain)
+            except (TypeError, ValueError, RecursionError):  # keys or values that JSON lacks
+                solution = str(solution)
     wrapped = answer_text(solution)
     return str(solution).strip() if wrapped is None else wrapped
 
@@ -241,7 +229,7 @@ def plain(value: Any) -> Any:
     """A value as a plain Python object: numpy, pandas, pyarrow and torch values converted, bytes
     and decimals as text, a missing value (NaN, NaT, NA) as None.
     """
-    if isinstance(value, str | Decimal):
+    if isinstance(value, (str, Decimal)):
         return str(value)
     if isinstance(value, bytes):
         return value.decode(errors="replace")
@@ -255,15 +243,3 @@ def plain(value: Any) -> Any:
 
 
 _CONVERSIONS = ("tolist", "to_pylist", "as_py", "to_list")
-
-
-def _as_json(value: Any) -> str:
-    try:
-        return json.dumps(value, default=_plain_or_text)
-    except (TypeError, ValueError, RecursionError):  # keys that are no text, or a list in itself
-        return str(value)
-
-
-def _plain_or_text(value: Any) -> Any:
-    converted = plain(value)
-    return str(value) if converted is value else converted

@@ -7,10 +7,9 @@
     {"boxes": [[254, 303, 291, 365]]}
     254, 303, 291, 365
 
-all read as one box: JSON, a Python literal, fenced or in prose, bare corners. ``box_2d`` is
-Google's key and y-first, [y1, x1, y2, x2]; every other spelling is x-first. Nothing is evaluated
-and nothing is repaired: brackets that are never closed are not a list. Every pass is linear in the
-text and bounded by the limits below, since a model in training may write anything.
+all read as one box. ``box_2d`` is Google's key and y-first, [y1, x1, y2, x2]; every other spelling
+is x-first. Nothing is evaluated and nothing is repaired. Every pass is linear in the text and
+bounded by the limits below, since a model in training may write anything.
 """
 
 from __future__ import annotations
@@ -35,9 +34,7 @@ MAX_ANSWER = 100_000
 MAX_OPEN_BRACKETS = 4096
 """Nor is one with more opening brackets: some 2,000 boxes."""
 MAX_COORDINATE = 10**9
-"""Larger coordinates are invalid: their areas would no longer be exact. An int, since most
-coordinates are, and Python compares an int with a float slowly.
-"""
+"""Larger coordinates are invalid: their areas would no longer be exact. An int, as most are."""
 LISTS = ("boxes", "objects")
 """Keys of an object that holds the list; "labels" and "scores" beside it are lists as long."""
 
@@ -46,10 +43,9 @@ LISTS = ("boxes", "objects")
 class BoxList:
     """Predictions or gold boxes in the order of the text, as parallel lists.
 
-    ``boxes`` holds xyxy numbers, x right and y down, in whatever box format the text uses; ``None``
-    is an invalid box (not four finite numbers, inverted, or without area): it matches nothing but
-    still counts. ``confidences`` holds numbers in [0, 1], else ``None``; ``labels`` the normalised
-    label, ``None`` if there is none.
+    ``boxes`` holds xyxy numbers in the text's box format, ``None`` for an invalid box, which
+    matches nothing but still counts. ``confidences`` holds numbers in [0, 1], else ``None``;
+    ``labels`` the normalised label, ``None`` if there is none.
     """
 
     boxes: list[Box | None] = field(default_factory=list)
@@ -61,42 +57,36 @@ class BoxList:
 
     @cached_property
     def array(self) -> Array:
-        """The boxes as an array, cached: the list must be complete."""
+        """The boxes as an array; here and below cached: the list must be complete."""
         return array_of(self.boxes)
 
     @cached_property
     def by_left(self) -> list[Placed]:
-        """The valid boxes from left to right, cached: the list must be complete."""
+        """The valid boxes from left to right."""
         return by_left(self.boxes)
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The distinct labels, cached: the list must be complete."""
+        """The distinct labels."""
         return frozenset(label for label in self.labels if label is not None)
 
-    def add(
-        self, box: Box | None, confidence: float | None = None, label: str | None = None
-    ) -> None:
+    def add(self, box: Box | None, confidence: float | None, label: str | None) -> None:
         self.boxes.append(box)
         self.confidences.append(confidence)
         self.labels.append(label)
 
 
 def read_boxes(text: str) -> BoxList | None:
-    """Every box in ``text``; empty for the empty set; None if it holds neither a list, an object
-    nor a bare box, or an empty list beside other things.
-
-    Several lists are read as one, so a second guess costs as much as an extra box. Of an object's
-    keys the first with a value is read, in the order Position, bbox_2d, bbox, box, box_2d;
-    Confidence, score; label, category, name.
+    """Every box in ``text``, of all lists in it, so that a second guess costs as much as an extra
+    box; empty for the empty set; None if it holds neither, or an empty list beside other things.
     """
     text = without_wrappers(text)
+    if (found := _read_virft(text)) is not None:
+        return found
     if is_empty_set(text):
         return BoxList()
     if too_long(text):
         return None
-    if (found := _read_virft(text)) is not None:
-        return found
     if len(text) < 1000 and _BARE.fullmatch(text):
         return BoxList([_box(text.rstrip(".").split(","))], [None], [None])
     found = BoxList()
@@ -128,9 +118,9 @@ def read_boxes(text: str) -> BoxList | None:
 
 
 KEYS = ("Position", "bbox_2d", "bbox", "box", "box_2d")
+"""The first with a value is read."""
 _FOUR = rf"{NUMBER}(?:\s*+,\s*+{NUMBER}){{3}}"
 _BARE = re.compile(rf"{_FOUR}\.?")
-"""Four numbers alone on a line, as the full answer: 254, 303, 291, 365."""
 _BOX_TOKENS = re.compile(
     rf"(?P<start><\|box_start\|>)|(?P<end><\|box_end\|>)"
     rf"|<\|begin_of_box\|>\s*+(?P<four>{NUMBER}(?:(?:\s*+,\s*+|\s++){NUMBER}){{3}})"
@@ -189,14 +179,14 @@ _decode_virft = msgspec.json.Decoder(list[_ViRFT]).decode
 
 
 def _read_virft(text: str) -> BoxList | None:
-    """Fast path, four times as fast as the general parser below, for what a model trained on ViRFT
-    nearly always writes; None for every other text.
-    """
-    if not (text.startswith("[{") and text.endswith("}]")):
+    """Fast path for what a model trained on ViRFT writes; None for every other text."""
+    if not (text.startswith("[{") and text.endswith("}]")) or len(text) > MAX_ANSWER:
         return None
     try:
         items = _decode_virft(with_json_quotes(text))
     except (msgspec.DecodeError, UnicodeEncodeError):
+        return None
+    if 2 * len(items) >= MAX_OPEN_BRACKETS:
         return None
     low, high = -MAX_COORDINATE, MAX_COORDINATE
     boxes: list[Box | None] = []
@@ -210,7 +200,7 @@ def _read_virft(text: str) -> BoxList | None:
 def _add(boxes: BoxList, value: Any, label: str | None, depth: int) -> None:
     """Add the boxes in ``value``: a list that is not a box gives one prediction for each item."""
     if depth > MAX_DEPTH:
-        boxes.add(None)
+        boxes.add(None, None, label)
     elif type(value) is dict:
         _add_object(boxes, value, label, depth)
     elif type(value) is list and not _is_one_box(value):
@@ -252,8 +242,8 @@ def _add_object(boxes: BoxList, item: dict[str, Any], label: str | None, depth: 
         if listed:
             return
         position = item
-    confidence = get("Confidence")
-    confidence = _number(get("score") if confidence is None else confidence)
+    stated = (get(key) for key in ("Confidence", "confidence", "score"))
+    confidence = _number(next((value for value in stated if value is not None), None))
     box = _box(position)
     if y_first and box is not None:
         box = box[1], box[0], box[3], box[2]
@@ -272,7 +262,7 @@ def _with_lists_beside(item: dict[str, Any], boxes: Any) -> Any:
 
 
 def arguments(item: dict[str, Any]) -> Any:
-    """The arguments of a tool call: an object, or its text; anything else is unreadable."""
+    """The arguments of a tool call: an object, or its text; None for anything else."""
     held = item["arguments"]
     held = literal(held) if type(held) is str else held
     return held if type(held) is dict and "arguments" not in held else None
@@ -305,9 +295,7 @@ def _box(value: Any) -> Box | None:
 
 
 def _number(value: Any) -> float | None:
-    """A number or numeric string as a float, NaN and infinities included; None for the rest, bools
-    included.
-    """
+    """A number or numeric string as a float, NaN and infinities, too; None for all else."""
     if type(value) in _REAL or (type(value) is str and "_" not in value):
         try:
             return float(value)

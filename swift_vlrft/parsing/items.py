@@ -16,20 +16,16 @@ from swift_vlrft.parsing.unwrap import unwrapped
 
 _BETWEEN = re.compile(r"[\n;；]")
 _COMMAS = re.compile(r"[,，、]")
-_JOINS = re.compile(r"\s*[|&]\s*|\s+and\s+|(?<=\S)和(?=\S)")
+_JOINS = re.compile(r"\s*[|&]\s*|\s+and\s+|(?<=\S)\s?和\s?(?=\S)")
 _THEN = re.compile(r"→|[-=]?>|[,;]?\s(?:and\s+)?then\b", re.IGNORECASE)
 _BULLET = re.compile(r"\s*[-•‣◦▪●·–—*]\s+")
-MOST_COMMAS = 8
-"""A gold name with more is not put together again from the parts of an answer."""
 _NUMBERED = re.compile(r"\(?(\d{1,3}|[a-z])[.):、]+(?:\s+|(?=\D))", re.IGNORECASE)
 
 
 def read_items(text: str, *, ordered: bool = False) -> list[str] | None:
     """The items of a JSON or Python list, else of text between newlines and semicolons, else
     between commas, and in an order between arrows; empty for the empty set; None for text without
-    any, or longer than ``MAX_TEXT``.
-
-    An item that is no name (a list, an object, a bool, punctuation alone) is "", which equals none.
+    any, or that is too long. An item that is no name (a list, a bool) is "", which equals none.
     """
     if len(text) > MAX_TEXT:
         return None
@@ -65,7 +61,7 @@ def read_gold_items(text: str, *, ordered: bool = False) -> list[str] | None:
     if not items or literal(unwrapped(text)) is not None:
         return items
     *first, last = items
-    parts = [part for part in re.split(r"^and |\s*[|&]\s*| and |(?<=\S)和(?=\S)", last) if part]
+    parts = [part for part in re.split(rf"^and |{_JOINS.pattern}", last) if part]
     items = [part for item in first for part in re.split(r"\s*[|&]\s*", item)] + parts
     marks = [_NUMBERED.match(item) for item in items]
     counted = [str(n) for n in range(1, len(items) + 1)]
@@ -80,28 +76,10 @@ def meant(items: list[str], gold: list[str]) -> list[str]:
     """The items of an answer as a reader takes them who knows the gold items.
 
     An item that is none of them loses its number, "1. red", and "and" in front of it; "red and
-    blue" is two items if one of them is a gold item, and "Paris" before "France" one if the gold
-    holds "Paris, France". So a further item changes nothing of the others.
+    blue" is two items if one of them is a gold item.
     """
     known = set(gold)
-    names = ([item] if item in known else _meant(item, known) for item in _joined(items, known))
-    return [name for found in names for name in found]
-
-
-def _joined(items: list[str], known: set[str]) -> list[str]:
-    """Items that a comma parted, as one where the gold has them so."""
-    whole = {name.replace(", ", ","): name for name in known if "," in name}
-    most = min(max((name.count(",") for name in whole), default=0), MOST_COMMAS) + 1
-    joined: list[str] = []
-    start = 0
-    while start < len(items):
-        parts = 1 if items[start] in known else min(most, len(items) - start)
-        while parts > 1 and ",".join(items[start : start + parts]) not in whole:
-            parts -= 1
-        name = ",".join(items[start : start + parts])
-        joined.append(whole[name] if parts > 1 else items[start])
-        start += parts
-    return joined
+    return [name for item in items for name in ([item] if item in known else _meant(item, known))]
 
 
 def _meant(item: str, known: set[str]) -> list[str]:

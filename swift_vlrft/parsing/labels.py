@@ -23,17 +23,14 @@ _END = ".,;:!?。、 "
 _CLOSES = {"(": ")", "[": "]"}
 
 _EMPTY = re.compile(
-    r"(?:no objects(?: (?:found|detected|visible|present))?|none|null|\[\s*\]|\{\s*\}|无|没有目标"
-    r"|there (?:is|are) no (?!doubt|question|way|reason)(?:[\w'-]+ ){1,6}?in the"
-    r" (?:image|picture|photo))[.。]?",
-    re.IGNORECASE,
+    r"(?i)(?:no objects(?: (?:found|detected|visible|present))?|none|null|\[\s*]|\{\s*}|无|没有目标"
+    r"|there (?:is|are) no (?!doubt|question|way|reason)(?:[\w'-]+ ){1,6}?in th(?:e|is)"
+    r" (?:image|picture|photo))[.。]?"
 )
 
 
 def is_empty_set(text: str) -> bool:
-    """Whether ``text`` as a whole says that there is nothing: "No Objects", ``[]``, "None", "There
-    are no dogs in the image.", any case.
-    """
+    """Whether ``text`` as a whole says that there is nothing: "No Objects", ``[]``, "None"."""
     return len(text) < 120 and _EMPTY.fullmatch(text.strip()) is not None
 
 
@@ -41,10 +38,9 @@ def is_empty_set(text: str) -> bool:
 def normalise(text: str) -> str:
     """``text`` in the form in which class names are compared.
 
-    Unwrapped, case folded; runs of blanks, ``_`` and hyphens between other characters are one
-    blank; punctuation at the end and one pair of brackets around it without a comma are dropped,
-    and no other sign: ``<60``, ``-5``, ``A*`` stay. Empty if nothing is left, or if the text is too
-    long to be a name: an empty name equals nothing.
+    Unwrapped, case folded; runs of blanks, ``_`` and hyphens inside are one blank; punctuation at
+    the end and one pair of brackets without a comma are dropped, no other sign: ``<60`` and
+    ``A*`` stay. Empty, which equals nothing, if nothing is left or the text is too long.
     """
     if len(text) > MAX_LABEL:
         return ""

@@ -4,13 +4,14 @@
 
 reads as [{'a': [1, 2], 'ok': True}], ['3', '4'] and ('5', '6').
 
-JSON goes to the standard library's decoder, which is written in C; a Python literal is rewritten
-as JSON first, token by token. Tuples become lists. Brackets that are never closed end the reading.
+A Python literal is rewritten as JSON first, token by token. Tuples become lists. Brackets that are
+never closed end the reading.
 """
 
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 MAX_DEPTH = 32
@@ -40,17 +41,11 @@ _PYTHON = re.compile(
     |(?P<number>(?<![\w.])(?:\+(?=[\d.])|(?=-?\.\d))-?+{NUMBER}|(?<![\w.])-?\d++\.(?!\d))""",
     re.DOTALL | re.VERBOSE,
 )
-_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|(u[0-9a-fA-F]{4}|[\\/bfnrt\"])|(.))|(\")", re.DOTALL)
-_WORDS = {
-    "True": "true",
-    "False": "false",
-    "None": "null",
-    "inf": "Infinity",
-    "Infinity": "Infinity",
-}
+_ESCAPE = re.compile(r"\\(?:(u[0-9a-fA-F]{4}|[\\/bfnrt\"])|(.))|(\")", re.DOTALL)
+_WORDS = {"True": "true", "False": "false", "None": "null"}
+_WORDS |= {"inf": "Infinity", "Infinity": "Infinity"}
 _CLOSES = {"]": "[", ")": "(", "}": "{"}
 _decoder = json.JSONDecoder(strict=False)
-_long_integer_decoder = json.JSONDecoder(strict=False, parse_int=float)
 
 
 def groups(text: str) -> Iterator[Any]:
@@ -78,7 +73,7 @@ def groups(text: str) -> Iterator[Any]:
                     return  # cut off, or nested beyond reason: the rest is inside it
                 position = end
                 try:
-                    value = _decode_literal(text[start.start() : end])
+                    value = _decoder.decode(_PYTHON.sub(_to_json, text[start.start() : end]))
                 except (ValueError, RecursionError):
                     continue  # brackets in prose
             yield value
@@ -86,14 +81,12 @@ def groups(text: str) -> Iterator[Any]:
 
 def literal(text: str) -> Any:
     """The list or object that ``text`` as a whole is, in JSON or Python; None if it is neither."""
-    text = text.rstrip(".")
+    text = with_json_quotes(text.rstrip("."))
     if text[:1] + text[-1:] not in ("[]", "{}", "()"):
         return None
-    for decode in (_decoder.decode, _decode_literal):
-        try:
-            return decode(with_json_quotes(text))
-        except (ValueError, RecursionError):
-            pass
+    for rewritten in (lambda: text, lambda: _PYTHON.sub(_to_json, text)):
+        with suppress(ValueError, RecursionError):
+            return _decoder.decode(rewritten())
     return None
 
 
@@ -121,25 +114,11 @@ def _group_end(text: str, start: int) -> int | None:
     return None
 
 
-def _decode_literal(text: str) -> Any:
-    """The value of a Python literal, decoded as JSON; ValueError if it is not one."""
-    as_json = _PYTHON.sub(_to_json, text)
-    try:
-        return _decoder.decode(as_json)
-    except json.JSONDecodeError:
-        raise
-    except ValueError:  # an integer of thousands of digits, which int() refuses
-        return _long_integer_decoder.decode(as_json)
-
-
 def _to_json(token: re.Match[str]) -> str:
+    """A token of a Python literal as JSON has it; ValueError if no literal has it."""
     kind, text = token.lastgroup, token.group()
     if kind == "string":
-        return (
-            text
-            if text[0] == '"' and "\\" not in text
-            else f'"{_ESCAPE.sub(_json_escape, text[1:-1])}"'
-        )
+        return f'"{_ESCAPE.sub(_json_escape, text[1:-1])}"'
     if kind == "word":
         return _WORDS.get(text, "NaN")
     if kind == "number":
@@ -150,9 +129,7 @@ def _to_json(token: re.Match[str]) -> str:
 
 
 def _json_escape(escape: re.Match[str]) -> str:
-    code, known, other, quote = escape.groups()
-    if code:
-        return rf"\u00{code}"
+    known, other, quote = escape.groups()
     if known:
         return f"\\{known}"
     if quote:

@@ -2,20 +2,17 @@
 
     [412, 88]        (412, 88)        412, 88        [[412, 88], [10, 20]]
     [{"point_2d": [412, 88], "label": "dog"}]        {"action": "click", "coordinate": [412, 88]}
-    <point x="412" y="88" alt="dog">dog</point>      <point>412 88</point>
+    <point x="412" y="88" alt="dog">dog</point>      <point>412 88</point>      click(412, 88)
     [{"point": [88, 412]}]
 
 are (412, 88) each. ``point`` is Google's key and y-first, [y, x]; every other form is x-first. A
-box is no point: it is read as one that cannot be read. The brackets, fences and limits are those of
-boxes.py.
+box is read as a point that cannot be read. Brackets, fences and limits are those of boxes.py.
 """
 
 import re
 from typing import Any
 
-from swift_vlrft.parsing.boxes import (
-    KEYS as BOX_KEYS,
-)
+from swift_vlrft.parsing.boxes import KEYS as BOX_KEYS
 from swift_vlrft.parsing.boxes import (
     MAX_COORDINATE,
     _is_flat,
@@ -36,12 +33,11 @@ LISTS = ("points", "objects", "boxes")
 """Keys of an object that holds the list."""
 
 _BARE = re.compile(rf"{NUMBER}\s*+,\s*+{NUMBER}\.?")
-_TAG = re.compile(r"<points?\b([^<>]*+)>([^<>]*+)")
+_TAG = re.compile(r"<point\b([^<>]*+)>([^<>]*+)")
 _ATTRIBUTE = re.compile(r"""([A-Za-z_]\w*+)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'/]++))""")
 _CLICK = re.compile(
-    rf"\bclick\(\s*+x\s*+=\s*+({NUMBER})\s*+,\s*+y\s*+=\s*+({NUMBER})\s*+(?:,[^()]*+)?\)"
+    rf"\bclick\(\s*+(?:x\s*+=)?\s*+({NUMBER})\s*+,\s*+(?:y\s*+=)?\s*+({NUMBER})\s*+(?:,[^()]*+)?\)"
 )
-_CLOSING = re.compile(r"</points?>")
 # The two corners of a box in Qwen's or InternVL's tokens are no two points.
 _BOX = re.compile(
     rf"(?:<\|box_start\|>|<box>)\s*+\({NUMBER}\s*+,\s*+{NUMBER}\)\s*+,?\s*+"
@@ -50,10 +46,8 @@ _BOX = re.compile(
 
 
 def read_points(text: str) -> list[Point | None] | None:
-    """Every point in ``text``; None in the list is a point that cannot be read (not two finite
-    numbers). Empty for "No Objects", ``[]`` or "None", any case; None if the text holds neither.
-
-    Several lists are read as one, so a second guess costs as much as a further point.
+    """Every point in ``text``, of several lists too; None in the list is a point that cannot be
+    read. Empty for the empty set; None if the text holds neither.
     """
     text = without_wrappers(text)
     if is_empty_set(text):
@@ -68,7 +62,7 @@ def read_points(text: str) -> list[Point | None] | None:
         text, boxes = _BOX.subn(" ", text)
         found += [None] * boxes
     if "<point" in text:
-        text = _CLOSING.sub(" ", _TAG.sub(lambda tag: _of_tag(tag, found), text))
+        text = _TAG.sub(lambda tag: _of_tag(tag, found), text).replace("</point>", " ")
     for value in groups(_CLICK.sub(r"(\1, \2)", text)):
         if type(value) is str or (type(value) is list and len(value) == 1 and _is_flat(value)):
             continue  # a name; a lone [1] is prose
@@ -81,15 +75,12 @@ def read_points(text: str) -> list[Point | None] | None:
 
 
 def _of_tag(tag: re.Match[str], found: list[Point | None]) -> str:
-    """Add the points of a tag: x and y, or x1, y1, x2, y2, ...; what is left to be read."""
+    """Add the point of a tag; what is left to be read."""
     said = {name.lower(): a or b or c for name, a, b, c in _ATTRIBUTE.findall(tag[1])}
-    numbers = {name[1:] for name in said if re.fullmatch(r"[xy]\d*+", name)}
-    if not numbers and any(bracket in tag[2] for bracket in "[("):
+    if not said and any(bracket in tag[2] for bracket in "[("):
         return tag[2]
-    if numbers:
-        found += (_point([said.get(f"x{n}"), said.get(f"y{n}")]) for n in sorted(numbers))
-    else:
-        found.append(_point(tag[2].replace(",", " ").split()))
+    inside = tag[2].replace(",", " ").split()
+    found.append(_point([said.get("x"), said.get("y")] if said else inside))
     return " "
 
 

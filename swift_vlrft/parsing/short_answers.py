@@ -1,13 +1,12 @@
 """Answers of a few words: a number, an option letter, yes or no.
 
-    number("I count four dogs, so 4")   4.0         number("more than 4")     None
+    number("I count four dogs")         4.0         number("more than 4")     None
     decimal("$1,234.50")                1234.5      decimal("30 M")           None
     choice("Option B: two dogs")        "B"         choice("B. or C")         None
     yes_no("Yes, there are no cats.")   "yes"       yes_no("yes or no")       None
 
-Texts are unwrapped first (unwrap.py). The reading is strict: a text that leaves its answer open
-states none. Every pass is linear in the text, and texts longer than ``MAX_SHORT_ANSWER`` are not
-read.
+Texts are unwrapped first (unwrap.py). A text that leaves its answer open states none. Every pass is
+linear in the text.
 """
 
 import math
@@ -18,13 +17,15 @@ from swift_vlrft.parsing.labels import is_empty_set
 from swift_vlrft.parsing.unwrap import unwrapped
 
 MAX_SHORT_ANSWER = 10_000
-"""A longer answer is not read as a number, choice or yes/no."""
-MOST_SAID = 20
-"""Nor is one that says its number more often."""
+"""A longer answer is not read."""
+
+
+def _short(text: str) -> str:
+    return unwrapped(text) if len(text) <= MAX_SHORT_ANSWER else ""
+
 
 _CLAUSE_END = re.compile(
-    r"((?:[;:!?\n。；：，？！]|[.,](?!\d)|\b(?:so|therefore|thus|hence|because|since)\b)\s*)",
-    re.IGNORECASE,
+    r"(?i)((?:[;:!?\n。；：，？！]|[.,](?!\d)|\b(?:so|therefore|thus|hence|because|since)\b)\s*)"
 )
 _NEGATION = (
     r"\b(?:not|never|cannot|neither|nor|without|hardly|non|unless|(?:anything|all)\s+but)\b|n['’]t\b"
@@ -36,9 +37,7 @@ _DOUBT = (
 )
 # Comments on the answer after it: 4 is wrong, yes, maybe
 _IS_WRONG = r"(?:is|are|was|were|would\s+be)(?:n['’]t|\s+(?:not|wrong|incorrect|false))(?!\w)"
-_TAKEN_BACK = re.compile(
-    rf"(?:\W++(?:no|nope|not|never|wrong|false|incorrect|{_DOUBT})\b)+\W*", re.IGNORECASE
-)
+_TAKEN_BACK = re.compile(rf"(?i)(?:\W++(?:no|nope|not|never|wrong|false|incorrect|{_DOUBT})\b)+\W*")
 
 
 # ---- a number --------------------------------------------------------------------------------
@@ -55,9 +54,9 @@ _DECIMAL = re.compile(
 # What may stand at a number without changing it: $4.50, 12 %, 5kg. Not k, M or B, which multiply.
 _CURRENCY = re.compile(r"(?:\b[A-Z]{1,3})?[$€£¥₹₩]\s*(?=[-+.\d])|(?<=\d)\s*(?:\\?%|[$€£¥₹₩])")
 _UNIT = re.compile(
-    r"(?<=\d)\s*(?:(?:[kcmµμn]?m|km/h|mph|m/s|ft|in|mi|yd)[23]?|[kmµμ]?g|lbs?|oz|t|[mcd]?[lL]"
-    r"|m?s|secs?|min|hr?s?|°\s?[CF]?|[kMG]?W|[kM]?Wh|m?[VA]|[kMG]?Hz|[kMGT]B|k?cal|k?Pa|k?J|k?N"
-    r"|px|pt|pp|[kMm]?[ΩΩ]|USD|EUR|GBP|CNY|RMB|JPY)(?![\w/])"
+    r"(?<=\d)\s*(?:千[克米瓦]|岁|(?:m\s?s\^\{?-[12]\}?|(?:[kcmµμn]?m|km/h|mph|m/s|ft|in|mi|yd)[23]?"
+    r"|[kmµμ]?g|lbs?|oz|t|[mcd]?[lL]|(?<![12]\d\d0)m?s|secs?|min|hr?s?|°|°?\s?[CF]|[kMG]?W|[kM]?Wh"
+    r"|m?[VA]|[kMG]?Hz|[kMGT]B|k?cal|k?Pa|k?J|k?N|px|pt|pp|[kMm]?[ΩΩ]|USD|EUR|GBP|CNY|RMB|JPY)(?![\w/]))"
 )
 # 3 m2, 3 kg/m^3, 9.81 m/s^2: what is raised is the unit.
 _RAISED = re.compile(
@@ -65,15 +64,16 @@ _RAISED = re.compile(
 )
 # Between two equal numbers that are not one said twice: 4 of 4, 4 x 4
 _COMBINED = re.compile(r"\s*(?:out\s+of|of|by|x|times|to|per)\s*", re.IGNORECASE)
-_SIGNS = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"), "-")
-_SEPARATORS = str.maketrans("\u066b\u066c", ".,")  # between Arabic digits
+# Dashes, and what stands between Arabic digits
+_SIGNS = str.maketrans("\u2010\u2011\u2012\u2013\u2014\u2015\u2212\u066b\u066c", "-------.,")
 _MINUS = re.compile(r"(^|[:=]|\bis\b)\s*(?:-|minus\b)\s*(?=[\d.$])", re.IGNORECASE)
 # As LaTeX writes 1,234, 3e5, 30°, 5 cm and 1/2.
 _TIMES_TEN = re.compile(
     r"(?<=\d)\s*(?:\\times|\\cdot|×|·|[*x])\s*10\s*\^\s*(?:\{\s*([-+]?\d{1,3})\s*\}|([-+]?\d{1,3}))"
 )
-_DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ\b)")
-_TEXT = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
+_DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ\b)|\\degree\b")
+_TIE = re.compile(r"(?<=\d)(?:~|\\[,;: ])\s*(?=[A-Za-z\\])")
+_TEXT = re.compile(r"\\(?:text|math)(?:rm|bf)?\s*\{([^{}]*)\}")
 _FRAC = re.compile(
     r"\\[dt]?frac\s*(?:\{\s*(-?\d{1,15})(?:\.0+)?\s*\}|(\d))"
     r"\s*(?:\{\s*(\d{1,15})(?:\.0+)?\s*\}|(\d))"
@@ -81,10 +81,13 @@ _FRAC = re.compile(
 _FRACTION = re.compile(
     r"(?<![\w.,/])(\d{1,15})(?:\.0+)?\s*[/⁄]\s*(\d{1,15})(?:\.0+)?(?![\w/]|[.,]\d|\s*/)"
 )
-# 30 M and 30 B are not 30.
+# 30 M and 30 B are not 30, ...
 _MULTIPLIED = re.compile(
-    r"\d\s*(?:[kKMBbTG]|[kmbt]n|m[li][lnod]|mrd)(?!\w)|\b(?i:pairs?|couples?|dozens?)\b|\d\s*[打双对]",
+    r"\d\s*(?:[kKMBbTG]|MM|[kmbt]n|(?i:m(?:l[nd]|i[lod]|rd)|scores?|gross|tens))(?!\w)"
+    r"|\b(?i:pairs?|couples?|dozens?)\b|\d\s*[打双对]"
 )
+# ... nor are 3 quarters, 3 times and 3!, unless they are counted.
+_TAKEN_TIMES = re.compile(r"(?i)\d\s*(?:!|(?:times|halves|thirds|quarters|orders|factorial)\b)")
 # Tags, heading marks and emphasis do not change a number, nor does the arrow of "dogs -> 4".
 _TAG = re.compile(r"</?[A-Za-z]\w*+>|(?<![-=<>])[-=]>|^\s*#+\s")
 _EMPHASIS = re.compile(r"\*\*|(?<![\w*])\*(?=-?\d[\d.,]*+\*)|(?<=\d)\*(?![\w*(]|\s*\d)")
@@ -95,61 +98,52 @@ _VALUES |= {"fifteen": 15, "sixteen": 16, "seventeen": 17, "eighteen": 18, "nine
 _TENS = {"twenty": 20, "thirty": 30, "forty": 40, "fifty": 50}
 _TENS |= {"sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90}
 _WORDS = "|".join(_VALUES)
-_IN_WORDS = re.compile(
-    rf"\b(?:({'|'.join(_TENS)})(?:[\s-]+(one|{_WORDS}))?|(one|{_WORDS}))\b", re.IGNORECASE
-)
+_IN_WORDS = re.compile(rf"(?i)\b(?:({'|'.join(_TENS)})(?:[\s-]+(one|{_WORDS}))?|(one|{_WORDS}))\b")
 _COUNTERS = "个只条头匹辆架艘位名张把块件本朵棵"
 _CHINESE = dict(zip("零一二两三四五六七八九十", (0, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9, 10), strict=True))
 _IN_CHINESE = re.compile(
-    rf"(?<![第\w])([{''.join(_CHINESE)}])(?=$|[{_COUNTERS}])|(?<=有)([{''.join(_CHINESE)}])(?=[{_COUNTERS}])"
+    rf"(?<![第\w])([{''.join(_CHINESE)}])(?=$|\s?[{_COUNTERS}])|(?<=有)([{''.join(_CHINESE)}])(?=\s?[{_COUNTERS}])"
 )
 _NUMBER_WORD = re.compile(
-    rf"\b(?:{_WORDS}|{'|'.join(_TENS)}|hundreds?|thousands?|[mbtr]+illions?|lakhs?|crores?)\b"
-    rf"|[二两三四五六七八九十百千万亿几][{_COUNTERS}]",
-    re.IGNORECASE,
+    rf"(?i)\b(?:{_WORDS}|{'|'.join(_TENS)}|hundreds?|thousands?|[a-z]{{1,5}}illions?|lakhs?|crores?)\b"
+    rf"|[二两三四五六七八九十百千万亿几][{_COUNTERS}]"
 )
 # The same number again, or its parts: four (4), 4 dogs (two red, two blue), 4 cats: 1 old, 3 young
 _WITH_PARTS = re.compile(
-    rf"\b(\d{{1,9}}|{_WORDS})((?:\s+[^\W\d_]+){{0,2}})"
-    r"(?:\s*\(([^()]{1,200})\)|\s*:\s+([^:()]{1,200})$)",
-    re.IGNORECASE,
+    rf"(?i)\b(\d{{1,9}}|{_WORDS})((?:\s+[^\W\d_]+){{0,2}})"
+    r"(?:\s*\(([^()]{1,200})\)|\s*:\s+([^:()]{1,200})$)"
 )
 _PART = re.compile(rf"(?<!\S)(?:\d{{1,9}}|{_WORDS}|one)\b", re.IGNORECASE)
 # What leaves a number open wherever it stands, ...
 _OPEN = re.compile(
-    rf"{_DOUBT}|\b(?:than|at\s+(?:the\s+)?(?:least|most|minimum|maximum)|min(?:imum)?|max(?:imum)?"
+    rf"(?i){_DOUBT}|\b(?:than|at\s+(?:the\s+)?(?:least|most|minimum|maximum)|min(?:imum)?|max(?:imum)?"
     r"|or|either|could|plus|minus|negative|divided|multiplied|squared|cubed|root|except|excluding"
     r"|instead|estimated?|approx(?:imately)?|roughly|no\s+idea)\b"
     rf"|(?:{_NEGATION})\s+(?:know|sure|certain)\b"
     r"|约(?!会)|約(?!會)|超[过過]|[或猜]|至[少多]|最[少多]|[大小多少高低][于於]|左右|以[上下]|上下"
-    r"|之[间間]|可能|也[许許]|大概|估[计計]|好像|似乎|差不多|接近|[将將]近|不[到足知]|[≈≠≤≥<>±√^×÷~]|\d\s*\.\.+\s*\d|^\s*!|!=",
-    re.IGNORECASE,
+    r"|之[间間]|可能|也[许許]|大概|估[计計]|好像|似乎|差不多|接近|[将將]近|不[到足知]|[≈≠≤≥<>±√^×÷~∞π|]|\d\s*\.\.+\s*\d|^\s*!|!="
 )
 # ... before it in its clause, ...
 _DENIED_NUMBER = re.compile(rf"{_NEGATION}|\b(?:no|none|wrong|incorrect|false)\b|无", re.IGNORECASE)
 # ... right before it, ...
+_FUNCTION = "(?:sqrt|log|ln|exp|(?:arc)?(?:sin|cos|tan))"
 _BEFORE = re.compile(
-    r"\b(?:about|around|circa|ca\.?|nearly|almost|over|under|above|below|beyond"
+    r"(?i)\b(?:about|around|circa|ca\.?|nearly|almost|over|under|above|below|beyond"
     r"|exceed(?:s|ing)?|some|near|between|half|double|twice|times|more|less|fewer|(?:up|close)\s+to"
     r"|(?:half|excess|upwards?|north|south|shy|short|out|order|region)\s+of)"
     r"\s+(?:(?:the|an?|number|of|exactly|just|only)\s+)*$"
     r"|(?:分之|[加减乘除负第近零一二两三四五六七八九十百千万亿几数半每])了?\s*$"
-    r"|\b(?:after|before)\s*$|[\w)*/+-]\s*[*+]\s*$|[-\u2010-\u2015/#%]\s*$|[-+*/%!]=\s*$",
-    re.IGNORECASE,
+    r"|\b(?:after|before)\s*$|[\w)*/+-]\s*[*+·⋅]\s*$|[-\u2010-\u2015/#%]\s*$|[-+*/%!]=\s*$"
+    r"|[A-Za-z]\(\s*$|_\s*\{\s*$|\\(?!boxed)[A-Za-z]+[\s{(]*$"  # f(3), a_{3}, \sqrt 3
+    rf"|\b{_FUNCTION}(?:_?\d+)?\s*$"  # log 3
 )
 # ... and right after it.
 _AFTER = re.compile(
-    r"\s*(?:[个只位名人条张件]?[多余来半](?![\u3400-\u9fff])|[至到多来余几十百千万亿成倍半号点岁折加减乘除、]"
-    r"|分之|[+%/=]|[-\u2010-\u2015]\s*\w|\*\s*[\w(]|ish\b|\(?(?:and\s+(?:more|up|counting|above"
+    r"(?i)\s*(?:[个只位名人条张件]?[多余来半](?![\u3400-\u9fff])|[至到多来余几十百千万亿成倍半号点岁折加减乘除、]"
+    r"|分之|[+%/=]|[-\u2010-\u2015]\s*\w|[*·⋅]\s*[\w(]|ish\b|\(?(?:and\s+(?:more|up|counting|above"
     r"|over|beyond|a\s+half|some)|upwards?|give\s+or\s+take|odd|(?:and\s+)?(?:one|another)\s+more)\b)"
-    rf"|\W*(?:\w+\s+)?{_IS_WRONG}|[^.!\n]*\?",
-    re.IGNORECASE,
-)
-# What is counted: its first word, if any.
-_COUNTED = re.compile(r"[^\w.,:;!\n。]*+([^\W\d_]*+)")
-_CONCLUDES = re.compile(
-    r"(?=.*[^\W\d_]).*(?:[.:!\n。]|\b(?:so|therefore|thus|hence)\b|所以|因此)",
-    re.DOTALL | re.IGNORECASE,
+    rf"|\W*(?:\w+\s+)?{_IS_WRONG}|[^.!\n]*\?"
+    rf"|\s*(?:{_FUNCTION}\b|\\(?!Omega|mu\b)[A-Za-z]|(?-i:[b-zB-HJ-Z])(?![\w/'’-]|\.\w))"  # 3 x
 )
 
 
@@ -157,19 +151,14 @@ def number(text: str) -> float | None:
     """The number that a short text states as its answer, in digits or words; None if it states none
     or leaves it open.
 
-    "4", "four", "4.0", "1,000", "4 dogs", "There are four dogs.", "four (4)", "有4只狗", "4 (two
-    red, two blue)", "4 cats: 1 black, 3 white". A conclusion may say it again: "I count 4 dogs, so
-    4". "There are no dogs in the image." states 0.
+    "4", "four", "1,000", "There are four dogs.", "four (4)", "有4只狗", "4 cats: 1 black, 3 white".
+    "There are no dogs in the image." states 0.
 
-    None for two numbers, equal ones too ("4 or 5", "4-5", "1/2", "4+4", "4 of 4", "4 dogs, 4
-    cats", "4 dogs and two cats"); for a number that is denied, bounded, doubted or approximated
-    ("not 4", "no 4", "at least 4", "4 or more", "about 4", "maybe 4", "~4", "4+", "4%") or
-    multiplied ("4 dozen", "4 K", "4 pairs"); for a question ("4?"), and for digits that belong to a
-    word ("A320", "4th").
+    None for two numbers, equal ones too ("4-5", "1/2", "4 of 4", "4 dogs and two cats"); for one
+    that is denied, bounded, doubted, rounded or multiplied ("not 4", "4 or more", "maybe 4", "~4",
+    "4 K"), asked ("4?") or part of a word ("A320", "4th").
     """
-    if len(text) > MAX_SHORT_ANSWER:
-        return None
-    plain = unwrapped(text)
+    plain = _short(text)
     if not any(map(str.isdecimal, plain)):
         if plain[:6].casefold() == "there " and is_empty_set(plain):
             return 0.0
@@ -190,21 +179,20 @@ def decimal(text: str) -> float | None:
     r"""The one finite number that a short text states, in any of the usual forms; None if it states
     none or leaves it open, as under ``number``.
 
-    Further than there: "-0.5", "minus 5", ".5", "1.2e3", "1.2 \times 10^3", "1/2", "$1,234.50",
-    "45 %" (45, as "45" is), "5kg", "30^\circ"; and the same number again ("12. Yes, 12.0"), but not
-    "4 of 4" and "4 x 4". Number words are not read.
+    Further than there: "minus 5", ".5", "1.2 \times 10^3", "1/2", "$1,234.50", "45 %" (45), "5kg",
+    "30^\circ"; and the same number again ("12. Yes, 12.0"), but not "4 of 4". No number words.
     """
-    if len(text) > MAX_SHORT_ANSWER:
-        return None
-    plain = unwrapped(text).translate(_SIGNS).replace("{,}", ",")
+    plain = _short(text).translate(_SIGNS).replace("{,}", ",")
     if "\\" in plain or "^" in plain or "×" in plain:
         plain = _DEGREES.sub("°", _TEXT.sub(r"\1", plain))
         plain = _TIMES_TEN.sub(lambda found: f"e{found[1] or found[2]}", plain)
         plain = _FRAC.sub(lambda f: f" {f[1] or f[2]}/{f[3] or f[4]}", plain)
-    plain = _FRACTION.sub(_divided, _MINUS.sub(r"\1 -", plain))
+    plain = _FRACTION.sub(_divided, _MINUS.sub(r"\1 -", _TIE.sub(" ", plain)))
     plain = _UNIT.sub(" ", _CURRENCY.sub("", _RAISED.sub(r"\1", plain)))
     value = _stated(plain.strip(), _DECIMAL, again=True)
-    return value if value is not None and math.isfinite(value) else None
+    if value is None or not math.isfinite(value) or _TAKEN_TIMES.search(plain):
+        return None
+    return value
 
 
 def _divided(found: re.Match[str]) -> str:
@@ -214,31 +202,28 @@ def _divided(found: re.Match[str]) -> str:
 
 def _stated(plain: str, pattern: re.Pattern[str], *, again: bool = False) -> float | None:
     """The one number of ``pattern`` that is not left open; ``again``: it may be said twice."""
-    plain = _TAG.sub(" : ", plain.translate(_SIGNS).translate(_SEPARATORS))
+    if pattern.fullmatch(plain):
+        return float(plain.replace(",", ""))
+    plain = _TAG.sub(" : ", plain.translate(_SIGNS))
     plain = _WITH_PARTS.sub(_without_parts, _EMPHASIS.sub(" ", plain))
     found = list(pattern.finditer(plain))
     values = {float(n[0].replace(",", "")) for n in found}
     if (
         len(values) != 1
-        or len(found) > MOST_SAID
         or _NUMBER_WORD.search(plain)
         or _MULTIPLIED.search(plain)
         or _OPEN.search(plain)
     ):
         return None
-    end, noun = 0, ""
+    end = 0
     for n in found:
         between, after = plain[end : n.start()], plain[n.end() : n.end() + 80]
         clause = _CLAUSE_END.split(between)[-1]
         if _DENIED_NUMBER.search(clause) or _BEFORE.search(clause[-80:]) or _AFTER.match(after):
             return None
-        counted = _COUNTED.match(after.casefold())[1]  # type: ignore[index]
-        if end and again and _COMBINED.fullmatch(between):
-            return None
-        concludes = _CONCLUDES.match(between) and (not noun or counted in ("", noun))
-        if end and not again and not concludes:
+        if end and (not again or _COMBINED.fullmatch(between)):
             return None  # counted on: 4, 4 or 4 dogs, 4 cats
-        end, noun = n.end(), noun or counted
+        end = n.end()
     return None if _TAKEN_BACK.fullmatch(plain, end) else values.pop()
 
 
@@ -258,19 +243,32 @@ def _without_parts(found: re.Match[str]) -> str:
 _RAISED_TO = re.compile("[⁺⁻]?[⁰¹²³⁴-⁹]+")
 _IN_LATEX = {"°": r"^\circ ", "π": r"\pi ", "×": r"\times ", "·": r"\cdot ", "÷": r"\div "}
 _IN_LATEX |= {"∞": r"\infty ", "≤": r"\leq ", "≥": r"\geq ", "∪": r"\cup ", "±": r"\pm "}
-_TO_LATEX = _SIGNS | {ord(sign): latex for sign, latex in _IN_LATEX.items()}
-_ROOT = re.compile(r"√\s*(?:\{([^{}]*)\}|\(([^()]*)\)|(\d+(?:\.\d+)?|[A-Za-z]))")
+_IN_LATEX["∠"] = r"\angle "
+_TO_LATEX = _SIGNS | str.maketrans(_IN_LATEX)
+_ROOT = re.compile(
+    r"(?:√|(?<![A-Za-z\\])sqrt(?=\())\s*(?:\{([^{}]*)\}|\(([^()]*)\)|(\d+(?:\.\d+)?|[A-Za-z]))"
+)
 _PI = re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])")
 # Units that math-verify takes for factors; m and m^2 may be some.
 _LENGTH = re.compile(r"(?<![A-Za-z\\])(?:[mcdk]m(?:\^\{?[23]\}?)?|[\u4e00-\u9fff]{1,4})$")
+# $30, 30 m/s, 30 people; but 30 x and 30m² are products.
+_MEASURED = re.compile(
+    r"(?:\\?\$\s*)?(-?\d[\d,]*(?:\.\d+)?)"
+    r"(?:[\s~]+(?:N|m|[cmdk]m|[A-Za-z]{3,})(?:/[a-z]{1,3})?(?:\^\{?[23]\}?)?)?"
+)
+_EXPONENT = re.compile(r"(?<=\d)[eE]([-+]?\d{1,3})(?!\w)")
+_VULGAR = re.compile(r"(\d{1,9})⁄(\d{1,9})")
 
 
 def mathematics(text: str) -> str:
     """``text`` as LaTeX: unwrapped, "2√3π cm²" as "2\\sqrt{3}\\pi cm^{2}"."""
-    if len(text) > MAX_SHORT_ANSWER:
-        return text
     raised = _RAISED_TO.sub(lambda found: f"^{{{unicodedata.normalize('NFKC', found[0])}}}", text)
-    plain = _PI.sub(r"\\pi ", unwrapped(raised).translate(_TO_LATEX))
+    plain = _PI.sub(r"\\pi ", _short(raised).translate(_TO_LATEX))
+    measured = _MEASURED.fullmatch(plain)
+    if measured is not None and decimal(plain) is not None:
+        return measured[1]
+    plain = _EXPONENT.sub(r"\\times 10^{\1}", _VULGAR.sub(r"\\frac{\1}{\2}", plain))
+    plain = plain.removeprefix("m\\angle").replace("\\varnothing", "\\emptyset")
     plain = _LENGTH.sub("", plain).strip()
     return _ROOT.sub(lambda found: f"\\sqrt{{{found[1] or found[2] or found[3]}}}", plain)
 
@@ -278,37 +276,33 @@ def mathematics(text: str) -> str:
 # ---- an option -------------------------------------------------------------------------------
 
 _CHOICE = re.compile(
-    r"(?:(?:option|choice)\s+|选择?项?\s*)?(?:[(\[](?P<enclosed>[A-Za-z])[)\]]|(?P<letter>[A-Za-z])(?!\w))"
-    r"(?P<rest>.*)",
-    re.DOTALL | re.IGNORECASE,
+    r"(?is)(?:(?:option|choice)\s+|故?选择?:?\s*)?"
+    r"(?:[(\[](?P<enclosed>[A-Za-z])[)\]]|(?P<letter>[A-Za-z])(?!\w))"
+    r"(?P<rest>.*)"
 )
-_PARTED = re.compile(r"\s*$|\.(?![A-Za-z]\.)|[):。、]|\s+[-–—]\s")
+_PARTED = re.compile(r"\s*$|\.(?![A-Za-z]\.)|[):。、]|\s*\n|\s+[-–—]\s")
 # What states another answer behind the first: C, or C, the answer is C; but not a cat, and a cat
 _OTHER = re.compile(
     r"(?:[,;/&|+\n→、和与或及]|(?i:\b(?:or|and|nor|not|but|vs|then|actually|rather|maybe|answer|option|choice"
-    r"|choose|chose|select|pick|boxed)\b))\W*(?i:\b(?:is|the|answer|option)\b\W*)*"
+    r"|choose|chose|select|pick|boxed|be|it(?:['’]s)?)\b))\W*(?i:\b(?:is|the|answer|option)\b\W*)*"
     r"(?<![A-Za-z0-9_'’-])(?:(?P<sure>[B-HJ-Z])(?![\w'’-])|(?P<word>[A-Za-z])(?=\W*$|[.,;:!?)\]]))"
 )
 _ALONE = re.compile(
     r"(?:^\W*(?=\w\W*$)|(?<!\bMr)(?<!\bDr)(?<!\bSt)(?<=\w)[.;:!?。]\s+)([A-Ha-h])(?=\W*$|[.;:!?]\s)"
 )
 _OF_OPTIONS = re.compile(
-    r"\b(?:both|neither)\s+[A-Z]\s+(?:and|nor)\s+[A-Z]\b|\b[A-Z]\s+(?:and|or|nor)\s+[A-Z]\s+(?=(?:are|is)\b)"
-    r"|\b(?-i:[a-z]/[a-z])\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:both|neither)\s+[A-Z]\s+(?:and|nor)\s+[A-Z]\b|\b[A-Z]\s+(?:and|or|nor)\s+[A-Z]\s+(?=(?:are|is)\b)"
+    r"|^\W+(?-i:[A-Z])(?:,\s*[A-Z])*,?\s+and\s+[A-Z](?:\s+only)?\W*$"
+    r"|\b(?-i:[a-z]/[a-z])\b"
 )
 
 
 def choice(text: str) -> str | None:
-    """The option letter that the text begins with: "A", "(A)", "[A]", "A)", "A.", "A: text", "A -
-    text", "Option A", "选A".
-
-    What follows is the option's text. None if it states another answer ("A or B", "A. dog, B",
-    "A. The answer is B", "a) cat b) dog"), and for prose ("A dog").
+    """The option letter that the text begins with: "(A)", "A: text", "A - text", "Option A", "选A".
+    None if what follows states another answer ("A or B", "A. dog, B", "a) cat b) dog"), and
+    for prose ("A dog").
     """
-    if len(text) > MAX_SHORT_ANSWER:
-        return None
-    match = _CHOICE.fullmatch(unwrapped(text))
+    match = _CHOICE.fullmatch(_short(text).replace("项", ""))
     if match is None or (match["letter"] and not _PARTED.match(match["rest"])):
         return None
     letter = (match["letter"] or match["enclosed"]).upper()
@@ -324,18 +318,16 @@ def choice(text: str) -> str | None:
 
 # ---- yes or no -------------------------------------------------------------------------------
 
-_YES = r"yes(?![\w-])|true(?!\w)|是(?![否不])|对(?![错不于])"
-_NO = r"no(?![\w-]|\s+(?:objects?|doubt|question|idea|clue|way)\b|\.?\s*\d)|false(?!\w)|否(?!则)|错"
+_YES = r"yes(?![\w-])|true(?!\w)|(?:是|对|正确)[的了啊呀]?(?!\w)"
+_NO = r"no(?![\w-]|\s+(?:objects?|doubt|question|idea|clue|way)\b|\.?\s*\d)|false(?!\w)"
+_NO += r"|(?:否|错误?|不是|不对|不正确)[的了]?(?!\w)"
 _EITHER = re.compile(rf"(?P<yes>{_YES})|(?P<no>{_NO})", re.IGNORECASE)
 # The other word, joined to the first, ...
-_JOINED = {
-    word: re.compile(rf"\s*(?:or\b|and\b|[/,&|或和])\s*(?:{other})", re.IGNORECASE)
-    for word, other in (("yes", _NO), ("no", _YES))
-}
-# ... or among words that say nothing else.
-_UNDECIDED = re.compile(
-    r"(?:\W*\b(?:yes|no|true|false|not|never|or|and|but|maybe)\b)*\W*", re.IGNORECASE
+_JOINED = re.compile(
+    rf"(?i)\s*(?:or\b|and\b|[/,&|、和]|或者?|还是)\s*(?:(?P<yes>{_YES})|(?P<no>{_NO}))"
 )
+# ... or among words that say nothing else.
+_UNDECIDED = re.compile(r"(?i)(?:\W*\b(?:yes|no|true|false|not|never|or|and|but|maybe)\b)*\W*")
 _WORD = re.compile(r"\w+")
 _INTRODUCED = re.compile(r"[^.:!?\n]{1,80}:\s*")
 _NOT_STATED = re.compile(rf"{_NEGATION}|{_DOUBT}|\b(?:if|whether|yes|no)\b", re.IGNORECASE)
@@ -344,15 +336,13 @@ _WRONG = re.compile(rf"\W*\s{_IS_WRONG}|[^.,;:!\n]*\?")
 
 def yes_no(text: str) -> str | None:
     """``"yes"`` or ``"no"``: the first word, behind words that end in a colon; also true, false,
-    是, 否, 对, 错.
+    是, 否, 对, 错, 正确, 错误, 不是, 不对.
 
     None if the other word is joined to it by "or", "and", "/" or a comma alone, or if it is taken
     back: "yes or no", "yes, no", "not yes", "maybe yes", "yes is wrong", "yes?". "There is no dog"
     states neither.
     """
-    if len(text) > MAX_SHORT_ANSWER:
-        return None
-    plain = unwrapped(text)
+    plain = _short(text)
     start = _INTRODUCED.match(plain)
     if start is not None and not _NOT_STATED.search(start[0]):
         plain = unwrapped(plain[start.end() :])
@@ -360,5 +350,8 @@ def yes_no(text: str) -> str | None:
     if word is None or _WRONG.match(plain[word.end() :][:80]):
         return None
     said, rest = str(word.lastgroup), plain[word.end() :]
-    undecided = _UNDECIDED.fullmatch(rest) and {*_WORD.findall(rest.casefold())} - {word[0], said}
-    return None if undecided or _JOINED[said].match(rest) or _TAKEN_BACK.fullmatch(rest) else said
+    other = _JOINED.match(rest)
+    if (other and other.lastgroup != said) or _TAKEN_BACK.fullmatch(rest):
+        return None
+    words = {*_WORD.findall(rest.casefold())} if _UNDECIDED.fullmatch(rest) else set()
+    return said if words <= {word[0].casefold(), said} else None

@@ -4,9 +4,8 @@ r"""The one unwrapping of short answers and golds: what models and trainers put 
     unwrapped(r"The answer is $\boxed{30^\circ}$.")    r"30^\circ"
     unwrapped('```json\n{"answer": "dog"}\n```')  "dog"
 
-The wrappers come off in the order of ``STEPS``, each at most twice. Boxes and points lose the first
-three: the compatibility forms of characters, special tokens, and the fence (``bared``). Every step
-is linear in the text.
+The wrappers come off in the order of ``STEPS``, each at most twice; boxes and points lose the first
+three (``bared``). Every step is linear in the text.
 """
 
 import json
@@ -16,7 +15,6 @@ from swift_vlrft.parsing.texts import nfkc
 
 MAX_UNWRAPPED = 20_000
 """A longer text, in characters, keeps its wrappers: no reader of short answers takes it."""
-
 MAX_BARED = 100_000
 """A longer one keeps the first three, too: nor is it read as boxes."""
 
@@ -26,28 +24,26 @@ _TOKENS = re.compile(
     r"|</?s>|<(?:eos|bos|pad|unk|end_of_turn|start_of_turn)>"
 )
 _BOX_TOKENS = re.compile(r"<\|(?:(?:box|object_ref)_(?:start|end)|(?:begin|end)_of_box)\|>")
-_FENCE = re.compile(r"`+(?:[A-Za-z]*+[ \t]*+\n|(?:json|python)\b)?")
+# `dog` is a fence, too, but `cat`, `dog` is none.
+_FENCE = re.compile(r"(?:`{3,}|``?(?=[^`]*`*$))(?:[A-Za-z]*+[ \t]*+\n|(?:json|python)\b)?")
 # NFKC would make 42 of 4² and 41/2 of 4½.
 _RAISED = re.compile("(?<=[0-9])[⁺⁻]?[⁰¹²³⁴-⁹]+")
 _SMALL = re.compile("(?<=[0-9])(?=[₀-₉¼-¾⅐-↉①-⓿])")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _BOXED_OR_BRACE = re.compile(r"\\boxed\s*+\{|\\.|[{}]", re.DOTALL)
-_COMMANDS = re.compile(r"\\(?:boxed|text|mathrm)\s*+\{")
+_COMMANDS = re.compile(r"\\(?:boxed|text|textbf|mathrm|mathbf)\s*+\{")
 _DOLLARS = re.compile(r"\$\$?([^$]+)\$\$?")
 _MARKS = re.compile(r"(?<![\w)\]])(\*\*|`)(?=\S)((?:(?!\1).)+)\1(?!\w)", re.DOTALL)
 _LEAD_IN = re.compile(
-    r"(?:(?:the|my)\s+)?(?:(?:final|correct)\s+)?answer\s*(?::|is\b\s*:?)\s*"
-    r"|答案\s*(?::|是|为)\s*:?\s*",
-    re.IGNORECASE,
+    r"(?i)(?:(?:the|my)\s+)?(?:(?:final|correct)\s+)?answer\s*(?::|is\b\s*:?)\s*"
+    r"|(?:正确|最终|故)?答案\s*(?::|是|为)\s*:?\s*"
 )
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»", "「": "」"}
 _WRAPPED = re.compile(r"""[<`\\$*{"']|answer|\.$""", re.IGNORECASE)
 
 
 def bared(text: str) -> str:
-    """``text`` in NFKC, without zero-width characters, special tokens and a fence around it. The
-    tokens around boxes stay.
-    """
+    """``text`` in NFKC, without zero-width characters, special tokens and a fence around it."""
     if len(text) > MAX_BARED:
         return text.strip()
     if not text.isascii():
@@ -115,7 +111,8 @@ def _of_dollars(text: str) -> str:
     found = _DOLLARS.fullmatch(text)
     if found is not None:
         return found[1]
-    return text[2:-2] if text.startswith("\\(") and text.find("\\)") == len(text) - 2 else text
+    closing = {"\\(": "\\)", "\\[": "\\]"}.get(text[:2])
+    return text[2:-2] if closing and text.find(closing) == len(text) - 2 else text
 
 
 def _of_object(text: str) -> str:

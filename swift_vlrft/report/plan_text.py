@@ -103,7 +103,9 @@ def change_parts(title: str, changes: list[Change]) -> Iterator[Grid]:
         (
             change.label,
             f"{change.plan.peak.total / GIB:.1f} {change.plan.verdict}",
-            change.cost,
+            change.cost.replace(
+                "host memory", f"host memory ({change.plan.host / GIB:.0f} GiB a node)"
+            ),
         )
         for change in changes
         if change.plan

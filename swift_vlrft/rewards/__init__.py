@@ -1,34 +1,20 @@
 """Every reward by name. Add a reward as a function in its task's file, a new file to ``_FILES``."""
 
-from swift_vlrft.rewards import (
-    choice,
-    classification,
-    counting,
-    detection,
-    detection_map,
-    format,
-    grounding,
-    listing,
-    mathematics,
-    number,
-    ocr,
-    ordering,
-    paper,
-    pointing,
-)
+from importlib import import_module
+
 from swift_vlrft.rewards.contract import Reward, RewardFunction, Scores, Task
 
 __all__ = ["REWARDS", "TASK_NAMES", "Reward", "RewardFunction", "Scores", "Task"]
 
 _FILES = (
-    *(detection, detection_map, paper, grounding, pointing, classification, counting, choice),
-    *(ocr, number, mathematics, listing, ordering, format),
+    *("detection", "detection_map", "paper", "grounding", "pointing", "classification", "counting"),
+    *("choice", "ocr", "number", "mathematics", "listing", "ordering", "format"),
 )
 
 REWARDS: dict[str, Reward] = {
     name: value
     for file in _FILES
-    for name, value in vars(file).items()
+    for name, value in vars(import_module(f"{__name__}.{file}")).items()
     if isinstance(value, Reward)
 }
 """``f(completions, solution, **columns) -> list[float | None]`` by the name that ms-swift logs."""

@@ -19,10 +19,8 @@ CLASSIFICATION = Task("classification", lambda text: normalise(text) or None, "a
 def vlrft_classification(answer: Answer, gold: str, aliases: Any = None) -> float:
     """1 if answer and solution are the same name, else 0; never by substring or edit distance.
 
-    Names are compared unwrapped and case folded, with runs of blanks, ``_`` and hyphens as one
-    blank, and without punctuation at the end and one pair of brackets; ``<60`` and ``-5`` keep
-    their signs. An optional column ``aliases``
-    holds further accepted names per row: a list of strings, or that list as a JSON string.
+    Names are compared as ``normalise`` leaves them. An optional column ``aliases`` holds further
+    accepted names per row: a list of strings, or that list as a JSON string.
     """
     return 1.0 if answer.label in right_names(gold, aliases) else 0.0
 

@@ -7,12 +7,10 @@
     vlrft_counting(["<think>t</think><answer>4</answer>"], ["4"], task=["counting"])      [1.0]
     vlrft_counting(["<think>t</think><answer>4</answer>"], ["4"], task=["detection"])     [None]
 
-A reward gets one value per completion in every column, returns one score per completion, and never
-raises on text: only a wrong number of values or a missing column is an error. A
+A reward never raises on text: only a wrong number of values or a missing column is an error. A
 column is a list, a tuple, or an array or series of numpy, pandas, pyarrow, torch or datasets; a
 single string in place of a column other than ``solution`` stands for every row. The optional column
-``response_prefix`` is what the chat template wrote before the completion, for a trainer that hands
-the completion over without it.
+``response_prefix`` is what the chat template wrote before the completion.
 """
 
 import logging
@@ -32,10 +30,8 @@ RewardFunction = Callable[..., Scores]
 
 @dataclass(frozen=True)
 class Task:
-    """A kind of row: the value of its ``task`` column, and how its gold solution is read.
-
-    ``read`` takes the text of a gold answer and returns None if it cannot be read. ``holds``
-    describes a solution, for messages.
+    """A kind of row: the value of its ``task`` column, how the text of its gold is read (None if it
+    cannot be), and what a solution ``holds``, for messages.
     """
 
     name: str
@@ -48,11 +44,9 @@ class Task:
     has_items: bool = False
     """The gold may be stored as a list."""
     as_written: bool = False
-    """The gold is compared as it is written, so that a list of one text is no gold either."""
+    """The gold is compared as it is written: a list of one text is no gold either."""
     reads_most: bool = False
-    """Most solutions read as its gold, so its rewards are not proposed for a set that does not
-    state this task.
-    """
+    """Most solutions read as its gold: it is proposed only for a set that states this task."""
     answer_of: Callable[[Any], str] | None = None
     """The answer to a gold that earns 1.0, where that is not the gold's own text."""
     problem_of: Callable[[Mapping[str, Any]], str | None] = lambda columns: None
@@ -64,7 +58,7 @@ class Task:
 
     def read_gold(self, solution: Any) -> Any:
         """The gold of a solution, with or without answer tags; the same text is read once. None if
-        it is no answer to the task, as a structure is where one text or number is asked for.
+        it cannot be read, or is a structure where one text or number is asked for.
         """
         if type(solution) is not str:
             solution = plain(solution)
@@ -86,10 +80,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Reward:
-    """A reward, called as ms-swift and TRL call one: ``f(completions, solution, **columns)``.
-
-    ``score`` gets the ``Answer``; the gold, if ``needs`` names the solution; then the row's
-    value of every further column of ``needs``, and of ``takes`` (None if the data lack it).
+    """A reward. ``score`` gets the ``Answer``; the gold, if ``needs`` names the solution; then the
+    row's value of every further column of ``needs``, and of ``takes`` (None if the data lack it).
     """
 
     score: Callable[..., float]
@@ -112,8 +104,8 @@ class Reward:
             object.__setattr__(self, name, getattr(self.score, name))
 
     def __call__(self, completions: Sequence[Any], solution: Any = None, **columns: Any) -> Scores:
-        """One score in [0, 1] per completion; None for rows of other tasks and, with one warning,
-        for gold that cannot be read. ValueError: a column that is missing or of another length.
+        """One score in [0, 1] per completion; None for rows of other tasks and for gold that cannot
+        be read. ValueError: a column that is missing or of another length.
         """
         if isinstance(completions, str):
             raise ValueError(
@@ -180,9 +172,7 @@ class Reward:
 
 
 def reward(task: Task | None = None, **facts: Any) -> Callable[[Callable[..., float]], Reward]:
-    """Decorator that makes a reward of a function that scores one row; ``facts`` are fields of
-    ``Reward``.
-    """
+    """A decorator: a reward of a function that scores one row; ``facts`` are fields of it."""
     return lambda score: Reward(score, task, **facts)
 
 

@@ -8,12 +8,9 @@
     vlrft_detection_iou 0.957, vlrft_detection_confidence 0.99, vlrft_detection_f1 1.0
 
 Predictions and gold boxes are matched one to one (the largest summed IoU over pairs with IoU >= 0.5
-and agreeing labels). An invalid box and an exact repeat count as predictions. If both sides are
-empty the score is 1, if only one is, 0; text that is neither a list nor "No Objects" scores 0.
+and agreeing labels). An invalid box and an exact repeat count as predictions.
 """
 
-import os
-from functools import lru_cache
 from math import fsum
 from typing import Any
 
@@ -29,7 +26,7 @@ def vlrft_detection_iou(predicted: BoxList, gold: BoxList, matched: list[Pair]) 
     """Sum of the matched IoU / max(number of predictions, number of gold boxes); a pair under IoU
     0.5 earns nothing. Source: Visual-RFT.
     """
-    return fsum(iou for _, _, iou in matched) / max(len(predicted), len(gold))
+    return fsum([iou for _, _, iou in matched]) / max(len(predicted), len(gold))
 
 
 @reward(DETECTION, recommended=False)
@@ -47,8 +44,7 @@ def vlrft_detection_confidence(predicted: BoxList, gold: BoxList, matched: list[
 
     A pair under IoU 0.5 is not matched. A proper scoring rule (Brier): stating your true
     probability is optimal. A confidence that is missing or outside [0, 1] contributes 0 when
-    matched and -1 when not. Of two predictions with equal IoU, the one with the lower confidence
-    is matched.
+    matched and -1 when not. Of equal IoU, the prediction with the lower confidence is matched.
     """
     # 2c - c^2 when matched and -c^2 when not is 2c for the matched, less c^2 for all; without a
     # confidence, 0 when matched and -1 when not is 1 for the matched, less 1 for all.
@@ -69,26 +65,21 @@ def vlrft_detection_f1(predicted: BoxList, gold: BoxList, matched: list[Pair]) -
 def vlrft_detection_iou_dynamic(answer: Answer, gold: BoxList, trainer_state: Any) -> float:
     """``vlrft_detection_iou`` with a threshold that rises with training progress.
 
-    0.5, from 10 % of max_steps 0.75, from 25 % 0.9; ``VLRFT_IOU_SCHEDULE`` sets another schedule
-    in the form ``0:0.5,0.1:0.75,0.25:0.9``. Progress is read from ``trainer_state`` (ms-swift
-    passes it); without it progress is 0. Source: V-Triune's dynamic IoU reward.
+    0.5, from 10 % of max_steps 0.75, from 25 % 0.9. Progress is read from ``trainer_state``
+    (ms-swift passes it); without it progress is 0. Source: V-Triune's dynamic IoU reward.
     """
     return vlrft_detection_iou.score(answer, gold, threshold_at(trainer_state))
 
 
 @reward(DETECTION, needs=(), scores_format=True)
 def vlrft_detection_format(answer: Answer) -> float:
-    """1 if ``vlrft_format`` is 1 and the answer reads as valid boxes or as empty. Needs no
-    solution.
-    """
+    """1 if ``vlrft_format`` is 1 and the answer reads as valid boxes or as empty."""
     boxes = answer.boxes
     return 1.0 if answer.well_formed and boxes is not None and None not in boxes.boxes else 0.0
 
 
 ANY_OVERLAP = EPSILON
 """The IoU threshold that every overlap reaches: matching allows for a tolerance of as much."""
-DEFAULT_SCHEDULE = "0:0.5,0.1:0.75,0.25:0.9"
-VARIABLE = "VLRFT_IOU_SCHEDULE"
 
 
 def threshold_at(trainer_state: Any) -> float:
@@ -98,25 +89,4 @@ def threshold_at(trainer_state: Any) -> float:
     max_steps = getattr(trainer_state, "max_steps", None) or 0
     step = getattr(trainer_state, "global_step", None) or 0
     progress = step / max_steps if max_steps > 0 else 0.0
-    steps = _schedule(os.environ.get(VARIABLE) or DEFAULT_SCHEDULE)
-    return [threshold for start, threshold in steps if start <= progress][-1]
-
-
-@lru_cache(maxsize=8)
-def _schedule(text: str) -> list[tuple[float, float]]:
-    """``[(start, threshold), ...]`` of "start:threshold,..."; ValueError with variable and text."""
-    try:
-        steps = [(float(a), float(b)) for a, b in (part.split(":") for part in text.split(","))]
-    except ValueError:
-        steps = []
-    starts = [start for start, _ in steps]
-    if (
-        starts[:1] != [0.0]
-        or starts != sorted(set(starts))
-        or not all(start < 1.0 and 0.0 < threshold <= 1.0 for start, threshold in steps)
-    ):
-        raise ValueError(
-            f"{VARIABLE}={text!r}: expected progress:threshold pairs that start at 0 and rise, "
-            f"with thresholds in (0, 1], such as {DEFAULT_SCHEDULE!r}."
-        )
-    return steps
+    return 0.5 if progress < 0.1 else 0.75 if progress < 0.25 else 0.9

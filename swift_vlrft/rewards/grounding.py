@@ -19,9 +19,7 @@ Target = Box | BoxList
 
 
 def read_target(text: str) -> Target | None:
-    """The one gold box, or the empty list for "No Objects"; None if the text holds neither, or
-    several boxes, or an invalid one.
-    """
+    """The one gold box, or the empty list for "No Objects"; None for several, or an invalid one."""
     boxes = read_boxes(text)
     if boxes is None or len(boxes) > 1:
         return None

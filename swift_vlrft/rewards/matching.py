@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Sized
 from functools import wraps
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from swift_vlrft.geometry.assignment import match, match_table
 from swift_vlrft.geometry.boxes import Pair, overlapping_in_arrays, overlapping_pairs
@@ -32,9 +31,7 @@ MANY_PAIRS = 2000
 
 
 def read_valid_boxes(text: str) -> BoxList | None:
-    """The gold boxes, empty for "No Objects"; None if the text is neither or a box is
-    invalid.
-    """
+    """The gold boxes, empty for "No Objects"; None if it is neither or a box is invalid."""
     boxes = read_boxes(text)
     return None if boxes is None or None in boxes.boxes else boxes
 
@@ -46,13 +43,8 @@ def sure_boxes(gold: BoxList) -> str:
     return json.dumps(listed) if listed else "No Objects"
 
 
-DETECTION = Task(
-    "detection",
-    read_valid_boxes,
-    "a list of boxes or 'No Objects'",
-    has_boxes=True,
-    answer_of=sure_boxes,
-)
+_HOLDS = "a list of boxes or 'No Objects'"
+DETECTION = Task("detection", read_valid_boxes, _HOLDS, has_boxes=True, answer_of=sure_boxes)
 read_gold = DETECTION.read_gold
 
 Formula = Callable[[BoxList, BoxList, list[Pair]], float]
@@ -77,17 +69,16 @@ def score_without_boxes(predicted: Sized | None, gold: Sized) -> float:
     return 1.0 if predicted is not None and not predicted and not gold else 0.0
 
 
-_matched: WeakKeyDictionary[Answer, tuple[BoxList, float, list[Pair]]] = WeakKeyDictionary()
-"""The last matching of each answer, since several rewards need the same."""
-
-
 def matching(answer: Answer, gold: BoxList, threshold: float = 0.5) -> list[Pair]:
-    """The matched pairs of a readable answer: IoU >= ``threshold``, agreeing labels."""
-    known = _matched.get(answer)
+    """The matched pairs of a readable answer: IoU >= ``threshold``, agreeing labels. The last ones
+    of each answer are kept, since several rewards need the same.
+    """
+    known = answer.matched
     if known is None or known[0] is not gold or known[1] != threshold:
         known = gold, threshold, _match(answer.boxes or BoxList(), gold, threshold)
-        _matched[answer] = known
-    return known[2]
+        answer.matched = known
+    pairs: list[Pair] = known[2]
+    return pairs
 
 
 def _match(predicted: BoxList, gold: BoxList, threshold: float) -> list[Pair]:
@@ -136,10 +127,8 @@ def _agreeing_pairs(
 
 
 def agreement(predicted: BoxList, gold: BoxList) -> dict[str | None, list[bool]]:
-    """For each label of a prediction whether it agrees with each gold box.
-
-    A prediction without a label agrees if the gold boxes have at most one distinct label; a gold
-    box without a label agrees with every prediction.
+    """For each label of a prediction whether it agrees with each gold box: equal, or none where the
+    gold boxes have at most one distinct label. A gold box without a label agrees with every one.
     """
     return {
         label: [

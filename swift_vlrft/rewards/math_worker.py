@@ -5,7 +5,7 @@ stdin   a line of one or two texts, parted by NUL     \sqrt{8} NUL 2\sqrt{2}
 stdout  "r" when it is ready, then for each line "1" if the texts are equal, or the one text can be
         read; else "0"
 
-It ends with its stdin, and by itself when a line takes too long, should nobody be left to end it.
+It ends with its stdin, and by itself when a line takes too much of the processor's time.
 """
 
 import logging
@@ -15,7 +15,8 @@ import sys
 
 MEMORY = 4 << 30
 """Bytes of address space: a tower of powers takes all that it gets."""
-SECONDS = 5
+SECONDS = 2.0
+"""Processor time of a line."""
 
 
 def main() -> None:
@@ -23,7 +24,7 @@ def main() -> None:
 
     logging.disable(logging.CRITICAL)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
 
     def read(text: str) -> list[object]:
         config = (LatexExtractionConfig(),)
@@ -37,16 +38,17 @@ def main() -> None:
             return False
         return len(found) == 1 or bool(verify(*found, timeout_seconds=None))
 
+    equal([r"\sqrt{8}", r"2\sqrt{2}"])  # which imports the rest
     out = sys.stdout.buffer
     out.write(b"r")
     out.flush()
     for line in sys.stdin.buffer:
-        signal.alarm(SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
         try:
             same = equal(line.decode("utf-8", "replace").rstrip("\n").split("\0"))
         except Exception:  # whatever sympy raises, MemoryError and RecursionError among it
             same = False
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         out.write(b"1" if same else b"0")
         out.flush()
 

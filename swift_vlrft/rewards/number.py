@@ -43,9 +43,7 @@ NUMBER = Task("number", decimal, "one number", problem_of=_problem)
 @reward(NUMBER, takes=("tolerance",))
 def vlrft_number(answer: Answer, gold: float, tolerance: Any = None) -> float:
     """1 if the answer states one distinct number x and |x - gold| <= tolerance x |gold|, else 0.
-
-    An optional column ``tolerance`` holds a number per row; without it, or if it is none, the
-    numbers must be equal, up to 1e-9 of the gold.
+    Without a number in the column ``tolerance`` they must be equal, up to 1e-9 of the gold.
     """
     if answer.decimal is None:
         return 0.0

@@ -9,7 +9,6 @@
 Texts are compared in NFKC, with runs of blanks as one and none outside; case and marks count.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from swift_vlrft.parsing.answers import Answer
@@ -28,8 +27,8 @@ def read_text(text: str) -> str | None:
 
 
 def right_texts(gold: str, aliases: Any) -> list[str]:
-    """The accepted texts: the solution's, then those of the row's aliases that are not empty, of
-    at most ``MAX_GOLD`` characters together, so that comparing takes bounded time.
+    """The accepted texts: the solution's, then those of the row's aliases, of at most ``MAX_GOLD``
+    characters together, so that comparing takes bounded time.
     """
     texts, room = [gold], MAX_GOLD
     for text in map(plain_text, alias_texts(aliases)):
@@ -39,23 +38,8 @@ def right_texts(gold: str, aliases: Any) -> list[str]:
     return texts
 
 
-def _problem(columns: Mapping[str, Any]) -> str | None:
-    given = columns.get("aliases")
-    texts = right_texts("", given)
-    for text in alias_texts(given):
-        if text.strip() and plain_text(text) not in texts:
-            start = f"the alias {text[:40]!r}... is not compared"
-            return f"{start}: aliases have at most {MAX_GOLD} characters together"
-    return None
-
-
 OCR = Task(
-    "ocr",
-    read_text,
-    f"a text of 1 to {MAX_GOLD} characters",
-    as_written=True,
-    reads_most=True,
-    problem_of=_problem,
+    "ocr", read_text, f"a text of 1 to {MAX_GOLD} characters", as_written=True, reads_most=True
 )
 
 
@@ -63,8 +47,8 @@ OCR = Task(
 def vlrft_ocr(answer: Answer, gold: str, aliases: Any = None) -> float:
     """max(0, 1 - edits / characters) of the nearest accepted text: Levenshtein, by rapidfuzz.
 
-    An optional column ``aliases`` holds further accepted texts per row, as questions on documents
-    have them (DocVQA, TextVQA): a list of strings, or that list as a JSON string.
+    An optional column ``aliases`` holds further accepted texts per row (DocVQA, TextVQA have them):
+    a list of strings, or that list as a JSON string.
     """
     right = nearest(answer.plain or "", right_texts(gold, aliases))
     return 1.0 - edits(answer.plain or "", right) / len(right)

@@ -34,7 +34,7 @@ def vlrft_pointing(answer: Answer, gold: BoxList) -> float:
     """2 matched / (points + boxes): points and boxes are matched one to one, a point with a box
     that it lies in or on.
 
-    A point that cannot be read lies in no box and counts. Without gold boxes 1 for "No Objects".
+    A point that cannot be read lies in no box and counts.
     """
     if not answer.points or not gold:
         return score_without_boxes(answer.points, gold)

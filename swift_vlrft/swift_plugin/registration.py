@@ -32,8 +32,8 @@ from swift_vlrft.files.checkpoints import good_checkpoints, why_not
 from swift_vlrft.files.environment import number
 from swift_vlrft.files.text import lines, printable
 from swift_vlrft.geometry.box_format import SUBSETS
+from swift_vlrft.recipe.plugins import clash, read_plugin
 from swift_vlrft.rewards import REWARDS, TASK_NAMES, RewardFunction
-from swift_vlrft.rewards.detection import VARIABLE, threshold_at
 from swift_vlrft.shared_prefix import settings as shared_prefix
 from swift_vlrft.swift_plugin.command_line import CommandLine, running_command, supervised
 from swift_vlrft.swift_plugin.loader import MODEL_TYPE, dataset_meta
@@ -70,8 +70,6 @@ def register(
     number("VLRFT_LOG_IMAGES")
     if shared_prefix.switched_on():
         shared_prefix.cache_bytes()
-    if os.environ.get(VARIABLE):
-        threshold_at(None)
     if datasets is not None:
         command, check = CommandLine(dataset=[os.fspath(name) for name in datasets]), True
     else:
@@ -81,6 +79,7 @@ def register(
     register_model_of(command, check=check)
     if check:
         _check_stream(command)
+        _check_plugins(command.external_plugins)
         _check_reward_names(command.reward_funcs, command.external_plugins)
         _check_checkpoint(command)
     reports = [_register_path(dataset, command, check=check) for dataset in command.dataset]
@@ -99,6 +98,14 @@ def register(
 def _factory(function: RewardFunction) -> Callable[..., RewardFunction]:
     """What ms-swift calls with ``args=``: it gets the function, whose name is the metric's."""
     return lambda args=None, **_: function
+
+
+def _check_plugins(plugins: list[str]) -> None:
+    """ValueError where one registers a name of ours, whichever of the two would come last."""
+    for plugin in plugins:
+        file = Path(plugin).expanduser()
+        if file.is_file() and (taken := clash(read_plugin(file))):
+            raise ValueError(f"--external_plugins {plugin}: it {taken}")
 
 
 def _check_reward_names(names: list[str], plugins: list[str]) -> None:

@@ -6,7 +6,7 @@
 The largest memory of each since the start, on this process's GPU (torch's allocated and reserved
 memory), and its seconds in the step, for which the GPU is waited for at the end of every phase.
 Without a GPU only the resident memory of the process is known: memory/<phase>_rss_gib.
-`vlrft plan-compare RECIPE RUN_DIR` compares them with the plan.
+`vlrft plan` prints the same phases; what it calls allocated, less vLLM's, is torch's.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A tiny start model for a data set: it writes the format, and answers right about half the time.
+"""A tiny start model for a data set: it writes the format, and guesses more often than it looks.
 
     write_warm_start("internvl", Path("data/mine"), Path("start"))
 
 Its vocabulary is made from the set: what stands in many prompts or answers is one token, so that an
 answer with one box takes nine. Supervised, with ms-swift's template, in two parts: on the golds,
-boxes rounded to a twentieth of the image; then on as many answers of other rows, which leaves GRPO
-something to learn.
+boxes rounded to a twentieth of the image, behind the thought that it looks; then also on answers of
+other rows, behind the thought that it guesses. What is left for GRPO to find is that looking pays.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ SIDE = 112
 """Of the images as the model sees them, about, in pixels."""
 BATCH = 32
 GUESSES = 0.6
-"""The share of answers of other rows in the last part."""
-THOUGHT = "<think>I look at the image.</think>"
+"""The share of guesses in the last part."""
+LOOK, GUESS = "<think>I look at the image.</think>", "<think>I guess.</think>"
 CELLS = 20
 """Of the grid, in each direction, on which boxes are learnt."""
 LONGEST = 128
@@ -74,8 +74,9 @@ def write_warm_start(
     if len(set(golds)) == 1:
         raise DataError(f"{data}: all {len(golds)} rows have the same answer: {golds[0]!r}")
     prompts = [turns[-1]["content"].replace("<image>", "") for turns in rows["messages"]]
-    whole = whole_texts(prompts, golds)
-    corpus = [*checkpoint.DEFAULT_CORPUS, "user assistant system", *prompts, *golds]
+    texts = [thought + gold for gold in golds for thought in (LOOK, GUESS)]
+    whole = whole_texts(prompts, texts)
+    corpus = [*checkpoint.DEFAULT_CORPUS, "user assistant system", *prompts, *texts]
     tokenizer = checkpoint.build_tokenizer(tiny, corpus, whole)
     tiny = replace(tiny, vocabulary=-(-(max(tokenizer.get_vocab().values()) + 1) // 64) * 64)
     model = checkpoint.build_model(tiny, SIZE, seed=seed)
@@ -129,7 +130,7 @@ def whole_texts(prompts: Sequence[str], golds: Sequence[str]) -> list[str]:
 
 
 def _answer(row: dict[str, Any], box_format: str) -> str:
-    """The row's gold as the model is to write it, behind a thought: boxes on a grid, fewer numbers
+    """The row's gold as the model is to write it: boxes on a grid, fewer numbers
     to learn; of a row that asks for points the middles of its boxes.
     """
     size = (row.get("width") or 0, row.get("height") or 0)
@@ -140,7 +141,7 @@ def _answer(row: dict[str, Any], box_format: str) -> str:
         decimals = FORMATS[box_format].decimals
         points = (f"[{x:.{decimals}f}, {y:.{decimals}f}]" for x, y in middles)
         text = f"[{', '.join(points)}]"
-    return f"{THOUGHT}<answer>{text}</answer>"
+    return f"<answer>{text}</answer>"
 
 
 def _template(directory: Path, name: str) -> Any:
@@ -168,7 +169,7 @@ def _examples(
                     "images": row["images"],
                 }
             )
-            for answer in (gold, rng.choice(golds))
+            for answer in (LOOK + gold, GUESS + rng.choice(golds))
         )
         length = sum(label != -100 for label in own["labels"])
         if length <= LONGEST:

@@ -150,6 +150,57 @@ def test_the_command_takes_the_rewards_that_the_file_names(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("golds", "names"),
+    [
+        ([GOLD], "vlrft_detection_iou"),
+        (["[1, 2, 3, 4]", "No Objects"], "vlrft_detection_iou"),
+        (["4", "5"], "vlrft_counting"),
+        (["4.5", "5"], "vlrft_number"),
+        (["a rose", "4"], "vlrft_classification"),
+        (["[[1, 2, 3, 4], [5, 6, 7, 8]]", "a rose"], "vlrft_detection_iou vlrft_classification"),
+    ],
+)
+def test_a_file_that_names_no_reward_is_scored_by_what_fits_its_golds(golds, names, tmp_path):
+    rows = [{"completion": RIGHT, "solution": gold} for gold in golds]
+    report = score_file(write(tmp_path / "c.jsonl", *rows))
+    assert list(report.rewards) == names.split()
+    assert "fit its golds" in report.notes[0]
+    task = score_file(write(tmp_path / "t.jsonl", {**rows[0], "task": "ocr"}))
+    assert list(task.rewards) == ["vlrft_ocr"]
+
+
+def test_rewards_of_a_plugin_are_asked(tmp_path):
+    """With the columns of the rows, all at once, as ms-swift asks."""
+    (tmp_path / "mine.py").write_text(
+        "from swift.rewards import ORM, orms\n"
+        "class Half(ORM):\n"
+        "    def __call__(self, completions, solution, **columns):\n"
+        "        return [None if s == 'x' else 0.5 for s in solution]\n"
+        "orms['half_own'] = Half\n"
+        "orms['failing_own'] = lambda args=None: lambda completions, **columns: 1 / 0\n"
+    )
+    (tmp_path / "broken.py").write_text("def (")
+    (tmp_path / "taken.py").write_text("from swift.rewards import orms\norms['vlrft_format'] = 1\n")
+    rows = [{"completion": RIGHT, "solution": gold} for gold in (GOLD, "x")]
+    file, plugin = write(tmp_path / "c.jsonl", *rows), str(tmp_path / "mine.py")
+    names = ("--reward", "half_own", "--reward", "vlrft_format")
+    code, said = score(file, *names, "--json", "--external_plugins", plugin, plugin)
+    half, whole = json.loads(said)["rewards"].values()
+    assert code == 0 and (half["mean"], half["scored"], half["skipped"]) == (0.5, 1, 1)
+    assert whole["mean"] == 1.0
+    for more, named in (
+        (("--reward", "failing_own", "--external_plugins", plugin), "failing_own: this reward"),
+        (("--reward", "none", "--external_plugins", plugin), "known: half_own, failing_own"),
+        (("--external_plugins", str(tmp_path / "broken.py")), "broken.py: line 1: "),
+        (("--external_plugins", str(tmp_path / "taken.py")), "registers vlrft_format"),
+        (("--external_plugins", str(tmp_path / "no.py")), "no.py"),
+        ((plugin,), "reads one file"),
+    ):
+        code, said = score(file, *more)
+        assert code == 2 and named in said.replace("\n", "") and "Traceback" not in said
+
+
+@pytest.mark.parametrize(
     ("text", "reward", "code", "named"),
     [
         (json.dumps({"completion": "?", "solution": GOLD}), "vlrft_detection_iou", 1, "0% of 1"),

@@ -50,7 +50,7 @@ RIGHT, WRONG, LOOSE = "[100, 100, 200, 200]", "[1, 2, 3, 4]", "[100, 100, 200, 1
 @pytest.mark.parametrize(
     ("texts", "calls", "prompts", "warned"),
     [
-        (["[0.1, 0.1, 0.2, 0.2]"] * 8, 5, None, "under 1"),
+        (["[0.1, 0.1, 0.2, 0.2]"] * 8, 5, None, "shares from 0 to 1"),
         (["[900, 500, 1400, 1100]"] * 8, 5, None, "beyond 1000"),
         (["a dog"] * 6 + [WRONG] * 2, 5, None, "25% of 24"),
         (["a dog"] * 100, 2, None, None),  # the first steps alone are not judged

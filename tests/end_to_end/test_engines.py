@@ -13,8 +13,6 @@ from support.swift_run import (
     run_swift,
 )
 
-from swift_vlrft.memory.compare import read_run
-
 pytestmark = pytest.mark.end_to_end
 
 COIN = ("--reward_funcs", "vlrft_classification", "vlrft_format", "coin")
@@ -61,8 +59,6 @@ def test_zero3_with_offload_on_two_processes(tiny_qwen2_5_vl, shapes, tmp_path):
     timed = [run.metric(f"memory/{phase}_seconds") for phase in phases]
     for step, parts in zip(run.metric("step_time"), zip(*timed, strict=True), strict=True):
         assert min(parts) > 0 and step / 2 < sum(parts) < step * 2
-    with pytest.raises(ValueError, match="this run had no GPU"):
-        read_run(tmp_path)
 
 
 def test_zero3_and_vllm_tensor_parallel(tiny_qwen2_5_vl, shapes, tmp_path):

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from recipe.test_fix import invoke
 
+from swift_vlrft.memory.estimate import estimate
+from swift_vlrft.memory.from_recipe import settings_of
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.memory.new_recipe import nearest
 from swift_vlrft.memory.new_recipe import tested as tested_recipes
@@ -16,6 +18,7 @@ MODEL = "Qwen/Qwen2.5-VL-3B-Instruct"
 RECIPE = "qwen2_5_vl_3b/detection_4x80g"
 MACHINES = {
     "1x24": ("detection_lora_1x24g", {}),
+    "2x24": ("detection_lora_1x24g", {"NPROC_PER_NODE": "2", "gradient_accumulation_steps": "2"}),
     "1x80": ("detection_4x80g", {"NPROC_PER_NODE": "1", "vllm_tensor_parallel_size": "1",
                                  "gradient_accumulation_steps": "16", "deepspeed": "zero2",
                                  "beta": "0"}),
@@ -70,12 +73,6 @@ def test_a_new_recipe_keeps_all_that_the_tested_one_has(tmp_path):
     } | changed
     visible = {"NPROC_PER_NODE": "1", "CUDA_VISIBLE_DEVICES": "0"}
     assert after.environment == before.environment | visible
-
-
-def test_a_shipped_recipe_that_fits_is_not_written_again(tmp_path):
-    out = tmp_path / "out.sh"
-    done = invoke("recipe", "apply", RECIPE, out, "--gpus", "4x80")
-    assert done.exit_code == 2 and "fits as it is" in done.output and not out.exists()
 
 
 def test_what_apply_writes_of_another_models_recipe_trains_this_model(tmp_path):
@@ -139,11 +136,12 @@ def test_a_family_without_a_recipe_begins_with_the_nearest_size(tmp_path):
     }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(config))
     out = tmp_path / "new.sh"
-    said = data(new(out, "--gpus", "4x80", "--json", model=tmp_path))["from"]
+    said = data(new(out, "--gpus", "4x80", "--json", model=tmp_path / "config.json"))["from"]
     assert "no recipe is tested for its family: --max_pixels 401408" in said
     assert "no VLRFT_SHARED_PREFIX" in said and "box format is not known" in said
     recipe = read_recipe(out, {})
     assert recipe.get("max_pixels") == "401408" == recipe.environment["MAX_PIXELS"]
+    assert recipe.get("model") == str(tmp_path)  # the folder, which ms-swift takes
     assert recipe.get("dataset") == "laolao77/ViRFT_COCO_base65"  # without :pixels
 
 
@@ -155,10 +153,11 @@ def test_a_model_that_sees_nothing_is_refused(tmp_path):
 
 def test_a_data_set_is_asked_for_in_the_models_box_format(tmp_path):
     (tmp_path / "d.jsonl").write_text('{"problem": "where?", "solution": "x"}\n')
-    for given, written in ((tmp_path / "d.jsonl", f"{tmp_path}/d.jsonl:pixels"),):
+    (tmp_path / "m.jsonl").write_text('{"messages": [{"role": "user", "content": "where?"}]}\n')
+    for given, ending in (("d.jsonl", ":pixels"), ("m.jsonl", "")):
         out = tmp_path / "new.sh"
-        assert new(out, "--gpus", "4x80", "--dataset", given).exit_code == 0
-        assert read_recipe(out, {}).get("dataset") == written
+        assert new(out, "--gpus", "4x80", "--dataset", tmp_path / given).exit_code == 0
+        assert read_recipe(out, {}).get("dataset") == f"{tmp_path}/{given}{ending}"
 
 
 def test_what_cannot_be_planned_is_refused_or_named(tmp_path):
@@ -170,17 +169,79 @@ def test_what_cannot_be_planned_is_refused_or_named(tmp_path):
     notes = json.loads(invoke("plan", path, "--gpus", "1x80", "--json").output)["assumptions"]
     assert "not planned, though it changes memory: --use_dora" in notes
     assert any("no flag of ms-swift" in note and "batchsize" in note for note in notes)
-    engine = "--use_vllm true --vllm_mode colocate"
-    for more, words in (
-        ("--reward_model Qwen/Qwen2.5-VL-7B-Instruct", "a second model"),
-        (f"--quant_method bnb --quant_bits 4 {engine}", "--use_vllm false"),
-    ):
-        path.write_text(f"{run} {more}")
-        done = invoke("plan", path, "--gpus", "1x80")
-        assert done.exit_code == 2 and words in done.output
     server = "qwen2_5_vl_3b/detection_server_6+2x80g"
     done = invoke("recipe", "apply", server, tmp_path / "o.sh", "--gpus", "8x80")
     assert done.exit_code == 2 and "beside `swift rollout`" in done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("new", "OUT.yaml", "--model", MODEL), "name it *.sh"),
+        (("new", "", "--model", MODEL), "is a folder"),
+        (("apply", RECIPE, ""), "is a folder"),
+        # Flags that the caller wrote stay, and stay with the recipe that they are for.
+        (("apply", RECIPE, "OUT.sh", "--deepspeed", "zero3", "--move_model_batches", "1",
+          "--tuner_type", "full", "--vllm_gpu_memory_utilization", "0.5", "--beta", "0.1"),
+         "any known change that leaves your --beta"),
+    ],
+)  # fmt: skip
+def test_what_recipe_refuses_in_one_line(words, said, tmp_path):
+    words = [str(tmp_path / word) if word in ("", "OUT.yaml", "OUT.sh") else word for word in words]
+    done = invoke("recipe", *words, "--gpus", "1x24")
+    assert done.exit_code == 2 and said in done.output, done.output
+    assert len(done.output.strip().splitlines()) == 1 and not list(tmp_path.iterdir())
+
+
+def test_flags_behind_a_recipe_stay_with_it(tmp_path):
+    out, more = tmp_path / "out.sh", ("--gpus", "1x24", "--json", "--num_generations", "4")
+    made = data(invoke("recipe", "apply", RECIPE, out, *more, "--tuner_type", "lora"))
+    assert f"From {RECIPE.split('/')[1]}.sh" in made["from"] and "tuner_type" not in made["flags"]
+    assert read_recipe(out, {}).get("num_generations") == "4"
+
+
+def test_the_callers_shell_changes_no_plan_for_other_machines(monkeypatch, tmp_path):
+    def plans():
+        where = ("--gpus", "4x24", "--json")
+        shown = (
+            invoke("plan", RECIPE, *where).output,
+            invoke("recipe", "apply", RECIPE, out, *where).output,
+        )
+        return [json.loads(text)["phases"] for text in shown], json.loads(shown[0])["assumptions"]
+
+    out = tmp_path / "out.sh"
+    before = plans()
+    monkeypatch.setenv("NPROC_PER_NODE", "2")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.setenv("NNODES", "3")
+    assert plans() == before
+
+
+def test_what_a_change_costs_beside_memory_is_in_the_recipe(tmp_path):
+    """Host memory, another number of rows, and QLoRA where weights leave the GPU."""
+    large = "Qwen/Qwen2.5-VL-7B-Instruct"
+    one = data(new(tmp_path / "a.sh", "--gpus", "1x24", "--json", model=large))
+    assert one["flags"]["deepspeed"] == "zero3_offload" and "32 GiB of host memory" in one["from"]
+    assert f"MODEL={large}" in one["from"] and "/detection_qlora_1x24g" in one["from"]
+    six = data(new(tmp_path / "b.sh", "--gpus", "6x80", "--json"))
+    assert six["cost"] in six["from"] and six["cost"] == "24 rows a step in place of 32"
+    eight = data(new(tmp_path / "c.sh", "--gpus", "8x24", "--json"))
+    assert eight["cost"] == "as many rows a step"
+    plan = estimate(settings_of(read_recipe(tmp_path / "a.sh", {}), parse_gpus("1x24")))
+    assert plan.host <= plan.usual_host == 2 * plan.settings.gpu_bytes
+
+
+def test_a_supervised_set_is_planned_with_its_answers(tmp_path):
+    (path := tmp_path / "sft.sh").write_text(
+        f"swift sft --model {MODEL} --dataset x --max_length 3000 --per_device_train_batch_size 1"
+    )
+    turns = [{"role": "user", "content": "x" * 30}, {"role": "assistant", "content": "y" * 6000}]
+    rows = [{"images": [], "messages": turns}]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    where = ("--gpus", "1x80", "--dataset", tmp_path / "rows.json", "--json")
+    for length, said in (("3000", "rows of 2010 tokens with answers of 2000"), ("1000", "of 1000")):
+        path.write_text(path.read_text().replace("3000", length))
+        assert said in " ".join(data(invoke("plan", path, *where))["assumptions"])
 
 
 def test_weights_are_shared_out_where_that_fits():

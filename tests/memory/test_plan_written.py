@@ -5,17 +5,21 @@ import json
 import os
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
+from swift_vlrft.memory.activations import training_passes
 from swift_vlrft.memory.advice import advise, changes, headroom_options
 from swift_vlrft.memory.append import applied
 from swift_vlrft.memory.estimate import estimate
 from swift_vlrft.memory.from_recipe import as_written, changed, settings_of
+from swift_vlrft.memory.models import read_model
 from swift_vlrft.memory.settings import parse_gpus
+from swift_vlrft.memory.states import adapters
 from swift_vlrft.recipe.reader import read_recipe, read_recipes
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
 
@@ -177,12 +181,36 @@ def test_the_command_says_it_in_one_line(more, arguments, said, tmp_path):
         ("--num_generations 3 --per_device_train_batch_size 8", "3 does not divide the 8"),
         ("--attn_impl kernels-community/flash-attn2 --optim adafactor"
          " --num_generations 2 --per_device_train_batch_size 2", ""),
+        ("NNODES=2", "2 nodes (NNODES), each with 1 of these GPUs"),
+        ("CUDA_VISIBLE_DEVICES=-1", "CUDA_VISIBLE_DEVICES=-1 hides every GPU"),
+        ("NFRAMES=8", "NFRAMES: rows with videos are not planned"),
     ],
 )  # fmt: skip
 def test_what_is_not_planned_as_it_is_written_is_said(more, said, tmp_path):
-    notes = settings_with(tmp_path, more).assumptions
-    about = [note for note in notes if re.match("optim|what `vlrft check`", note)]
+    variable = "" if more.startswith("--") else f"export {more}\n"
+    flags = "--num_generations 2 --per_device_train_batch_size 2" if variable else more
+    notes = settings_with(tmp_path, flags, before=variable + PIXELS).assumptions
+    about = [note for note in notes if re.match(r"optim|what `vlrft check`|2 nodes|CUDA|NFR", note)]
     assert said in "".join(about) and bool(said) == bool(about)
+
+
+@pytest.mark.parametrize("model", [MODEL, "zai-org/glm-4v-9b", "zai-org/GLM-4.1V-9B-Thinking"])
+def test_layers_that_are_spelled_out_are_counted_as_all_of_them(model, tmp_path):
+    """Every linear layer by its name is all-linear, wherever these names are; fewer are less."""
+    names = [*read_model(model).linear]
+    made = [
+        settings_with(tmp_path, f"--model {model} --target_modules {' '.join(which)}")
+        for which in (["all-linear"], names, names[:1])
+    ]
+    every, spelled, fewer = (adapters(replace(one, train_vit=False)) for one in made)
+    assert every == spelled > 2 * fewer
+    kept = [
+        training_passes(replace(one, train_vit=False, checkpoint_llm=False)).forward for one in made
+    ]
+    every, spelled, fewer = (passes["activations LLM"] for passes in kept)
+    assert every == spelled > fewer
+    in_vit = {"gate_proj", "query_key_value", "down_proj"} & set(names)
+    assert made[1].train_vit == bool(in_vit) and not made[0].train_vit
 
 
 def test_what_the_planner_reads_of_a_command(tmp_path):

@@ -3,8 +3,11 @@
 The aim is 0.1 s a text on an idle machine; the ceiling here only catches what hangs.
 """
 
+# ruff: noqa: E501 - rows of a table stay on one line
+
 import json
 import random
+import time
 import tracemalloc
 
 import pytest
@@ -14,7 +17,7 @@ from support.hostile import TEXTS, answered
 from support.limits import time_limit
 
 from swift_vlrft.diagnostics.reasons import explain
-from swift_vlrft.parsing import answers
+from swift_vlrft.parsing import answers, labels
 from swift_vlrft.rewards import REWARDS
 
 CEILING = 10.0
@@ -54,6 +57,44 @@ def test_hostile_gold_is_unreadable_and_not_an_error():
             for name, reward in REWARDS.items():
                 (score,) = reward([answered("[1, 2, 3, 4]")], [gold])
                 assert score is None or 0.0 <= score <= 1.0, name
+
+
+UNITS = [
+    "{", "}", "{}", "[", "[[1,2,3,4],", "(1,2)", "[1,2],", "<1", "{'a':", "['a\"b'],", "'", '"', "\\", "\\\\'", "\\boxed{", "\\boxed{}",
+    "\\text{", "\\frac{1}{", "\\frac", "$", "$a", "**", "**a", "`a", "``", "1", "1,", "1 ", "1/", "1 m^2 ", "1,000", "-", "- ", "a ", "a-", "a_",
+    "a and ", "a & ", "no ", "yes, ", "not ", "or 4 ", "four ", "4 (1) ", "4: ", "4. ", "A. ", "B) ", "(A) ", " ", "\n", "\n- ", ";", "→", "> ", " then ", "，",
+    "和", "有四只", "Answer: ", "答案：", "is ", "<point x='1' y='2'>", "<point ", "x='1' ", "click(1,", "<box>", "<box>1 ", "<box>(1,2),(3,4)",
+    "<|box_start|>", "<|box_start|>(1,2)", "<|begin_of_box|>", "<|", "</s>", "<think>", "</think>", "<answer>", "```json\n", "\u0301", "\u0660", "½", "²", "\u200b",
+    "there is no a ", "no objects ", "{\"arguments\":", "'bbox':[1,2,3,4],", "1e5 ", "0.", "+1", "\\times 10^2 ", "√", "π",
+]  # fmt: skip
+
+
+READERS = [f"vlrft_{name}" for name in (
+    "detection_format", "grounding_iou", "pointing", "ocr", "list", "ordering", "classification", "counting", "number",
+    "choice", "yes_no", "boxed_format",
+)]  # fmt: skip
+"""A reward for each way of reading; mathematics has a process with a limit of its own."""
+
+
+def test_four_times_the_text_takes_no_sixteen_times_the_work():
+    """Quadratic work takes sixteen times as much; what takes milliseconds is forgiven."""
+
+    def seconds(text):
+        answers.forget()
+        labels.normalise.cache_clear()
+        start = time.process_time()
+        for name in READERS:
+            REWARDS[name]([text], [right(name)[1]])
+        return time.process_time() - start
+
+    grown = []
+    for unit in UNITS:
+        for size in (2_400, 24_000):  # short answers have at most 10,000 characters
+            one, four = (answered(f"[4{unit * (n // len(unit))}x") for n in (size, 4 * size))
+            if seconds(four) > 0.05:
+                after, before = (min(seconds(text) for _ in range(3)) for text in (four, one))
+                grown += [(unit, size, before, after)] * (after > 9 * before)
+    assert grown == []
 
 
 def test_more_boxes_than_are_read_score_zero():

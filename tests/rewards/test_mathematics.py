@@ -4,7 +4,6 @@ import multiprocessing
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 from support.hostile import answered
@@ -24,15 +23,18 @@ def scores(*texts, gold="5"):
 
 
 @pytest.mark.parametrize("text", EXPLODES)
-def test_what_explodes_scores_zero_in_time_and_the_worker_is_replaced(text, caplog, capfd):
-    assert scores(f"{len(text)}/1", gold=str(len(text))) == [1.0]  # it is ready
-    start = time.monotonic()
-    assert scores(text) == [0.0]
-    assert time.monotonic() - start < mathematics.SECONDS + 2
-    start = time.monotonic()
-    assert scores(text) == [0.0]  # the same pair is not tried again
-    assert time.monotonic() - start < 0.5
-    assert scores("\\frac{15}{3}", "6") == [1.0, 0.0]
+def test_what_explodes_scores_zero_and_the_worker_is_replaced(text, caplog, capfd, monkeypatch):
+    """Counted, not timed: a pair is asked once, and a worker gets its seconds once."""
+    monkeypatch.setattr(mathematics, "SECONDS", 1.0)
+    mathematics._equal.cache_clear()
+    scores("5")
+    asked, ended = [], []
+    asks, end = mathematics.WORKER.asks, mathematics.WORKER.end
+    monkeypatch.setattr(mathematics.WORKER, "asks", lambda *t: asked.append(t) or asks(*t))
+    monkeypatch.setattr(mathematics.WORKER, "end", lambda: ended.append(1) or end())
+    assert scores(text) + scores(text) == [0.0, 0.0]
+    assert asked == [("5", text)] and len(ended) <= 1
+    assert scores("\\frac{15}{3}", "6", gold="5") == [1.0, 0.0] and len(ended) <= 1
     assert not caplog.messages and capfd.readouterr() == ("", "")
 
 

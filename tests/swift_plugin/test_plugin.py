@@ -80,11 +80,11 @@ def test_an_error_ends_the_command_without_a_traceback():
 
 
 def test_what_is_wrong_is_named_before_a_model_is_loaded(sets):
+    (sets / "theirs.py").write_text("from swift.rewards import orms\norms['vlrft_counting'] = 1\n")
     said = check_refusals("plugin", SETS=str(sets))
     assert "row 3: the box (10, 20, 1400, 90)" in said  # also where it does not stop the run
-    for name, value in (("SHARED_PREFIX", "maybe"), ("IOU_SCHEDULE", "0:0.5,0.1")):
-        (error,), _ = refusals([""], **{f"VLRFT_{name}": value})
-        assert f"VLRFT_{name}=" in error and value in error
+    (error,), _ = refusals([""], VLRFT_SHARED_PREFIX="maybe")
+    assert "VLRFT_SHARED_PREFIX=" in error and "maybe" in error
 
 
 LOAD_ALL = """

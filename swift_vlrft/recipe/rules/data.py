@@ -7,7 +7,6 @@ a norm1000 set and Qwen2.5-VL, which writes pixels     a note that names :native
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +21,7 @@ from swift_vlrft.datasets.schemas import is_for_swift
 from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.datasets.syntax import parse
 from swift_vlrft.geometry.box_format import BOX_FORMATS, NATIVE, SUBSETS
+from swift_vlrft.recipe.plugins import read_plugin
 from swift_vlrft.recipe.rules.finding import Finding, note, problem
 from swift_vlrft.recipe.rules.model import family, given_plugins, no_such_path
 from swift_vlrft.recipe.run import NoValue, Run
@@ -32,18 +32,19 @@ def reward_names(run: Run) -> Iterator[Finding]:
     """Reward names that neither ms-swift nor a plugin file registers."""
     if run.command != "rlhf":
         return
-    plugins = given_plugins(run)
-    paths = [run.recipe.at(plugin) for _, plugin in plugins]
-    texts = [path.read_text(errors="replace") for path in paths if path and path.is_file()]
-    if len(texts) < len(plugins):
-        return  # a plugin that was not read may register any name
-    every = [*REWARDS, *run.facts.rewards]
-    known = every if any("swift_vlrft" in text for text in texts) else run.facts.rewards
+    paths = [path for *_, path in given_plugins(run)]
+    plugins = [read_plugin(path) for path in paths if path and path.is_file()]
+    if len(plugins) < len(paths) or any(one.fault or one.anything for one in plugins):
+        return  # it may register any name
+    own = [name for plugin in plugins for name in plugin.names]
+    every = [*dict.fromkeys([*own, *REWARDS, *run.facts.rewards])]
+    known = {*own, *run.facts.rewards} | (REWARDS.keys() if any(p.ours for p in plugins) else set())
     for name in run.texts("reward_funcs"):
-        if name in known or any(re.search(rf"['\"]{re.escape(name)}['\"]", t) for t in texts):
+        if name in known:
             continue
         if name in REWARDS:
             text = f'{name} is ours: add --external_plugins "$(vlrft plugin)"'
+            text += ", in front of yours, which does not register it" if plugins else ""
         else:
             near = difflib.get_close_matches(name, every, n=1, cutoff=0.5)
             meant = f" Did you mean {near[0]}?" if near else ""

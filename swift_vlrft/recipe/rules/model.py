@@ -12,6 +12,7 @@ from swift_vlrft.families.family import Family
 from swift_vlrft.families.fixed import Budget
 from swift_vlrft.families.resize import ImageRule
 from swift_vlrft.files.jsonl import LineError, read_json
+from swift_vlrft.recipe.plugins import clash, read_plugin
 from swift_vlrft.recipe.rules.finding import Edit, Finding, note, problem
 from swift_vlrft.recipe.run import Run
 
@@ -109,24 +110,29 @@ def liger(run: Run) -> Iterator[Finding]:
         yield problem(run, "use_liger_kernel", "liger", text, drop)
 
 
-def given_plugins(run: Run) -> list[tuple[str, str]]:
-    """Each plugin file that is named, with its flag."""
-    return [(name, value) for name in PLUGINS for value in run.texts(name)]
+def given_plugins(run: Run) -> list[tuple[str, str, Path | None]]:
+    """Each plugin file that is named, with its flag and its path, if that is known."""
+    named = [(name, value) for name in PLUGINS for value in run.texts(name)]
+    return [(name, value, run.recipe.at(value)) for name, value in named]
 
 
 def plugins(run: Run) -> Iterator[Finding]:
-    for name, value in given_plugins(run):
-        path = run.recipe.at(value)
-        if path is None or (path.is_file() and path.stem not in SHADOWS):
+    for name, value, path in given_plugins(run):
+        why = None
+        if path is None:
             continue
         if path.is_dir():
             why = f"a folder; ms-swift takes a file, as {value.rstrip('/')}/__init__.py"
-        elif path.is_file():
-            why = f"Python would find it in place of the package {path.stem}. Rename it"
-        else:
+        elif not path.is_file():
             why = f"no such file (from {run.recipe.folder}); ms-swift's wheel has no examples"
             why += '. Ours is "$(vlrft plugin)"' if path.name == "vlrft.py" else ""
-        yield problem(run, name, "plugin", f"--{name} {value}: {why}")
+        elif path.stem in SHADOWS:
+            why = f"Python would find it in place of the package {path.stem}. Rename it"
+        else:
+            read = read_plugin(path)
+            why = f"Python cannot read it: {read.fault}" if read.fault else clash(read)
+        if why:
+            yield problem(run, name, "plugin", f"--{name} {value}: {why}")
 
 
 def code_and_pickles(run: Run) -> Iterator[Finding]:

@@ -1,0 +1,314 @@
+"""Boxes that miss, read in other ways: is it the box format that is wrong?
+
+    gold [250, 302, 750, 802], predictions [160, 145, 480, 385], ...
+    "46 of 48 misplaced boxes match (mean IoU 0.91) if read as pixels of 640 x 480: use SET:pixels"
+
+Tried are the box formats, y first, and x, y, width, height; where no size of an image is known, a
+scale for each axis is fitted. What fits the golds of other rows as well is no cause but chance, or
+one answer for all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any, NamedTuple
+
+from swift_vlrft.datasets.box_format import written_boxes
+from swift_vlrft.datasets.image import try_image_info
+from swift_vlrft.families import FAMILIES
+from swift_vlrft.geometry.assignment import match
+from swift_vlrft.geometry.box_format import FORMATS, Corners
+from swift_vlrft.geometry.boxes import Box, by_left, overlapping_pairs
+from swift_vlrft.parsing.answers import read
+from swift_vlrft.rewards import REWARDS
+
+LEAST_BOXES = 8
+"""Fewer predictions than this say nothing about a box format."""
+MOST_ROWS = 512
+"""Rows that are kept; a cause is found in fewer."""
+SHARE = 0.3
+"""Of the boxes that miss, as many at least have a cause, or none is named."""
+LEAST_IOU = 0.6
+SURE_IOU = 0.75
+"""The mean IoU that a cause needs where all golds are alike, so that chance cannot be measured."""
+BEYOND = 1.05
+"""Boxes that reach further beyond the image than that are in another format, not badly placed."""
+NEAR = 1.25
+"""A fitted scale nearer to the gold's than this factor is that of a model that is not exact."""
+MAX_PIXELS = 401408
+"""As in the recipes; a family's own limit is tried as well."""
+
+Scale = tuple[float, float]
+ORDERS = {
+    "": lambda a, b, c, d: (a, b, c, d),
+    "y1, x1, y2, x2": lambda a, b, c, d: (b, a, d, c),
+    "x, y, width, height": lambda a, b, c, d: (a, b, a + c, b + d),
+}
+ORDER_ADVICE = {
+    "y1, x1, y2, x2": "ask for x1, y1, x2, y2 in the prompt, or use SET:yx1000 (key box_2d)",
+    "x, y, width, height": "ask for x1, y1, x2, y2 in the prompt",
+}
+
+
+@dataclass(slots=True, eq=False)
+class _Row:
+    """``given``: the numbers as written; ``gold``: in shares of the image, if its edges are known;
+    ``scales``: by format, the edges of the image in it.
+    """
+
+    given: list[Corners]
+    gold: tuple[Box, ...]
+    own: Scale
+    scales: dict[str, Scale]
+    stated: bool
+    """Whether the row says in which format its gold is."""
+
+
+class _Found(NamedTuple):
+    rows: list[_Row]
+    boxes: int
+    iou: float
+    """Summed over the boxes."""
+
+
+class _Reading(NamedTuple):
+    order: str
+    scale: str
+    fitted: Scale | None = None
+
+    def of(self, row: _Row) -> Scale | None:
+        return self.fitted or row.scales.get(self.scale, None if self.scale else row.own)
+
+
+@dataclass(slots=True)
+class BoxFormatCheck:
+    """Collects boxes of many rows: call ``add_row`` for each, then ``problem``."""
+
+    rows: list[_Row] = field(default_factory=list)
+    boxes: int = 0
+    under_one: int = 0
+    outside: int = 0
+    gold_under_one: bool = True
+    limit: str = "1000"
+    largest: float = 0.0
+    gold_in_pixels: bool = False
+    """Whether golds that state no format are over 1000, so that all of them are pixels."""
+
+    def add_row(self, name: str, row: Mapping[str, Any]) -> None:
+        """One row under the reward ``name``, whose task has boxes as golds."""
+        task = REWARDS[name].task
+        gold = task.read_gold(row.get("solution")) if task is not None else None
+        if task is None or gold is None or len(self.rows) >= MOST_ROWS:
+            return
+        golds: list[Box] = [gold] if isinstance(gold, tuple) else gold.boxes
+        answer = read(row["completion"])
+        if task.has_points:
+            placed = answer.placed(points=True)
+            given = [box for box in placed.boxes if box] if placed else []
+        else:
+            given = written_boxes(answer.text or "")
+        if not golds or not given:
+            return
+        known, size = FORMATS.get(str(row.get("frame"))), _size(row)
+        in_pixels = known is not None and known.scale is None
+        largest = max(max(box) for box in golds)
+        if in_pixels and size is not None:
+            self.limit, own = "the image", size
+        elif in_pixels or largest > 1000.0:
+            own = (1.0, 1.0)  # pixels of an image whose size is not known
+        else:
+            edge = float(known.scale) if known and known.scale else 1000.0
+            self.limit, own = f"{edge:g}", (edge, edge)
+        unknown = own == (1.0, 1.0) and largest > 1.0
+        scales = {} if unknown else {"unit": (1.0, 1.0), "norm1000": (1000.0, 1000.0)}
+        if size is not None and not unknown:
+            scales |= {"pixels": size} | ({} if in_pixels else _resized(size))
+        shares = tuple(_scaled(box, own) for box in golds)
+        self.gold_under_one &= largest <= 1.0
+        if not task.has_points:
+            self.rows.append(_Row(given, shares, own, scales, known is not None))
+            self.gold_in_pixels |= known is None and unknown
+        self.boxes += len(given)
+        self.largest = max(self.largest, *(max(box) for box in given))
+        self.under_one += sum(max(box) <= 1.0 for box in given)
+        if not unknown:
+            self.outside += sum(max(_scaled(box, own)) > BEYOND for box in given)
+
+    def problem(self) -> str | None:
+        """One sentence, or None if the box formats agree or too little was seen."""
+        if self.boxes < LEAST_BOXES:
+            return None
+        if causes := list(self._causes()):
+            return "; ".join(causes)
+        if self.under_one > 0.9 * self.boxes and not self.gold_under_one:
+            return (
+                f"predictions are in another box format than the gold: {self.under_one} of "
+                f"{self.boxes} boxes have all coordinates under 1, the gold has not. State the box "
+                "format in the prompt."
+            )
+        if self.outside <= 0.2 * self.boxes:
+            return None
+        return (
+            f"predictions are in another box format than the gold: {self.outside} of {self.boxes} "
+            f"boxes reach beyond {self.limit}. SET:native is in the box format that the model was "
+            "trained on."
+        )
+
+    def _causes(self) -> Iterator[str]:
+        rows = self.rows
+        if self.gold_in_pixels:
+            rows = [row if row.stated else _in_pixels(row) for row in rows]
+        missed = [row for row in rows if _found([row], _Reading("", "")).iou < _half(row)]
+        total = sum(len(row.given) for row in missed)
+        while missed and total >= LEAST_BOXES:
+            best, found = None, _Found([], 0, 0.0)
+            for reading in _readings(missed):
+                other = _found(missed, reading)
+                # A scale that is fitted is never worse than the one that it comes near to.
+                if other.iou * (0.9 if reading.fitted else 1.0) > found.iou:
+                    best, found = reading, other
+            if best is None or not _is_cause(missed, best, found, total):
+                return
+            mean = found.iou / found.boxes
+            phrase, advice = self._said(best, found.rows)
+            yield (
+                f"{found.boxes} of {total} misplaced boxes match (mean IoU {mean:.2f}) if read as "
+                f"{phrase}: {advice}"
+            )
+            explained = set(map(id, found.rows))
+            missed = [row for row in missed if id(row) not in explained]
+
+    def _said(self, reading: _Reading, rows: list[_Row]) -> tuple[str, str]:
+        """A reading in words, and what to do."""
+        scale, of = reading.scale, reading.of(rows[0]) or (1.0, 1.0)
+        if reading.fitted and not rows[0].scales:  # golds in pixels of no known size
+            scale = "unit" if self.largest <= 1.0 else "norm1000" if self.largest <= 1000.0 else ""
+            edge = 1.0 if scale == "unit" else 1000.0
+            of = edge / of[0], edge / of[1]
+        elif reading.fitted and not rows[0].stated and min(of) > 1000.0 >= self.largest:
+            # Both would fit; but of pixels of so large an image some were over 1000.
+            scale, of = "norm1000", (1e6 / of[0], 1e6 / of[1])
+        elif reading.fitted:
+            scale = "pixels"
+        alike = reading.fitted or len({reading.of(row) for row in rows}) == 1
+        size = f"{of[0]:.0f} x {of[1]:.0f}" if alike else "each image"
+        advice = f"use SET:{scale}"
+        if scale in ("unit", "norm1000"):
+            what = "shares from 0 to 1" if scale == "unit" else "thousandths"
+            what += f", the gold as pixels of {size}" if reading.fitted else ""
+        elif scale == "":
+            what, advice = "", ORDER_ADVICE.get(reading.order, "use SET:native")
+            if not reading.order:
+                what = "pixels of another size than the gold's"
+        else:
+            what, advice = f"pixels of {size}", "use SET:pixels"
+            what += f", as {scale} sees the image" if scale not in FORMATS else ""
+        if what and reading.order:
+            advice += f", and {ORDER_ADVICE[reading.order].partition(', or')[0]}"
+        return " in ".join(filter(None, (reading.order, what))), advice
+
+
+def _readings(rows: list[_Row]) -> Iterator[_Reading]:
+    names = dict.fromkeys(name for row in rows for name in ("", *row.scales))
+    for order in ORDERS:
+        yield from (_Reading(order, name) for name in names if order or name)
+    for order, corners in ORDERS.items():
+        ratios = [
+            [
+                sum(sum(corners(*box)[axis::2]) for box in row.given)
+                / (sum(sum(box[axis::2]) for box in row.gold) or math.inf)
+                for axis in (0, 1)
+            ]
+            for row in rows
+            if len(row.given) == len(row.gold)
+        ]
+        if len(ratios) < LEAST_BOXES:
+            return
+        x, y = (median(of_axis) for of_axis in zip(*ratios, strict=True))
+        own = rows[0].own
+        near = all(1 / NEAR < one / edge < NEAR for one, edge in zip((x, y), own, strict=True))
+        if min(x, y) > 0.0 and not near:
+            yield _Reading(order, "", (x, y))
+
+
+def _is_cause(rows: list[_Row], reading: _Reading, found: _Found, total: int) -> bool:
+    if found.boxes < max(LEAST_BOXES, SHARE * total):
+        return False
+    golds = list(dict.fromkeys(row.gold for row in rows))
+    mean = found.iou / found.boxes
+    if len(golds) < 4:
+        return mean >= SURE_IOU and reading.fitted is None
+    chance = 0
+    for step in (1, len(golds) // 2):
+        other = dict(zip(golds, golds[step:] + golds[:step], strict=True))
+        of_others = [replace(row, gold=other[row.gold]) for row in rows]
+        chance = max(chance, _found(of_others, reading).boxes)
+    return mean >= LEAST_IOU and found.boxes >= 3 * chance
+
+
+def _found(rows: list[_Row], reading: _Reading) -> _Found:
+    """What matches under a reading, in the rows whose boxes mostly do."""
+    matched, boxes, iou = [], 0, 0.0
+    corners = ORDERS[reading.order]
+    for row in rows:
+        if (scale := reading.of(row)) is None:
+            continue
+        read_so = [_valid(_scaled(corners(*box), scale)) for box in row.given]
+        pairs = match(overlapping_pairs(read_so, by_left(row.gold), 0.5))
+        overlap = sum(pair[2] for pair in pairs)
+        if overlap >= _half(row):
+            matched.append(row)
+            boxes += len(pairs)
+            iou += overlap
+    return _Found(matched, boxes, iou)
+
+
+def _in_pixels(row: _Row) -> _Row:
+    """A row whose gold is pixels of an image of no known size."""
+    by = 1 / row.own[0], 1 / row.own[1]
+    return _Row(row.given, tuple(_scaled(box, by) for box in row.gold), (1.0, 1.0), {}, False)
+
+
+def _half(row: _Row) -> float:
+    return 0.5 * max(len(row.given), len(row.gold))
+
+
+def _scaled(box: Corners, by: Scale) -> Box:
+    return box[0] / by[0], box[1] / by[1], box[2] / by[0], box[3] / by[1]
+
+
+def _valid(box: Box) -> Box | None:
+    return box if box[0] < box[2] and box[1] < box[3] else None
+
+
+def _size(row: Mapping[str, Any]) -> Scale | None:
+    """Width and height that the row states, else those of its one image."""
+    sides = row.get("width"), row.get("height")
+    if all(isinstance(side, (int, float)) and side > 0 for side in sides):
+        return float(sides[0]), float(sides[1])  # type: ignore[arg-type]
+    image = row.get("image") or row.get("images")
+    if isinstance(image, (list, tuple)) and len(image) == 1:
+        (image,) = image
+    if isinstance(image, str):
+        image = {"path": image, "bytes": None}
+    if not isinstance(image, dict) or not {"path", "bytes"} <= image.keys():
+        return None
+    info = try_image_info(image)
+    return None if isinstance(info, str) else (float(info.width), float(info.height))
+
+
+def _resized(size: Scale) -> dict[str, Scale]:
+    """The image as families see it that write pixels: under the recipes' limit, and their own."""
+    found: dict[str, Scale] = {}
+    for name, family in FAMILIES.items():
+        if family.box_format == "pixels" and family.images is not None:
+            for limits in ({"max_pixels": MAX_PIXELS}, {}):
+                try:
+                    width, height = family.images.size(int(size[0]), int(size[1]), **limits)
+                except ValueError:
+                    continue
+                found[name if limits else f"{name} without MAX_PIXELS"] = width, height
+    return found

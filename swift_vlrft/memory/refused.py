@@ -1,0 +1,128 @@
+"""What of a recipe is not planned: refused by name, or said to be left out.
+
+refuse(run)                     ValueError for a command that is not planned
+next(refusals(run, settings))   "tuner_type", "--tuner_type vera is not planned; ..."
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from swift_vlrft.memory.settings import Settings
+from swift_vlrft.recipe.run import Run
+
+PLANNED = "the planner knows `swift rlhf --rlhf_type grpo` and `swift sft`"
+
+BITS, SAVED = "quant_bits", "modules_to_save"
+EMBEDDINGS = ("embed_tokens", "lm_head")
+"""--modules_to_save that is planned: copies that train beside the adapters."""
+
+OTHER_MODELS = ("reward_model", "teacher_model", "ref_model")
+"""Flags of models beside the one that trains."""
+
+UNPLANNED = (
+    *("use_dora", "multi_turn_scheduler", "chord_sft_per_device_train_batch_size"),
+    *("vllm_quantization", "vllm_enable_lora", "vllm_pipeline_parallel_size"),
+    *("freeze_parameters", "freeze_parameters_ratio", "freeze_parameters_regex"),
+    *("trainable_parameters", "trainable_parameters_regex", "target_regex", "use_galore"),
+    *("deepspeed_autotp_size", "zero_hpz_partition_size", "max_memory", "lisa_activated_layers"),
+)
+"""Flags that change memory, and of which a plan says that it does not know."""
+
+ATTENTION = (
+    *("sdpa", "eager", "flash_attn", "flex_attention"),
+    *("flash_attention_2", "flash_attention_3", "flash_attention_4"),
+)
+
+
+def refuse(run: Run) -> None:
+    """ValueError for a command that is not planned, with what the plan would lack."""
+    kind = run.text("rlhf_type") if run.command == "rlhf" else None
+    what = f"{run.recipe.path}: `{' '.join(run.recipe.command)}`"
+    what += f" with rlhf_type {kind}" if kind else ""
+    if run.megatron:
+        ray = ", and which role of Ray has which GPU" if run.recipe.ray or run.recipe.on_ray else ""
+        raise ValueError(
+            f"{what} is not planned: {PLANNED}, not Megatron's split of weights and activations "
+            f"(tensor, pipeline, context), its recomputation and its optimizer{ray}"
+        )
+    if not run.grpo and run.command != "sft":
+        raise ValueError(f"{what}; {PLANNED}")
+    if run.command == "sft" and run.true("use_ray"):
+        raise ValueError(
+            f"{what} on Ray is not planned: {PLANNED}, started by NPROC_PER_NODE, not by "
+            "--device_groups. Without --use_ray its plan is that of one worker a GPU"
+        )
+
+
+def refusals(run: Run, s: Settings) -> Iterator[str]:
+    """Everything that makes a plan impossible, with the flag; ``s`` has the model, the processes
+    and the numbers that stand in flags.
+    """
+
+    def shown(*flags: str) -> str:
+        return " ".join(f"--{flag} {' '.join(run.texts(flag)) or run.text(flag)}" for flag in flags)
+
+    model, tuner, names = s.model, run.text("tuner_type"), run.texts("target_modules")
+    engine, mode, bits = run.grpo and run.true("use_vllm"), run.text("vllm_mode"), run.text(BITS)
+    attention, method, tp = run.text("attn_impl"), run.text("quant_method"), s.vllm_tp
+    if model.config.get("quantization_config"):
+        yield (
+            f"the checkpoint {model.name} is quantized, which is not planned; give the model it "
+            "was made of, with --quant_method bnb --quant_bits 4 for QLoRA"
+        )
+    for flag in OTHER_MODELS:
+        if flag in run.given and set(run.texts(flag)) - {run.text("model")}:
+            yield f"{shown(flag)} is a second model, which is not planned; leave it out"
+    if run.text("device_map") not in (None, "auto"):
+        yield f"{shown('device_map')} is not planned; write auto"
+    if tuner not in ("lora", "full", "lora_llm"):
+        yield f"--tuner_type {tuner}: the planner knows lora, lora_llm and full"
+    if tuner == "lora_llm" and not model.sees:
+        yield f"--tuner_type lora_llm needs a ViT; {model.name} has none"
+    if run.texts("target_parameters"):
+        yield "--target_parameters is not planned; leave it out"
+    if tuner != "full" and set(run.texts(SAVED)) - {*EMBEDDINGS}:
+        yield f"{shown(SAVED)} is not planned; known are {', '.join(EMBEDDINGS)}"
+    if tuner == "lora" and names not in ((), ("all-linear",)):
+        what = f"{shown('target_modules')} is not planned; write all-linear alone"
+        if (model.family is None and model.sees) or model.attention_layers < model.layers:
+            yield f"{what}: {model.name}'s layers have names that the planner does not know"
+        if set(names) - {*model.linear}:
+            yield f"{what}, or some of {', '.join(model.linear)}"
+    if engine and mode is None:
+        yield "--use_vllm needs --vllm_mode colocate or server"
+    parts = {"processes": s.processes, f"attention heads of {model.name}": model.heads}
+    wrong = [f"{n} {part}" for part, n in parts.items() if n % tp]
+    if wrong and engine and mode == "colocate":
+        yield f"--vllm_tensor_parallel_size {tp} does not divide the {wrong[0]}"
+    if method is not None:  # quant_args.py: bits alone quantize nothing
+        what = f"--quant_method {method} --quant_bits {bits}"
+        if method != "bnb" or bits not in ("4", "8"):
+            yield f"{what} is not planned; the planner knows bnb with 4 or 8 bits"
+        if tuner != "lora":
+            yield f"{what} is planned with --tuner_type lora alone"
+        if engine and mode == "colocate":
+            yield (
+                f"{what} does not start with vLLM beside the trainer (ms-swift hands it the "
+                "quantization, which vLLM 0.32 does not know); write --use_vllm false"
+            )
+        if model.experts:
+            yield f"{what} is not planned for {model.name}, which has experts"
+    if attention and attention not in ATTENTION and "/" not in attention:
+        yield f"--attn_impl {attention}: known are {', '.join(ATTENTION)}"
+    if run.grpo and run.true("packing"):
+        yield "--packing true is not planned for GRPO; leave it out"
+    if s.processes % s.sequence_parallel:
+        yield f"{shown('sequence_parallel_size')} does not divide the {s.processes} processes"
+
+
+def not_planned(run: Run) -> list[str]:
+    """What changes memory, or may, and is not in the plan."""
+    named = [name for name in UNPLANNED if name in run.given and run.texts(name) != ("false",)]
+    unknown = [flag.name for flag in run.recipe.flags if flag.name not in run.flags]
+    notes = [f"not planned, though it changes memory: --{name}" for name in named]
+    return notes + [
+        f"no flag of ms-swift, and left out of the plan: --{name}"
+        for name in dict.fromkeys(unknown)
+    ]

@@ -1,0 +1,104 @@
+"""What a plugin file registers in ms-swift, read from its text: it is neither imported nor run.
+
+orms["short_answer"] = ShortAnswer             names ["short_answer"]
+orms.update({"a": A}, b=B)                     names ["a", "b"]
+swift_vlrft.register()                         ours
+for name in find(): orms[name] = ...           anything
+import my_rewards                              anything, if my_rewards.py lies beside the file
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from swift_vlrft.rewards import REWARDS
+
+READING = ("get", "keys", "items", "values", "update", "setdefault")
+RUNS_OTHERS = frozenset({"exec", "__import__", "import_module", "run_path", "import_external_file"})
+"""What brings in code that stands nowhere as an import."""
+
+
+@dataclass(slots=True)
+class Plugin:
+    """``fault``: why Python refuses the file, with its line."""
+
+    names: list[str] = field(default_factory=list)
+    ours: bool = False
+    """Whether it registers the rewards of this package."""
+    anything: bool = False
+    """Whether it may register names that its text does not tell."""
+    fault: str | None = None
+
+
+def read_plugin(path: Path) -> Plugin:
+    """OSError: the file cannot be read."""
+    plugin = Plugin()
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            nodes = list(ast.walk(ast.parse(path.read_bytes())))
+    except SyntaxError as error:
+        plugin.fault = f"line {error.lineno or 1}: {error.msg}"
+        return plugin
+    except (ValueError, RecursionError, MemoryError) as error:
+        plugin.fault = str(error)
+        return plugin
+    modules: list[str] = []
+    meant: dict[str, str] = {}
+    tables = {"orms"}  # what a name stands for, and which are ms-swift's table
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            modules += [alias.name for alias in node.names]
+            meant.update((alias.asname, alias.name) for alias in node.names if alias.asname)
+        elif isinstance(node, ast.ImportFrom):
+            modules += [node.module] if node.module else [alias.name for alias in node.names]
+            meant.update((a.asname or a.name, f"{node.module}.{a.name}") for a in node.names)
+            tables |= {a.asname for a in node.names if a.name == "orms" and a.asname}
+    for name in {module.partition(".")[0] for module in modules} - {"swift", "swift_vlrft"}:
+        plugin.anything |= (path.parent / f"{name}.py").exists() or (path.parent / name).is_dir()
+    uses = understood = 0
+    for node in nodes:
+        uses += _is_table(node, tables)
+        keys: list[ast.expr | None] = []
+        if isinstance(node, ast.Subscript) and _is_table(node.value, tables):
+            understood += 1
+            keys = [node.slice] if isinstance(node.ctx, ast.Store) else []
+        elif isinstance(node, ast.Attribute) and _is_table(node.value, tables):
+            understood += node.attr in READING
+        elif isinstance(node, ast.Compare):
+            understood += sum(_is_table(one, tables) for one in node.comparators)
+        elif isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute)):
+            first, _, rest = ast.unparse(node.func).partition(".")
+            called = f"{meant.get(first, first)}.{rest}".rstrip(".")
+            plugin.ours |= called.startswith("swift_vlrft.") and called.endswith(".register")
+            plugin.anything |= called.rpartition(".")[2] in RUNS_OTHERS
+            if isinstance(node.func, ast.Attribute) and _is_table(node.func.value, tables):
+                if node.func.attr == "setdefault":
+                    keys = [*node.args[:1]]
+                elif node.func.attr == "update":
+                    keys = [key for one in node.args for key in getattr(one, "keys", [None])]
+                    keys += [ast.Constant(word.arg) for word in node.keywords]
+        for key in keys:
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                plugin.names.append(key.value)
+            else:
+                plugin.anything = True
+    plugin.anything |= uses > understood
+    return plugin
+
+
+def clash(plugin: Plugin) -> str | None:
+    """What to say of a file that is not ours and registers a name of ours."""
+    taken = [name for name in plugin.names if name in REWARDS]
+    if not taken:
+        return None
+    return f"registers {', '.join(taken)}: a name of this package, so rename the reward there"
+
+
+def _is_table(node: ast.AST, tables: set[str]) -> bool:
+    """Whether it is ms-swift's table of rewards by name."""
+    if isinstance(node, ast.Name):
+        return node.id in tables
+    return isinstance(node, ast.Attribute) and node.attr == "orms"
