@@ -199,7 +199,7 @@ def _train(
         doubtful = step >= 0.75 * steps
         picked = rng.sample(examples, min(BATCH, len(examples)))
         batch = template.data_collator(
-            [dict(pair[doubtful and rng.random() < 0.5]) for pair in picked]
+            [dict(pair[doubtful and rng.random() < GUESSES]) for pair in picked]
         )
         labels = batch.pop("labels")[:, 1:]
         wanted = labels != -100
