@@ -77,7 +77,7 @@ def take_road(road: Road, folder: Path) -> dict[str, Any]:
     tasks = halves.rewards()
     os.environ["MAX_PIXELS"] = str(road.side**2)  # as the tiny model sees them
     with _stages() as begin:
-        from swift_vlrft.report import write_report
+        from swift_vlrft.report.page import write_report
 
         start = _start(road, folder, begin)
 
