@@ -60,7 +60,7 @@ def _demo_row(rng: random.Random, task: str) -> Row:
     if task in ("detection", "grounding", "pointing"):
         question += " Coordinates are from 0 to 1000."
     answer = f"<answer>{solution}</answer>"
-    return Row(image, f"{question} {FORMAT}", answer, task)
+    return Row(image, f"{question} {FORMAT}", answer, {"task": task})
 
 
 def _written(numbers: list[int]) -> str:

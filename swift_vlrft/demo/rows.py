@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import random
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 from PIL import Image, ImageDraw
 
@@ -18,11 +19,12 @@ COLOURS = {
 SHAPES = ("square", "circle", "triangle")
 
 
-class Row(NamedTuple):
+@dataclass(frozen=True)
+class Row:
     image: Image.Image
     problem: str
     solution: str  # with its answer tags, as ViRFT stores it
-    task: str
+    columns: dict[str, Any] = field(default_factory=dict)
 
 
 def stored(row: Row) -> dict[str, Any]:
@@ -30,7 +32,7 @@ def stored(row: Row) -> dict[str, Any]:
     buffer = io.BytesIO()
     row.image.save(buffer, "PNG")
     image = {"bytes": buffer.getvalue(), "path": None}
-    return {"image": image, "problem": row.problem, "solution": row.solution, "task": row.task}
+    return {"image": image, "problem": row.problem, "solution": row.solution, **row.columns}
 
 
 def grey(rng: random.Random, side: int) -> Image.Image:

@@ -34,7 +34,7 @@ def _colour_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
         x, y = rng.randint(0, 56 - size), rng.randint(0, 56 - size)
         draw(image, rng, colour, (x, y, x + size, y + size))
         text = f"What colour is the shape? {FORMAT}"
-        rows.append(Row(image, text, f"<answer>{colour}</answer>", "classification"))
+        rows.append(Row(image, text, f"<answer>{colour}</answer>"))
     return rows
 
 
@@ -46,7 +46,7 @@ def _coin_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
     def gold(box: Corners) -> str:
         return f"<answer>[{{'Position': {list(box)}, 'Confidence': 1}}]</answer>"
 
-    return [Row(image, text, gold(box), "detection") for image, box in windows(rng, n, held_out)]
+    return [Row(image, text, gold(box)) for image, box in windows(rng, n, held_out)]
 
 
 TASKS = {

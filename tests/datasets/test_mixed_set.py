@@ -10,7 +10,7 @@ import pytest
 from support.drawn_rows import MIXED, mixed_rows
 from support.stored_sets import picture
 from support.written_sets import check, data, write_rows
-from swift_vlrft.demo.data import write_parquet
+from tests.support.parquet import write_parquet
 
 from swift_vlrft.datasets import read_rows
 from swift_vlrft.rewards import REWARDS

@@ -22,7 +22,7 @@ from support.stored_sets import (
     train_on,
     write_table,
 )
-from swift_vlrft.demo.data import write_parquet
+from tests.support.parquet import write_parquet
 
 from swift_vlrft.datasets import BadRow, DataError, Row, RowLocation
 from swift_vlrft.datasets.box_format import ImageResize

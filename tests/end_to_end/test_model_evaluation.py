@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.drawn_rows import boxed_rows
 from support.swift_run import ON_CPU, REPOSITORY, VLLM_ON_CPU, forking, grpo_command, run_swift
-from swift_vlrft.demo.data import write_parquet
+from tests.support.parquet import write_parquet
 
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 

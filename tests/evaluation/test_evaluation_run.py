@@ -12,10 +12,10 @@ import pytest
 from PIL import Image
 from safetensors.numpy import save_file
 from scored import answer, invoke, refusal, run_json, write_lines
-from swift_vlrft.demo.data import write_parquet
+from tests.support.parquet import write_parquet
 
 import swift_vlrft
-from swift_vlrft.demo.tasks import known_task
+from swift_vlrft.demo.tasks import TASKS
 from swift_vlrft.evaluation.annotations import Gold, open_annotations
 from swift_vlrft.evaluation.compare import compare
 from swift_vlrft.evaluation.predictions import EvaluationError, Problems, read_predictions
@@ -51,7 +51,7 @@ def colours(tmp_path):
     """Writes a set of so many rows; the settings of a run on it."""
 
     def make(count: int, model: str = "m", seed: int = 0, **more) -> Settings:
-        write_parquet(known_task("colours").make(random.Random(seed), count), tmp_path / "set")
+        write_parquet(TASKS["colours"].rows(random.Random(seed), count, False), tmp_path / "set")
         return Settings(model, tmp_path / "set", "classification", **more)
 
     return make

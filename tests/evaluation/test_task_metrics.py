@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from scored import answer, assert_metrics, eval_json, write_lines
 from support.drawn_rows import MIXED, mixed_rows
-from swift_vlrft.demo.data import write_parquet
+from tests.support.parquet import write_parquet
 
 from swift_vlrft.datasets import read_rows
 from swift_vlrft.evaluation.predictions import EVALUATED

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.drawn_rows import boxed_rows, mixed_rows
-from swift_vlrft.demo.data import write_parquet
+from tests.support.parquet import write_parquet
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app

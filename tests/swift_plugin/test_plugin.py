@@ -9,7 +9,7 @@ import pytest
 from support.drawn_rows import boxed_rows
 from support.plugin_run import answer_of, check_refusals, import_plugin, refusals
 from support.stored_sets import columns, command, picture, train_on
-from swift_vlrft.demo.data import write_parquet
+from tests.support.parquet import write_parquet
 
 from swift_vlrft.datasets import Source
 from swift_vlrft.datasets.training import LoadOptions

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.drawn_rows import MIXED, mixed_rows
-from swift_vlrft.demo.data import write_parquet
+from tests.support.parquet import write_parquet
 from typer.testing import CliRunner
 
 import swift_vlrft
