@@ -9,14 +9,15 @@ The file is read by files/completions.py: ms-swift's own log, or one object per 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean, pstdev
 
 import msgspec
 
 from swift_vlrft.diagnostics.by_task import Scored, TaskFigures, by_task
-from swift_vlrft.diagnostics.checks import BoxFormatCheck, Tally, group_of, has_boxes
+from swift_vlrft.diagnostics.checks import BoxFormatCheck, group_of, has_boxes
+from swift_vlrft.diagnostics.health import Finding, Health, distinct, has_no_variance
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.files.completions import Completion, further, read_completions
 from swift_vlrft.parsing.answers import gold_text, read
@@ -59,15 +60,16 @@ class Sample(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """What ``vlrft score`` prints. ``flags`` ruin a run, ``notes``: lines that were left out,
-    and what the file does not tell; ``tasks``: each task's figures, of the unweighted sum of the
-    rewards and with lengths in characters.
+    """What ``vlrft score`` prints. ``findings`` and ``flags`` ruin a run, ``notes``: lines that
+    were left out, and what the file does not tell; ``tasks``: each task's figures, of the
+    unweighted sum of the rewards and with lengths in characters.
     """
 
     rows: int
     rewards: dict[str, RewardSummary]
     flags: list[str]
     samples: list[Sample]
+    findings: list[Finding] = []
     notes: list[str] = []
     tasks: dict[str, TaskFigures] = {}
 
@@ -120,16 +122,22 @@ def score_completions(
     report = Report(len(rows), {}, [], samples)
     of_rows = [dict(zip(results, row, strict=True)) for row in zip(*results.values(), strict=True)]
     report.tasks = by_task(map(_of_task, rows, of_rows))
+    groups = [group_of(completion.row) for completion in rows]
+    sampled = any("step" in completion.row for completion in rows)
+    findings = []
     flags: list[str | None] = []
     for name, reasons in results.items():
-        tally = Tally()
-        tally.add([completion.row for completion in rows], reasons, least=2)
-        summary = report.rewards[name] = _summary(reasons, tally)
+        health = Health(name, sampled=sampled)
+        for completion, reason, group in zip(rows, reasons, groups, strict=True):
+            health.add(completion.row, reason, group)
+        findings.append(health.finding())
+        summary = report.rewards[name] = _summary(reasons, groups)
         logged = [completion.logged(name) for completion in rows if name in completion.row]
         if all(score is None for score in logged):
             summary.unlogged = len(logged)
         report.notes += _scored_otherwise(name, rows, reasons)
-        flags += [*_unscored(name, summary), tally.unreadable(name), tally.zero_variance(name)]
+        flags += _unscored(name, summary)
+    report.findings = distinct(findings)
     flags.append(box_format.problem())
     report.flags = [flag for flag in flags if flag is not None]
     return report
@@ -175,22 +183,28 @@ def _scored_otherwise(
         )
 
 
-def _summary(results: list[Reason], tally: Tally) -> RewardSummary:
+def _summary(results: list[Reason], groups: Sequence[Hashable]) -> RewardSummary:
     others = Counter(reason.text for reason in results if reason.code == "other_task")
     codes = Counter(reason.code for reason in results if reason.code != "other_task")
     scores = [reason.score for reason in results if reason.score is not None]
+    by_group: dict[Hashable, list[float]] = {}
+    for group, reason in zip(groups, results, strict=True):
+        if group is not None and reason.score is not None:
+            by_group.setdefault(group, []).append(reason.score)
+    several = [of_group for of_group in by_group.values() if len(of_group) > 1]
+    readable = sum(reason.was_read for reason in results if reason.score is not None)
     return RewardSummary(
-        scored=tally.scored,
+        scored=len(scores),
         skipped=others.total(),
         other=dict(others.most_common()),
         bad_gold=codes["bad_gold"],
         mean=fmean(scores) if scores else None,
         std=pstdev(scores) if scores else None,
         full=scores.count(1.0) / len(scores) if scores else None,
-        readable=tally.readable,
-        parse_rate=tally.readable / len(scores) if scores else None,
-        groups=tally.groups,
-        zero_variance_groups=tally.zero_variance_groups,
+        readable=readable,
+        parse_rate=readable / len(scores) if scores else None,
+        groups=len(several),
+        zero_variance_groups=sum(map(has_no_variance, several)),
         reasons=dict(codes.most_common()),
     )
 
