@@ -144,13 +144,13 @@ def _collapse(facts: Facts) -> Finding | None:
 
 def _format(facts: Facts) -> Finding | None:
     if facts.never_written:
-        text = f"this model has never written the format: none of {facts.of} has an answer block"
+        text = f"this model has never written the format: {facts.of} hold no answer block"
         return Finding("never_written", facts.task, text, WARM_START)
     if facts.read is None:
         return None
     first, last = facts.read
     if last < HALF and last < first + RISEN:
-        text = f"only {last:.0%} of {facts.of} can be read"
+        text = f"{f'only {last:.0%}' if last else 'none'} of {facts.of} can be read"
         why = f"{SHOW}: cut off at --max_completion_length, or in another form than was asked"
         return Finding("unreadable", facts.task, text, f"{why}.")
     return None
@@ -162,7 +162,7 @@ def _flat(facts: Facts) -> Finding | None:
         advice = "Take harder rows (`vlrft data convert --keep 0.1:0.9`)."
         return Finding("flat_1", facts.reward, text, advice)
     if facts.flat == 0:
-        text = f"{facts.reward} is 0 for all of {facts.of}, so nothing is learned from it"
+        text = f"{facts.reward} is 0 for {facts.of}, so nothing is learned from it"
         strict = facts.task == "detection" and facts.reward != "vlrft_detection_iou_soft"
         return Finding("flat_0", facts.reward, text, f"{SHOW}. {SOFT}" if strict else f"{SHOW}.")
     return None
@@ -171,7 +171,7 @@ def _flat(facts: Facts) -> Finding | None:
 def _flat_format(facts: Facts) -> Finding | None:
     if facts.flat != 0:
         return None
-    text = f"{facts.reward} is 0 for all of {facts.of}: the model never writes what it asks for"
+    text = f"{facts.reward} is 0 for {facts.of}: the model never writes what it asks for"
     return Finding("no_format", facts.reward, text, f"Leave the reward out, or: {WARM_START}")
 
 
@@ -268,7 +268,7 @@ class Health:
 
     def facts(self) -> Facts:
         rows, count = self.rows, len(self.rows)
-        latest = "the last " if count < self.seen else "all " if count > 1 else ""
+        latest = "last " if count < self.seen else ""
         read = _ends(self, "was_read")
         if not self.sampled:  # nothing was before
             read = (read[1], read[1])
@@ -277,19 +277,19 @@ class Health:
         told = settled or not self.sampled or (self.seen >= LEAST and not self.ever_read)
         facts = Facts(
             self.reward,
-            f"{latest}{count} answers",
+            f"the {latest}{count} answers",
             never_written=self.seen >= LEAST and not self.ever_written,
             read=read if told else None,
         )
         if count < (LEAST_SAMPLED if self.sampled else LEAST):
             return facts
-        said, most = _commonest(row.said for row in rows)
+        said, most = _commonest([row.said for row in rows if row.was_read], count)
         flat_1 = self.sampled and self.lowest == 1.0
         variance, alike = _groups(rows)
         return replace(
             facts,
             empty=(fmean(row.empty for row in rows), fmean(row.gold_empty for row in rows)),
-            commonest=(said, most, _commonest(row.gold for row in rows)[1]),
+            commonest=(said, most, _commonest([row.gold for row in rows], count)[1]),
             score=_ends(self, "score"),
             flat=1 if flat_1 else None if any(row.score for row in rows) else 0,
             zero_variance=variance,
@@ -313,10 +313,9 @@ def distinct(findings: Iterable[Finding | None]) -> list[Finding]:
     return list(found.values())
 
 
-def _commonest(texts: Iterable[str]) -> tuple[str, float]:
-    counts = Counter(texts)
-    text, count = counts.most_common(1)[0]
-    return text, count / counts.total()
+def _commonest(texts: Sequence[str], of: int) -> tuple[str, float]:
+    text, count = Counter(texts).most_common(1)[0] if texts else ("", 0)
+    return text, count / of
 
 
 def _groups(rows: Iterable[Answered]) -> tuple[float | None, bool]:
