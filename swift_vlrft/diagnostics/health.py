@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from swift_vlrft.diagnostics.reasons import Reason
-from swift_vlrft.parsing.answers import BoxList, gold_text, read
+from swift_vlrft.parsing.answers import BoxList, gold_text, read, with_prefix
 from swift_vlrft.rewards import REWARDS
 
 WINDOW = 128
@@ -57,11 +57,12 @@ WARM_START = (
     "format; another model learns it by SFT on the golds in this format."
 )
 BEGIN_AGAIN = (
-    "Begin again from a checkpoint before this, with a lower --learning_rate or a --beta above 0"
+    "Begin again from an earlier checkpoint, or from a longer warm start, with a lower "
+    "--learning_rate or a --beta above 0."
 )
 SOFT = (
-    "Under IoU 0.5 a box earns nothing, while an empty answer to a row without objects earns "
-    "everything: vlrft_detection_iou_soft pays for every overlap."
+    " vlrft_detection_iou pays nothing for a box under IoU 0.5, and in full for an empty answer "
+    "where there is no object; vlrft_detection_iou_soft pays for every overlap."
 )
 SHOW = "`vlrft score COMPLETIONS --show 5` says why"
 DOING = {"detection": "detecting", "grounding": "locating", "pointing": "pointing"}
@@ -125,7 +126,7 @@ def judge(facts: Facts) -> Finding | None:
 
 def _collapse(facts: Facts) -> Finding | None:
     def found(text: str) -> Finding:
-        soft = f". {SOFT}" if facts.task == "detection" else "."
+        soft = SOFT if facts.task == "detection" else ""
         return Finding("collapse", facts.task, text, BEGIN_AGAIN + soft)
 
     if facts.empty is not None and facts.empty[0] - facts.empty[1] >= LEAN:
@@ -137,7 +138,7 @@ def _collapse(facts: Facts) -> Finding | None:
         if share >= MOST and share - gold >= EXCESS:
             return found(
                 f"the model gives one answer to everything: {share:.0%} of {facts.of} are "
-                f"{answer!r}, while the commonest gold has {gold:.0%}"
+                f"{answer[:60]!r}, while the commonest gold has {gold:.0%}"
             )
     return None
 
@@ -164,7 +165,7 @@ def _flat(facts: Facts) -> Finding | None:
     if facts.flat == 0:
         text = f"{facts.reward} is 0 for {facts.of}, so nothing is learned from it"
         strict = facts.task == "detection" and facts.reward != "vlrft_detection_iou_soft"
-        return Finding("flat_0", facts.reward, text, f"{SHOW}. {SOFT}" if strict else f"{SHOW}.")
+        return Finding("flat_0", facts.reward, text, f"{SHOW}.{SOFT if strict else ''}")
     return None
 
 
@@ -184,7 +185,7 @@ def _no_variance(facts: Facts) -> Finding | None:
     )
     if facts.alike:
         return Finding(
-            "zero_variance", facts.reward, f"{text}: their completions are alike", f"{BEGIN_AGAIN}."
+            "zero_variance", facts.reward, f"{text}: their completions are alike", BEGIN_AGAIN
         )
     advice = (
         "Each prompt is too easy or too hard: keep those between (`vlrft data convert --keep "
@@ -203,7 +204,7 @@ def _fallen(facts: Facts) -> Finding | None:
                 f"the {what} of the answers fell from {pair[0]:.3g} to {pair[1]:.3g}, and the "
                 f"score did not rise ({facts.score[0]:.2f} to {facts.score[1]:.2f})"
             )
-            return Finding(what, facts.task, text, f"{BEGIN_AGAIN}.")
+            return Finding(what, facts.task, text, BEGIN_AGAIN)
     return None
 
 
@@ -223,6 +224,11 @@ class Answered(NamedTuple):
     group: Hashable
 
 
+def _stated(boxes: BoxList) -> str:
+    labels = [label for label in boxes.labels if label is not None]
+    return ", ".join(map(str, [*boxes.boxes, *labels]))
+
+
 class Health:
     """The facts of one reward's answers, in their order. ``sampled``: they are those of a run,
     several to a prompt, of which the latest are judged; else each row is another question.
@@ -240,13 +246,13 @@ class Health:
         """A row that the reward does not score is left out. ``group``: None if not known."""
         if reason.score is None:
             return
-        answer, task = read(row["completion"]), REWARDS[self.reward].task
-        solution = row.get("solution")
+        answer = read(with_prefix(row.get("completion"), row.get("response_prefix")))
+        task, solution = REWARDS[self.reward].task, row.get("solution")
         gold = task.read_gold(solution) if task else None
         boxes = answer.placed(points=task.has_points) if task and task.gold_has_boxes else None
         listed = boxes if boxes is not None else answer.items if task and task.has_items else None
         one = Answered(
-            said=answer.label if boxes is None else f"{boxes.boxes} {boxes.labels}",
+            said=answer.label if boxes is None else _stated(boxes),
             gold=gold_text(solution),
             empty=listed is not None and not len(listed),
             gold_empty=isinstance(gold, (BoxList, list)) and not len(gold),
@@ -283,7 +289,7 @@ class Health:
         )
         if count < (LEAST_SAMPLED if self.sampled else LEAST):
             return facts
-        said, most = _commonest([row.said for row in rows if row.was_read], count)
+        said, most = _commonest([r.said for r in rows if r.was_read and not r.empty], count)
         flat_1 = self.sampled and self.lowest == 1.0
         variance, alike = _groups(rows)
         return replace(
