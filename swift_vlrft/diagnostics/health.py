@@ -129,9 +129,9 @@ def _collapse(facts: Facts) -> Finding | None:
         soft = SOFT if facts.task == "detection" else ""
         return Finding("collapse", facts.task, text, BEGIN_AGAIN + soft)
 
-    if facts.empty is not None and facts.empty[0] - facts.empty[1] >= LEAN:
+    said, gold = facts.empty or (0.0, 0.0)
+    if said - gold >= LEAN or (said >= MOST and said - gold >= EXCESS):
         stopped = f"the model has stopped {DOING.get(facts.task, 'answering')}"
-        said, gold = facts.empty
         return found(f"{stopped}: {said:.0%} of {facts.of} are empty, of their golds {gold:.0%}")
     if facts.commonest is not None:
         answer, share, gold = facts.commonest
@@ -289,7 +289,7 @@ class Health:
         )
         if count < (LEAST_SAMPLED if self.sampled else LEAST):
             return facts
-        said, most = _commonest([r.said for r in rows if r.was_read and not r.empty], count)
+        said, most = _commonest([r.said for r in rows if r.was_read], count)
         flat_1 = self.sampled and self.lowest == 1.0
         variance, alike = _groups(rows)
         return replace(

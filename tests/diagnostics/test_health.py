@@ -384,7 +384,8 @@ def test_log_score_compare_and_report_say_what_is_wrong_first(name, tmp_path, lo
     [
         ({"empty": (0.6, 0.05)}, "collapse"),
         ({"empty": (0.6, 0.2)}, None),  # leaves objects out, and detects
-        ({"empty": (1.0, 0.6)}, None),
+        ({"empty": (1.0, 0.6)}, "collapse"),
+        ({"empty": (0.95, 0.7)}, None),  # of few objects
         ({"commonest": ("yes", 0.95, 0.6)}, "collapse"),
         ({"commonest": ("yes", 0.95, 0.7)}, None),  # most golds are yes, too
         ({"read": (0.1, 0.4)}, None),  # learns the format
