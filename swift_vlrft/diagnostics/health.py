@@ -1,7 +1,7 @@
 """What is wrong with a run, from facts alone, and whether a model became better.
 
-    judge(Facts("vlrft_detection_iou", "the last 128 answers", empty=(0.94, 0.09)))
-    Finding(code="collapse", text="the model has stopped detecting: 94% of the last 128 ...")
+    judge(Facts("vlrft_detection_iou", "the last 256 answers", empty=(0.94, 0.09)))
+    Finding(code="collapse", text="the model has stopped detecting: 94% of the last 256 ...")
 
 The training log, ``vlrft score``, ``vlrft compare`` and the report say it before anything else.
 ``Health`` makes the facts of answers, ``of_series`` those of a log of steps.
@@ -22,9 +22,9 @@ from swift_vlrft.diagnostics.reasons import Reason
 from swift_vlrft.parsing.answers import BoxList, gold_text, read, with_prefix
 from swift_vlrft.rewards import REWARDS
 
-WINDOW = 128
-"""Completions of a run that are judged, the latest: several steps of most runs, so that the answers
-to a few prompts do not stand for all, and few enough that a collapse is seen while it happens.
+WINDOW = 256
+"""Completions of a run that are judged, the latest: at 8 a prompt 32 prompts, of which nine in ten
+are alike by chance once in thousands of steps, and few enough to see a collapse while it happens.
 """
 LEAST_SAMPLED = 64
 """No word on fewer sampled completions: at 8 a prompt they answer 8 prompts."""
@@ -278,8 +278,8 @@ class Health:
         read = _ends(self, "was_read")
         if not self.sampled:  # nothing was before
             read = (read[1], read[1])
-        # Of a run that has just begun, the beginning is no worse than what has been seen.
-        settled = self.sampled and self.seen >= 2 * LEAST_SAMPLED
+        # Before, the first answers are among the latest.
+        settled = self.sampled and self.seen >= WINDOW + LEAST_SAMPLED
         told = settled or not self.sampled or (self.seen >= LEAST and not self.ever_read)
         facts = Facts(
             self.reward,

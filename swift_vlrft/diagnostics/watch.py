@@ -1,6 +1,6 @@
 """Checks during training: what is wrong with the run is said at once, every sample can be logged.
 
-    WARNING swift_vlrft: the model has stopped detecting: 94% of the last 128 answers are empty ...
+    WARNING swift_vlrft: the model has stopped detecting: 94% of the last 256 answers are empty ...
 
 Each finding of health.py is said when it is first seen, and again when the run is four times as
 long. ``VLRFT_LOG_SAMPLES=DIR`` writes score and reason of every sample as JSON lines, one file per

@@ -164,7 +164,7 @@ BAD = {
     "one class for all": Case(
         LABEL,
         named,
-        lambda t, steps, n, gold, rng: right(gold, rng, 0.5) if t < 0.5 else block("cat"),
+        lambda t, steps, n, gold, rng: right(gold, rng, 0.5) if t < 0.3 else block("cat"),
         kept(0.5),
         constant("cat"),
         "are 'cat', while the commonest gold has 25%",

@@ -53,8 +53,8 @@ RIGHT, WRONG, LOOSE = "[100, 100, 200, 200]", "[1, 2, 3, 4]", "[100, 100, 200, 1
     [
         (["[0.1, 0.1, 0.2, 0.2]"] * 8, 5, None, "under 1"),
         (["[900, 500, 1400, 1100]"] * 8, 5, None, "beyond 1000"),
-        (["a dog"] * 6 + [RIGHT] * 2, 16, None, "only 25% of the 128 answers"),
-        (["a dog"] * 6 + [RIGHT] * 2, 15, None, None),  # the first steps alone are not judged
+        (["a dog"] * 6 + [RIGHT] * 2, 40, None, "only 25% of the last 256 answers"),
+        (["a dog"] * 6 + [RIGHT] * 2, 39, None, None),  # the first steps alone are not judged
         (["a dog"] * 8, 2, None, "none of the 16 answers"),  # but where nothing is read
         ([RIGHT] * 4 + [WRONG] * 4, 8, None, None),  # of no known groups
         ([RIGHT] * 4 + [WRONG] * 4, 8, "pppqqqqq", None),  # q has variance
@@ -85,10 +85,10 @@ def test_a_late_problem_is_said_and_again_when_the_run_is_four_times_as_long(cap
     watched = watch(IOU, REWARDS[IOU])
     run(watched, [RIGHT, LOOSE] * 4, calls=10, prompt_id=["p", "p", "q", "q"] * 2)
     assert not caplog.messages
-    run(watched, ["a dog"] * 8, calls=10)
+    run(watched, ["a dog"] * 8, calls=30)
     (said,) = caplog.messages
-    assert "of the last 128 answers can be read" in said and "`vlrft score" in said
-    run(watched, ["a dog"] * 8, calls=70)
+    assert "of the last 256 answers can be read" in said and "`vlrft score" in said
+    run(watched, ["a dog"] * 8, calls=120)
     assert len(caplog.messages) == 2
 
 
