@@ -211,7 +211,7 @@ BAD = {
         COUNT,
         counted,
         lambda t, steps, n, gold, rng: (
-            right(gold, rng, 0.6).replace("I look.", LONG) if t < 0.5 else right(gold, rng, 0.3)
+            right(gold, rng, 0.6).replace("I look.", LONG) if t < 0.3 else right(gold, rng, 0.3)
         ),
         lambda n, gold, rng: right(gold, rng, 0.5).replace("I look.", LONG),
         kept(0.45),
