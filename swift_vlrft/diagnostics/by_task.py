@@ -8,12 +8,13 @@ Shared by the logs of training and ``vlrft score``.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable
 from statistics import fmean
 from typing import NamedTuple
 
 import msgspec
+
+from swift_vlrft.diagnostics.health import has_no_variance
 
 
 class Scored(NamedTuple):
@@ -58,7 +59,7 @@ def _figures(rows: list[Scored], total: int) -> TaskFigures:
         if one.group is not None and one.reward is not None:
             groups.setdefault(one.group, []).append(one.reward)
     several = [rewards for rewards in groups.values() if len(rewards) > 1]
-    equal = [math.isclose(min(rewards), max(rewards), abs_tol=1e-6) for rewards in several]
+    equal = list(map(has_no_variance, several))
     return TaskFigures(
         share=len(rows) / total,
         completions=len(rows),

@@ -146,15 +146,15 @@ class BoxFormatCheck:
         if self.under_one > 0.9 * self.boxes and not self.gold_under_one:
             return (
                 f"predictions are in another box format than the gold: {self.under_one} of "
-                f"{self.boxes} boxes have all coordinates under 1, the gold has not. State the box "
-                "format in the prompt."
+                f"{self.boxes} boxes have all coordinates under 1, the gold has not. state the box "
+                "format in the prompt"
             )
         if self.outside <= 0.2 * self.boxes:
             return None
         return (
             f"predictions are in another box format than the gold: {self.outside} of {self.boxes} "
             f"boxes reach beyond {self.limit}. SET:native is in the box format that the model was "
-            "trained on."
+            "trained on"
         )
 
     def _causes(self) -> Iterator[str]:

@@ -55,7 +55,6 @@ SHORT = STATED.keys() - {"ocr", "list", "ordering"}
 
 
 _NO_FORMAT = "ask for the answer's form in the prompt, or train on such answers first (SFT)"
-_PLACES = frozenset({"low_iou", "invalid_boxes", "extra_boxes", "missed_boxes"})
 ADVICE = {
     **dict.fromkeys(UNREAD | {"bad_format"}, _NO_FORMAT),
     "no_answer": f"{_NO_FORMAT}; if answers are cut off, raise --max_completion_length",
@@ -71,13 +70,9 @@ ADVICE = {
 """What to do, by the code of most answers."""
 
 
-def advice(codes: Counter[str], *, misplaced: bool = False) -> str:
-    """What to do where every answer of a group scores the same; ``misplaced``: it is known why
-    boxes miss.
-    """
+def advice(codes: Counter[str]) -> str:
+    """What to do where answers earn nothing, for these reasons."""
     (code, number), *_ = codes.most_common(1)
-    if misplaced and code in _PLACES:
-        return "The boxes are in another format, which comes first."
     told = ADVICE.get(code, "take easier rows, or train on golds first (SFT)")
     return f"Most answers ({number} of {codes.total()}): {code.replace('_', ' ')}; {told}."
 

@@ -9,7 +9,7 @@ The file is read by files/completions.py: ms-swift's own log, or one object per 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, pstdev
 from types import MappingProxyType
@@ -21,8 +21,7 @@ from swift_vlrft.datasets.row import Row, RowLocation
 from swift_vlrft.datasets.schema import task_of
 from swift_vlrft.datasets.validate import fitting_tasks
 from swift_vlrft.diagnostics.by_task import Scored, TaskFigures, by_task
-from swift_vlrft.diagnostics.checks import Tally, group_of, has_boxes
-from swift_vlrft.diagnostics.readings import BoxFormatCheck
+from swift_vlrft.diagnostics.health import Finding, Health, distinct, group_of, has_no_variance
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.files.completions import Completion, further, read_completions
 from swift_vlrft.files.jsonl import finite
@@ -67,15 +66,16 @@ class Sample(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """What ``vlrft score`` prints. ``flags`` ruin a run, ``notes``: lines that were left out,
-    and what the file does not tell; ``tasks``: each task's figures, of the unweighted sum of the
-    rewards and with lengths in characters.
+    """What ``vlrft score`` prints. ``findings`` and ``flags`` ruin a run, ``notes``: lines that
+    were left out, and what the file does not tell; ``tasks``: each task's figures, of the
+    unweighted sum of the rewards and with lengths in characters.
     """
 
     rows: int
     rewards: dict[str, RewardSummary]
     flags: list[str]
     samples: list[Sample]
+    findings: list[Finding] = []
     notes: list[str] = []
     tasks: dict[str, TaskFigures] = {}
 
@@ -141,14 +141,12 @@ def score_completions(
         raise ValueError(f"unknown reward {unknown[0]!r}; known: {', '.join(known)}.")
     rows = list(completions)
     results: dict[str, list[Reason]] = {name: [] for name in names}
-    box_format = BoxFormatCheck()
     samples: list[Sample] = []
     for completion in rows:
         if "completion" not in completion.row:
             found = ", ".join(completion.row)
             raise ValueError(f"{completion}: no key 'completion' (found: {found}).")
     of_own = {name: _under_own(name, own[name], rows) for name in names if name in own}
-    ours = [name for name in names if name not in own]
     for n, completion in enumerate(rows):
         row = completion.row
         gold = gold_text(row.get("solution"))
@@ -159,26 +157,25 @@ def score_completions(
                 text = read(row["completion"]).completion
                 why = reason.score, reason.code, reason.text
                 samples.append(Sample(completion.place, name, *why, text, gold))
-        with_boxes = next((name for name in ours if has_boxes(name, row.get("task"))), None)
-        if with_boxes is not None:
-            box_format.add_row(with_boxes, row)
     report = Report(len(rows), {}, [], samples)
     of_rows = [dict(zip(results, row, strict=True)) for row in zip(*results.values(), strict=True)]
     report.tasks = by_task(map(_of_task, rows, of_rows))
-    cause = box_format.problem()
-    flags: list[str | None] = [cause]
+    groups = [group_of(completion.row) for completion in rows]
+    sampled = any("step" in completion.row for completion in rows)
+    findings = []
     for name, reasons in results.items():
-        tally = Tally()
-        tally.add([completion.row for completion in rows], reasons, least=2)
-        summary = report.rewards[name] = _summary(reasons, tally)
+        health = Health(name, sampled=sampled)
+        for completion, reason, group in zip(rows, reasons, groups, strict=True):
+            health.add(completion.row, reason, group)
+        findings.append(health.finding())
+        summary = report.rewards[name] = _summary(reasons, groups)
         logged = [completion.logged(name) for completion in rows if name in completion.row]
         if all(score is None for score in logged):
             summary.unlogged = len(logged)
         if name not in own:
             report.notes += _scored_otherwise(name, rows, reasons)
-        flags += [*_unscored(name, summary), tally.unreadable(name)]
-        flags.append(tally.zero_variance(name, cause))
-    report.flags = [flag for flag in flags if flag is not None]
+        report.flags += _unscored(name, summary)
+    report.findings = distinct(findings)
     return report
 
 
@@ -243,22 +240,28 @@ def _scored_otherwise(
         )
 
 
-def _summary(results: list[Reason], tally: Tally) -> RewardSummary:
+def _summary(results: list[Reason], groups: Sequence[Hashable]) -> RewardSummary:
     others = Counter(reason.text for reason in results if reason.code == "other_task")
     codes = Counter(reason.code for reason in results if reason.code != "other_task")
     scores = [reason.score for reason in results if reason.score is not None]
+    by_group: dict[Hashable, list[float]] = {}
+    for group, reason in zip(groups, results, strict=True):
+        if group is not None and reason.score is not None:
+            by_group.setdefault(group, []).append(reason.score)
+    several = [of_group for of_group in by_group.values() if len(of_group) > 1]
+    readable = sum(reason.was_read for reason in results if reason.score is not None)
     return RewardSummary(
-        scored=tally.scored,
+        scored=len(scores),
         skipped=others.total(),
         other=dict(others.most_common()),
         bad_gold=codes["bad_gold"],
         mean=fmean(scores) if scores else None,
         std=pstdev(scores) if scores else None,
         full=scores.count(1.0) / len(scores) if scores else None,
-        readable=tally.readable,
-        parse_rate=tally.readable / len(scores) if scores else None,
-        groups=tally.groups,
-        zero_variance_groups=tally.zero_variance_groups,
+        readable=readable,
+        parse_rate=readable / len(scores) if scores else None,
+        groups=len(several),
+        zero_variance_groups=sum(map(has_no_variance, several)),
         reasons=dict(codes.most_common()),
     )
 

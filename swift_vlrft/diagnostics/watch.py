@@ -1,22 +1,23 @@
-"""Checks during training: the first batches are checked, and every sample can be logged.
+"""Checks during training: what is wrong with the run is said at once, every sample can be logged.
 
-    WARNING swift_vlrft: vlrft_detection_iou: only 12 % of the first 64 answers can be read ...
+    WARNING swift_vlrft: the model has stopped detecting: 94% of the last 256 answers are empty ...
 
-One warning for each problem, not one per row. ``VLRFT_LOG_SAMPLES=DIR`` writes score and reason of
-every sample as JSON lines, one file per process, so that ranks do not mix lines.
+Each finding of health.py is said when it is first seen, and again when the run is four times as
+long. ``VLRFT_LOG_SAMPLES=DIR`` writes score and reason of every sample as JSON lines, one file per
+process, so that ranks do not mix lines.
 """
 
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.diagnostics.checks import Tally, has_boxes
-from swift_vlrft.diagnostics.readings import BoxFormatCheck
+from swift_vlrft.diagnostics.health import LEAST_SAMPLED, Finding, Health, group_of, judge
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.files.completions import further
 from swift_vlrft.parsing.answers import gold_text, text_of
@@ -26,43 +27,44 @@ log = logging.getLogger("swift_vlrft")
 
 VARIABLE = "VLRFT_LOG_SAMPLES"
 FIRST_CALLS = 10
-"""Batches that are checked, per reward and process."""
+"""Batches, per reward and process, after which nothing is said of boxes that earn points, nor of
+rows that are not scored."""
 SETTLED_CALLS = 3
-"""Batches after which a low parse rate or a reward std of 0 is worth a warning."""
-LEAST_COMPLETIONS = 16
-LEAST_GROUPS = 4
-"""No warning on fewer completions or groups than these."""
-LEAST_OF_GROUP = 4
-"""Least completions of a group on one process: two scores are often equal by chance."""
+"""Batches after which it is worth a warning that nothing was scored."""
+AGAIN = 4
+"""A finding that still holds is said again at so many times the completions: at the end of a long
+log it stands near the end, too."""
 
 
 @dataclass
 class _Seen:
-    """Counts over the first batches of one reward."""
+    """What a reward has seen; ``unscored`` by the reason."""
 
+    health: Health
     calls: int = 0
-    tally: Tally = field(default_factory=Tally)
-    box_format: BoxFormatCheck = field(default_factory=BoxFormatCheck)
+    unscored: Counter[str] = field(default_factory=Counter)
 
 
+_found: dict[tuple[str, str], int] = {}
+"""By code and subject of a finding: how many completions had been seen when it was said last."""
 _warned: set[str] = set()
-"""Problems reported by this process: each kind once, whichever reward finds it first."""
+"""Other problems, each said once, whichever reward finds it first."""
 
 
 def watch(name: str, function: RewardFunction) -> RewardFunction:
     """``function`` in the checks: same scores, same ``__name__``, same errors."""
-    seen = _Seen()
+    seen = _Seen(Health(name, sampled=True))
 
     @wraps(function)
     def watched(completions: Sequence[Any], solution: Any = None, **columns: Any) -> Scores:
         scores = function(completions, solution, **columns)
         folder = os.environ.get(VARIABLE)
-        if folder or seen.calls < FIRST_CALLS:
+        if folder or _speaks():
             try:
                 seen.calls += 1
                 rows = _rows(completions, solution, columns)
                 reasons = [_reason(name, row, columns.get("trainer_state")) for row in rows]
-                if seen.calls <= FIRST_CALLS:
+                if _speaks():
                     _look(name, seen, rows, reasons)
                 if folder:
                     _write(Path(folder), name, rows, reasons, columns.get("trainer_state"))
@@ -86,36 +88,47 @@ def _rows(
 
 
 def _look(name: str, seen: _Seen, rows: list[dict[str, Any]], reasons: list[Reason]) -> None:
-    tally = seen.tally
-    tally.add(rows, reasons, LEAST_OF_GROUP)
+    health, call = seen.health, seen.calls
     for row, reason in zip(rows, reasons, strict=True):
-        if reason.score is not None and has_boxes(name, row.get("task")):
-            seen.box_format.add_row(name, row)
-    if (problem := seen.box_format.problem()) is not None:
-        _warn("box format", f"{name}: {problem}")
-    if seen.calls < SETTLED_CALLS:
+        group = group_of(row)
+        health.add(row, reason, group and (*group, call))
+        if reason.score is None:
+            seen.unscored[reason.text] += 1
+    found = judge(health.facts())
+    # Causes take time to find, so they are asked for where something is to be said.
+    if _is_due(found, health) if found is not None else call <= FIRST_CALLS:
+        explained = health.explained(found)
+        if explained is not None and _is_due(explained, health, again=found is not None):
+            log.warning("%s", explained)
+        for said in filter(None, (found, explained)):
+            _found[said.code, said.subject] = max(health.seen, LEAST_SAMPLED)
+    if call > FIRST_CALLS:
         return
-    if tally.unscored and not tally.scored:
-        why = ", ".join(f"{count} times {text}" for text, count in tally.unscored.most_common(5))
+    if call >= SETTLED_CALLS and seen.unscored and not health.seen:
+        why = ", ".join(f"{count} times {text}" for text, count in seen.unscored.most_common(5))
         _warn(
             f"nothing scored {name}",
-            f"{name}: none of the first {tally.unscored.total()} completions got a score: {why}. "
+            f"{name}: none of the first {seen.unscored.total()} completions got a score: {why}. "
             "If no row of the data sets is of its task, nothing is learned from it: `vlrft data "
             "check PATH` lists the rewards that fit a set.",
         )
-    if tally.scored >= LEAST_COMPLETIONS and (problem := tally.unreadable(name)):
-        why = "`vlrft score <output_dir>/completions.jsonl` says why."
-        _warn("parse rate", f"{problem} {why}")
-    if tally.groups >= LEAST_GROUPS and (problem := tally.zero_variance(name)):
-        _warn(f"std {name}", problem)
+
+
+def _is_due(found: Finding, health: Health, *, again: bool = True) -> bool:
+    last = _found.get((found.code, found.subject))
+    return last is None or (again and health.seen >= AGAIN * last)
 
 
 def _reason(name: str, row: dict[str, Any], state: Any) -> Reason:
     return explain(name, row["completion"], row["solution"], trainer_state=state, **further(row))
 
 
+def _speaks() -> bool:
+    return os.environ.get("RANK", "0") == "0"
+
+
 def _warn(problem: str, message: str) -> None:
-    if problem not in _warned and os.environ.get("RANK", "0") == "0":
+    if problem not in _warned and _speaks():
         _warned.add(problem)
         log.warning(message)
 

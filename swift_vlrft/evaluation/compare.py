@@ -13,8 +13,9 @@ from pathlib import Path
 
 import msgspec
 
+from swift_vlrft.diagnostics.health import Difference, Finding, Health, Verdict, judge, verdict
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold, annotations_of_gold
-from swift_vlrft.evaluation.metrics import DRAWS, build_table, interval, resamples
+from swift_vlrft.evaluation.metrics import DRAWS, Table, build_table, interval, resamples
 from swift_vlrft.evaluation.pairing import gold_key, pair, question_key
 from swift_vlrft.evaluation.predictions import (
     EVALUATED,
@@ -25,19 +26,6 @@ from swift_vlrft.evaluation.predictions import (
 from swift_vlrft.evaluation.run import image_limits, open_runs
 
 RIGHT = 0.5
-
-
-class Difference(msgspec.Struct, frozen=True):
-    a: float | None
-    b: float | None
-    difference: float | None
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def sure(self) -> bool:
-        """Whether the interval excludes zero."""
-        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
 class Flip(msgspec.Struct, frozen=True):
@@ -51,6 +39,7 @@ class Flip(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct):
+    verdict: Verdict
     task: str
     headline: str
     rows: int
@@ -114,9 +103,11 @@ def compare(
             flips.append(Flip(row.id, one.score, other.score, one.text, other.text))
     flips.sort(key=lambda flip: (flip.a - flip.b, flip.id))
     scored = first.predictions.rows
+    reward, headline = EVALUATED[a.task]
     return Comparison(
+        verdict=verdict(metrics, headline, reward, len(scored), _finding(second, metrics)),
         task=a.task,
-        headline=EVALUATED[a.task][1],
+        headline=headline,
         rows=len(scored),
         images=len(first.units),
         only_a=len(a.rows) - len(rows_a),
@@ -134,6 +125,22 @@ def compare(
             for one, other in zip(scored, second.predictions.rows, strict=True)
         ),
     )
+
+
+def _finding(after: Table, metrics: dict[str, Difference]) -> Finding | None:
+    """What is wrong with the answers of B, for which A's are the beginning."""
+    reward = EVALUATED[after.predictions.task][0]
+    health = Health(reward, sampled=False)
+    for row, reason in zip(after.predictions.rows, after.reasons, strict=True):
+        width, height = row.seen or (row.width, row.height)
+        columns = {"frame": row.box_format, "width": width, "height": height}
+        health.add({"completion": row.completion, "solution": row.solution} | columns, reason)
+    facts = health.facts()
+    for name, metric in (("score", reward), ("length", "mean_characters")):
+        of = metrics.get(metric)
+        if of is not None and of.a is not None and of.b is not None:
+            facts = replace(facts, **{name: (of.a, of.b)})  # type: ignore[arg-type]
+    return health.explained(judge(facts))
 
 
 def compare_runs(

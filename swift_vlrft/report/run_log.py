@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft.diagnostics.health import Finding, Health, distinct, group_of, judge, of_series
 from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.evaluation.predictions import EvaluationError
 from swift_vlrft.files.completions import further, read_completions
@@ -43,6 +44,8 @@ class RunLog:
     parse_rate: dict[str, Series] = field(default_factory=dict)
     reasons: dict[str, Counter[str]] = field(default_factory=dict)
     completions: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    """What is wrong with the run at its end, of its completions if they were logged."""
     notes: list[str] = field(default_factory=list)
     """What was left out of the logs."""
 
@@ -95,6 +98,7 @@ def read_run(folder: Path) -> RunLog:
     ]
     if (folder / "completions.jsonl").is_file():
         _read_completions(folder / "completions.jsonl", run)
+    run.findings = run.findings or distinct(map(judge, of_series(run.series)))
     return run
 
 
@@ -103,14 +107,16 @@ def _read_completions(path: Path, run: RunLog) -> None:
     run.completions = sum(1 for _ in read_completions(path, run.notes))
     every = max(1, -(-run.completions // MOST_EXPLAINED))
     was_read: dict[str, dict[float, list[bool]]] = {}
+    healths: dict[str, Health] = {}
     for completion in islice(read_completions(path, []), every - 1, None, every):
         row = completion.row
         stated = [n for n in REWARDS if n in row]
         names = [n for n in stated if REWARDS[n].task is not None] or stated
         solution = row.get("solution")
         for name in names:
+            logged = completion.logged(name)
             unscored = solution is None and "solution" in REWARDS[name].needs
-            if unscored or completion.logged(name) is None:
+            if unscored or logged is None:
                 continue  # of another reward's task
             reason = explain(name, row.get("completion"), solution, **further(row))
             if reason.score is None:
@@ -118,8 +124,11 @@ def _read_completions(path: Path, run: RunLog) -> None:
             by_step = was_read.setdefault(name, {}).setdefault(completion.step, [])
             by_step.append(reason.was_read)
             # The log has the solution alone: an answer that its aliases accept lost nothing.
-            code = "ok" if completion.logged(name) == 1.0 else reason.code
+            code = "ok" if logged == 1.0 else reason.code
             run.reasons.setdefault(name, Counter())[code] += 1
+            health = healths.setdefault(name, Health(name, sampled=True))
+            health.add(row, replace(reason, score=logged), group_of(row))
+    run.findings = distinct(health.finding() for health in healths.values())
     run.parse_rate = {
         name: [(step, sum(read) / len(read)) for step, read in sorted(steps.items())]
         for name, steps in was_read.items()

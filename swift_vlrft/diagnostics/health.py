@@ -1,0 +1,431 @@
+"""What is wrong with a run, from facts alone, and whether a model became better.
+
+    judge(Facts("vlrft_detection_iou", "the last 256 answers", empty=(0.94, 0.09)))
+    Finding(code="collapse", text="the model has stopped detecting: 94% of the last 256 ...")
+
+The training log, ``vlrft score``, ``vlrft compare`` and the report say it before anything else.
+``Health`` makes the facts of answers, ``of_series`` those of a log of steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import msgspec
+
+from swift_vlrft.diagnostics.readings import BoxFormatCheck
+from swift_vlrft.diagnostics.reasons import UNREAD, Reason, advice
+from swift_vlrft.parsing.answers import BoxList, gold_text, read, with_prefix
+from swift_vlrft.rewards import REWARDS
+
+WINDOW = 256
+"""Completions of a run that are judged, the latest: at 8 a prompt 32 prompts, of which nine in ten
+are alike by chance once in thousands of steps, and few enough to see a collapse while it happens.
+"""
+LEAST_SAMPLED, LEAST = 64, 16
+"""No word on fewer sampled completions (at 8 a prompt, 8 prompts), or rows of other questions."""
+LEAST_GROUPS, LEAST_OF_GROUP = 4, 4
+"""Groups that say something of all; two or three scores are often equal by chance."""
+LEAST_STEPS = 5
+"""A log of fewer steps shows no course."""
+MOST = 0.9
+"""A share as good as all: of one answer, or of groups without variance."""
+LEAN = 0.5
+"""How far the empty answers must exceed the empty golds. A weak model leaves out some objects; of
+half of the rows it is a habit."""
+EXCESS = 0.3
+"""How far the commonest answer must exceed the commonest gold: to answer with a class that most
+golds have may be right."""
+LEARNED = 0.9
+"""A mean score from which on groups without variance are those of a model that has learned."""
+HALF = 0.5
+"""Answers that can be read: with fewer, most of a run is spent on the format."""
+LEFT = 0.3
+"""What is left of a length or an entropy that has fallen strongly. Reasoning that shortens by half
+is common in runs that learn."""
+RISEN = 0.05
+"""A mean score, or a share, that rose by less did not rise."""
+
+WARM_START = (
+    "Warm-start it: `vlrft tiny FAMILY DIR --warm-start SET` makes a tiny model that knows the "
+    "format; another model learns it by SFT on the golds in this format."
+)
+BEGIN_AGAIN = (
+    "Begin again from an earlier checkpoint, or from a longer warm start, with a lower "
+    "--learning_rate or a --beta above 0."
+)
+SOFT = (
+    " vlrft_detection_iou pays nothing for a box under IoU 0.5, and in full for an empty answer "
+    "where there is no object; vlrft_detection_iou_soft pays for every overlap."
+)
+SHOW = "`vlrft score COMPLETIONS --show 5` says why."
+KEEP = "(`vlrft data convert --keep 0.1:0.9`)."
+DOING = {"detection": "detecting", "grounding": "locating", "pointing": "pointing"}
+OF_MISPLACED = ("flat_0", "unreadable", "zero_variance")
+"""What follows where boxes are in another format: then that is the finding."""
+
+Pair = tuple[float, float]
+Series = Sequence[tuple[float, float]]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What is wrong, and what to do; ``subject`` is the task or the reward that it is about."""
+
+    code: str
+    subject: str
+    text: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.text}. {self.advice}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a reward's completions; pairs are of the beginning and of the end.
+
+    ``of`` names the completions that the shares are of. ``empty``: the shares of empty answers and
+    of empty golds. ``commonest``: an answer, its share, and the share of the commonest gold.
+    ``codes``: why points are lost.
+    """
+
+    reward: str
+    of: str
+    empty: Pair | None = None
+    commonest: tuple[str, float, float] | None = None
+    read: Pair | None = None
+    never_written: bool = False
+    score: Pair | None = None
+    flat: float | None = None
+    """0 if every score of the end is 0, 1 if every score was 1 from the beginning."""
+    zero_variance: float | None = None
+    """The share of the groups whose completions all earn the same."""
+    alike: bool = False
+    """In most of those, the completions are the same text."""
+    length: Pair | None = None
+    entropy: Pair | None = None
+    codes: Mapping[str, int] | None = None
+
+    @property
+    def task(self) -> str:
+        task = REWARDS[self.reward].task if self.reward in REWARDS else None
+        return task.name if task else ""
+
+    @property
+    def of_format(self) -> bool:
+        return self.reward in REWARDS and REWARDS[self.reward].scores_format
+
+
+def judge(facts: Facts) -> Finding | None:
+    """The worst that the facts show: what follows from it is not said as well."""
+    return next(_problems(facts), None)
+
+
+def _problems(facts: Facts) -> Iterator[Finding]:
+    reward, task, of = facts.reward, facts.task, facts.of
+    if facts.of_format:
+        if facts.flat == 0:
+            text = f"{reward} is 0 for {of}: the model never writes what it asks for"
+            yield Finding("no_format", reward, text, f"Leave the reward out, or: {WARM_START}")
+        return
+    begin_again = BEGIN_AGAIN + (SOFT if task == "detection" else "")
+    said, gold = facts.empty or (0.0, 0.0)
+    if said - gold >= (EXCESS if said >= MOST else LEAN):
+        text = f"{said:.0%} of {of} are empty, of their golds {gold:.0%}"
+        text = f"the model has stopped {DOING.get(task, 'answering')}: {text}"
+        yield Finding("collapse", task, text, begin_again)
+    answer, share, gold = facts.commonest or ("", 0.0, 0.0)
+    if share >= MOST and share - gold >= EXCESS:
+        text = f"{share:.0%} of {of} are {answer[:60]!r}, while the commonest gold has {gold:.0%}"
+        text = f"the model gives one answer to everything: {text}"
+        yield Finding("collapse", task, text, begin_again)
+    if facts.never_written:
+        text = f"this model has never written the format: {of} hold no answer block"
+        yield Finding("never_written", task, text, WARM_START)
+    first, last = facts.read or (1.0, 1.0)
+    if last < HALF and last < first + RISEN:
+        text = f"{f'only {last:.0%}' if last else 'none'} of {of} can be read"
+        yield Finding("unreadable", task, text, _why(facts, UNREAD))
+    if facts.flat == 1:
+        text = f"{reward} was 1 from the beginning, so nothing is learned from it"
+        yield Finding("flat_1", reward, text, f"Take harder rows {KEEP}")
+    if facts.flat == 0:
+        text = f"{reward} is 0 for {of}, so nothing is learned from it"
+        yield Finding("flat_0", reward, text, _why(facts))
+    before, after = facts.score or (0.0, 0.0)
+    if facts.zero_variance is not None and facts.zero_variance >= MOST and after < LEARNED:
+        text = f"{reward}: {facts.zero_variance:.0%} of the groups in {of} have zero variance"
+        text += ": their completions are alike" if facts.alike else ", so they teach nothing"
+        keep = f"Each prompt is too easy or too hard: keep those between {KEEP}"
+        yield Finding("zero_variance", reward, text, BEGIN_AGAIN if facts.alike else keep)
+    if facts.score is None or after >= before + RISEN:  # a fall that a higher score pays for
+        return
+    for what, pair in (("length", facts.length), ("entropy", facts.entropy)):
+        if pair is not None and pair[1] < LEFT * pair[0]:
+            text = (
+                f"the {what} of the answers fell from {pair[0]:.3g} to {pair[1]:.3g}, and the "
+                f"score did not rise ({before:.2f} to {after:.2f})"
+            )
+            yield Finding(what, task, text, BEGIN_AGAIN)
+
+
+def _why(facts: Facts, of: Iterable[str] | None = None) -> str:
+    """What to do about the commonest reason, of those alone."""
+    codes = Counter({c: n for c, n in (facts.codes or {}).items() if of is None or c in of})
+    return f"{advice(codes)} {SHOW}" if codes else SHOW
+
+
+class Answered(NamedTuple):
+    """One completion under one reward: what it says, and what it earned."""
+
+    said: str
+    gold: str
+    empty: bool
+    gold_empty: bool
+    was_read: bool
+    score: float
+    code: str
+    length: int
+    group: Hashable
+
+
+def group_of(row: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """A key for completions of one prompt and gold (images share questions), if it has one."""
+    prompt = str(row.get("prompt_id") or row.get("prompt") or "")
+    return (prompt, str(row.get("step", "")), gold_text(row.get("solution"))) if prompt else None
+
+
+def _stated(boxes: BoxList) -> str:
+    labels = [label for label in boxes.labels if label is not None]
+    return ", ".join(map(str, [*boxes.boxes, *labels]))
+
+
+class Health:
+    """The facts of one reward's answers, in their order. ``sampled``: they are those of a run,
+    several to a prompt, of which the latest are judged; else each row is another question.
+    """
+
+    def __init__(self, reward: str, *, sampled: bool) -> None:
+        self.reward, self.sampled = reward, sampled
+        self.task = REWARDS[reward].task if reward in REWARDS else None
+        self.rows: deque[Answered] = deque(maxlen=WINDOW if sampled else None)
+        self.first: list[Answered] = []
+        self.boxes = BoxFormatCheck()
+        self.seen = 0
+        self.lowest = 1.0
+        self.ever_read = self.ever_written = False
+
+    def add(self, row: Mapping[str, Any], reason: Reason, group: Hashable = None) -> None:
+        """A row that the reward does not score is left out. ``group``: None if not known."""
+        if reason.score is None:
+            return
+        answer = read(with_prefix(row.get("completion"), row.get("response_prefix")))
+        task, solution = self.task, row.get("solution")
+        gold = task.read_gold(solution) if task else None
+        boxes = answer.placed(points=task.has_points) if task and task.gold_has_boxes else None
+        listed = boxes if boxes is not None else answer.items if task and task.has_items else None
+        if task and task.gold_has_boxes and gold is not None:
+            self.boxes.add_row(self.reward, row)
+        one = Answered(
+            said=answer.label if boxes is None else _stated(boxes),
+            gold=gold_text(solution),
+            empty=listed is not None and not len(listed),
+            gold_empty=isinstance(gold, (BoxList, list)) and not len(gold),
+            was_read=reason.was_read,
+            score=reason.score,
+            code=reason.code,
+            length=len(answer.completion),
+            group=group,
+        )
+        self.seen += 1
+        if len(self.first) < LEAST_SAMPLED:
+            self.first.append(one)
+        self.rows.append(one)
+        self.lowest = min(self.lowest, one.score)
+        self.ever_read |= one.was_read
+        self.ever_written |= answer.short is not None
+
+    def finding(self) -> Finding | None:
+        return self.explained(judge(self.facts()))
+
+    def explained(self, found: Finding | None) -> Finding | None:
+        """Misplaced boxes are the cause of what follows from them, and a problem without it."""
+        if found is not None and found.code not in OF_MISPLACED:
+            return found
+        cause = self.boxes.problem()
+        if cause is None or self.task is None:
+            return found
+        text = f"{cause}; {found.text}" if found else cause
+        return Finding("box_format", self.task.name, text, "")
+
+    def facts(self) -> Facts:
+        rows, count = self.rows, len(self.rows)
+        if not count:
+            return Facts(self.reward, "no answers")
+        latest = "last " if count < self.seen else ""
+        read = _ends(self, "was_read")
+        if not self.sampled:  # nothing was before
+            read = (read[1], read[1])
+        # Before, the first answers are among the latest.
+        settled = self.sampled and self.seen >= WINDOW + LEAST_SAMPLED
+        told = settled or not self.sampled or (self.seen >= LEAST and not self.ever_read)
+        facts = Facts(
+            self.reward,
+            f"the {latest}{count} answers",
+            never_written=self.seen >= LEAST and not self.ever_written,
+            read=read if told else None,
+            codes=Counter(row.code for row in rows),
+        )
+        if count < (LEAST_SAMPLED if self.sampled else LEAST):
+            return facts
+        said, most = _commonest([r.said for r in rows if r.was_read], count)
+        flat_1 = self.sampled and self.lowest == 1.0
+        variance, alike = _groups(rows)
+        return replace(
+            facts,
+            empty=(fmean(row.empty for row in rows), fmean(row.gold_empty for row in rows)),
+            commonest=(said, most, _commonest([row.gold for row in rows], count)[1]),
+            score=_ends(self, "score"),
+            flat=1 if flat_1 else None if any(row.score for row in rows) else 0,
+            zero_variance=variance,
+            alike=alike,
+            length=_ends(self, "length") if settled else None,
+        )
+
+
+def _ends(health: Health, field: str) -> Pair:
+    """Its mean over the first answers and over the latest."""
+    first, last = (fmean(getattr(row, field) for row in of) for of in (health.first, health.rows))
+    return first, last
+
+
+def distinct(findings: Iterable[Finding | None]) -> list[Finding]:
+    """Each once, though several rewards of a task find it."""
+    found: dict[tuple[str, str], Finding] = {}
+    for one in findings:
+        if one is not None:
+            found.setdefault((one.code, one.subject), one)
+    return list(found.values())
+
+
+def _commonest(texts: Sequence[str], of: int) -> tuple[str, float]:
+    text, count = Counter(texts).most_common(1)[0] if texts else ("", 0)
+    return text, count / of
+
+
+def _groups(rows: Iterable[Answered]) -> tuple[float | None, bool]:
+    """The share of groups without variance, and whether those of most of them are one text."""
+    groups: dict[Hashable, list[Answered]] = {}
+    for row in rows:
+        if row.group is not None:
+            groups.setdefault(row.group, []).append(row)
+    whole = [group for group in groups.values() if len(group) >= LEAST_OF_GROUP]
+    if len(whole) < LEAST_GROUPS:
+        return None, False
+    equal = [group for group in whole if has_no_variance([row.score for row in group])]
+    alike = sum(len({row.said for row in group}) == 1 for group in equal)
+    return len(equal) / len(whole), alike > HALF * len(equal)
+
+
+def has_no_variance(scores: Sequence[float]) -> bool:
+    """Whether GRPO's advantages are zero."""
+    return math.isclose(min(scores), max(scores), abs_tol=1e-6)
+
+
+def of_series(series: Mapping[str, Series]) -> list[Facts]:
+    """The facts of a run's log, by the names that ms-swift gives its metrics: a step and a value
+    at each point.
+    """
+    found: list[Facts] = []
+    for name, points in series.items():
+        values = [value for _, value in points]
+        if name[:8] != "rewards/" or name[-5:] != "/mean" or len(values) < LEAST_STEPS:
+            continue
+        last = values[-max(1, len(values) // 10) :]
+        flat = 1 if min(values) >= 1 else None if any(last) else 0
+        of = f"the last {len(last)} steps"
+        found.append(Facts(name[8:-5], of, score=_tenths(points), flat=flat))
+    scores = [facts.score for facts in found if facts.score and not facts.of_format]
+    best = max(scores, key=lambda pair: pair[1] - pair[0], default=None)
+    ends = {name: _tenths(points) for name, points in series.items()}
+    equal = ends.get("frac_reward_zero_std")
+    of_run = Facts(
+        "the sum of the rewards",
+        "the last steps",
+        score=best,
+        zero_variance=equal and equal[1],
+        length=ends.get("completions/mean_length"),
+        entropy=ends.get("entropy/mean"),
+    )
+    return [*found, of_run]
+
+
+def _tenths(points: Series) -> Pair | None:
+    """The means of the first and of the last tenth."""
+    values, part = [value for _, value in points], max(1, len(points) // 10)
+    if len(values) < LEAST_STEPS:
+        return None
+    return fmean(values[:part]), fmean(values[-part:])
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """A metric before and after, and the 95 % interval of its difference."""
+
+    a: float | None
+    b: float | None
+    difference: float | None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def sure(self) -> bool:
+        """Whether the interval excludes zero."""
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+
+    @property
+    def course(self) -> int:
+        """1 if it surely rose, -1 if it surely fell, else 0."""
+        return (1 if (self.difference or 0) > 0 else -1) if self.sure else 0
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """``word``: better, not proven, or worse."""
+
+    word: str
+    why: str
+
+
+def verdict(
+    metrics: Mapping[str, Difference], headline: str, reward: str, rows: int, after: Finding | None
+) -> Verdict:
+    """Of a comparison on so many rows; ``after`` is what is wrong with the answers after. A model
+    that has collapsed is not better, whatever rose.
+    """
+    d, paid = (metrics.get(name, Difference(None, None, None)) for name in (headline, reward))
+    told = f"{headline} cannot be computed on both sides"
+    if d.a is not None and d.b is not None:
+        told = f"{headline} {d.a:.3f} -> {d.b:.3f}"
+    if d.low is not None and d.high is not None:
+        told += f" (difference {d.low:+.3f} to {d.high:+.3f})"
+    if after is not None and after.code == "collapse":
+        return Verdict("not proven" if d.course > 0 else "worse", f"{after.text}; {told}")
+    word = {1: "better", 0: "not proven", -1: "worse"}[d.course]
+    why = [told]
+    if paid.course > 0 and (d.difference or 0.0) <= 0:
+        why.append(f"{reward} rose by {paid.difference:+.3f}, so it pays for something else")
+    elif paid.course < 0 < d.course:
+        word = "not proven"
+        why.append(f"{reward} fell by {paid.difference:+.3f}")
+    elif rows < LEAST:
+        word = "not proven"
+        why.append(f"{rows} rows are too few")
+    elif not d.course and d.difference is not None:
+        why.append("the difference may be chance")
+    if after is not None:
+        why.append(after.text)
+    return Verdict(word, "; ".join(why))
