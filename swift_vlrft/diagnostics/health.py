@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -24,32 +24,19 @@ from swift_vlrft.parsing.answers import BoxList, gold_text, read, with_prefix
 from swift_vlrft.rewards import REWARDS
 
 WINDOW = 256
-"""Completions of a run that are judged, the latest: at 8 a prompt 32 prompts, of which nine in ten
+"""The latest completions of a run, which are judged: at 8 a prompt 32 prompts, nine in ten of which
 are alike by chance once in thousands of steps, and few enough to see a collapse while it happens.
 """
-LEAST_SAMPLED, LEAST = 64, 16
-"""No word on fewer sampled completions (at 8 a prompt, 8 prompts), or rows of other questions."""
-LEAST_GROUPS, LEAST_OF_GROUP = 4, 4
-"""Groups that say something of all; two or three scores are often equal by chance."""
+LEAST_SAMPLED, LEAST = 64, 16  # of sampled completions, or of rows of other questions
+LEAST_GROUPS, LEAST_OF_GROUP = 4, 4  # two or three scores are often equal by chance
 LEAST_STEPS = 5
-"""A log of fewer steps shows no course."""
-MOST = 0.9
-"""A share as good as all: of one answer, or of groups without variance."""
-LEAN = 0.5
-"""How far the empty answers must exceed the empty golds. A weak model leaves out some objects; of
-half of the rows it is a habit."""
-EXCESS = 0.3
-"""How far the commonest answer must exceed the commonest gold: to answer with a class that most
-golds have may be right."""
-LEARNED = 0.9
-"""A mean score from which on groups without variance are those of a model that has learned."""
+MOST = 0.9  # a share as good as all
+LEAN = 0.5  # more empty answers than golds: a weak model leaves out some, by habit it is a half
+EXCESS = 0.3  # of the commonest answer over the commonest gold, which may be most golds'
+LEARNED = 0.9  # a mean score from which on groups without variance are no problem
 HALF = 0.5
-"""Answers that can be read: with fewer, most of a run is spent on the format."""
-LEFT = 0.3
-"""What is left of a length or an entropy that has fallen strongly. Reasoning that shortens by half
-is common in runs that learn."""
-RISEN = 0.05
-"""A mean score, or a share, that rose by less did not rise."""
+LEFT = 0.3  # of a length or an entropy; reasoning shortens by half in runs that learn, too
+RISEN = 0.05  # a score, or a share, that rose by less did not rise
 
 WARM_START = (
     "Warm-start it: `vlrft tiny FAMILY DIR --warm-start SET` makes a tiny model that knows the "
@@ -91,7 +78,9 @@ class Facts:
 
     ``of`` names the completions that the shares are of. ``empty``: the shares of empty answers and
     of empty golds. ``commonest``: an answer, its share, and the share of the commonest gold.
-    ``codes``: why points are lost.
+    ``flat``: 0 if every score of the end is 0, 1 if every score was 1 from the beginning.
+    ``zero_variance``: the share of the groups whose completions all earn the same; ``alike``: most
+    of those say the same, too. ``codes``: why points are lost.
     """
 
     reward: str
@@ -102,19 +91,11 @@ class Facts:
     never_written: bool = False
     score: Pair | None = None
     flat: float | None = None
-    """0 if every score of the end is 0, 1 if every score was 1 from the beginning."""
     zero_variance: float | None = None
-    """The share of the groups whose completions all earn the same."""
     alike: bool = False
-    """In most of those, the completions are the same text."""
     length: Pair | None = None
     entropy: Pair | None = None
     codes: Mapping[str, int] | None = None
-
-    @property
-    def task(self) -> str:
-        task = REWARDS[self.reward].task if self.reward in REWARDS else None
-        return task.name if task else ""
 
     @property
     def of_format(self) -> bool:
@@ -127,7 +108,7 @@ def judge(facts: Facts) -> Finding | None:
 
 
 def _problems(facts: Facts) -> Iterator[Finding]:
-    reward, task, of = facts.reward, facts.task, facts.of
+    reward, task, of = facts.reward, task_named(facts.reward), facts.of
     if facts.of_format:
         if facts.flat == 0:
             text = f"{reward} is 0 for {of}: the model never writes what it asks for"
@@ -180,6 +161,11 @@ def _why(facts: Facts, of: Iterable[str] | None = None) -> str:
     return f"{advice(codes)} {SHOW}" if codes else SHOW
 
 
+def task_named(reward: str) -> str:
+    task = REWARDS[reward].task if reward in REWARDS else None
+    return task.name if task else ""
+
+
 class Answered(NamedTuple):
     """One completion under one reward: what it says, and what it earned."""
 
@@ -187,9 +173,8 @@ class Answered(NamedTuple):
     gold: str
     empty: bool
     gold_empty: bool
-    was_read: bool
+    reason: Reason
     score: float
-    code: str
     length: int
     group: Hashable
 
@@ -198,11 +183,6 @@ def group_of(row: Mapping[str, Any]) -> tuple[str, ...] | None:
     """A key for completions of one prompt and gold (images share questions), if it has one."""
     prompt = str(row.get("prompt_id") or row.get("prompt") or "")
     return (prompt, str(row.get("step", "")), gold_text(row.get("solution"))) if prompt else None
-
-
-def _stated(boxes: BoxList) -> str:
-    labels = [label for label in boxes.labels if label is not None]
-    return ", ".join(map(str, [*boxes.boxes, *labels]))
 
 
 class Health:
@@ -217,7 +197,7 @@ class Health:
         self.first: list[Answered] = []
         self.boxes = BoxFormatCheck()
         self.seen = 0
-        self.lowest = 1.0
+        self.always_1 = True
         self.ever_read = self.ever_written = False
 
     def add(self, row: Mapping[str, Any], reason: Reason, group: Hashable = None) -> None:
@@ -227,27 +207,24 @@ class Health:
         answer = read(with_prefix(row.get("completion"), row.get("response_prefix")))
         task, solution = self.task, row.get("solution")
         gold = task.read_gold(solution) if task else None
-        boxes = answer.placed(points=task.has_points) if task and task.gold_has_boxes else None
-        listed = boxes if boxes is not None else answer.items if task and task.has_items else None
-        if task and task.gold_has_boxes and gold is not None:
-            self.boxes.add_row(self.reward, row)
-        one = Answered(
-            said=answer.label if boxes is None else _stated(boxes),
-            gold=gold_text(solution),
-            empty=listed is not None and not len(listed),
-            gold_empty=isinstance(gold, (BoxList, list)) and not len(gold),
-            was_read=reason.was_read,
-            score=reason.score,
-            code=reason.code,
-            length=len(answer.completion),
-            group=group,
-        )
+        said = answer.label
+        listed: Sized | None = answer.items if task and task.has_items else None
+        if task and task.gold_has_boxes:
+            if (boxes := answer.placed(points=task.has_points)) is not None:
+                labels = [label for label in boxes.labels if label is not None]
+                said, listed = ", ".join(map(str, [*boxes.boxes, *labels])), boxes
+            if gold is not None:
+                self.boxes.add_row(task, gold, row)
+        empty = listed is not None and not len(listed)
+        gold_empty = isinstance(gold, (BoxList, list)) and not len(gold)
+        earned = reason, reason.score, len(answer.completion), group
+        one = Answered(said, gold_text(solution), empty, gold_empty, *earned)
         self.seen += 1
         if len(self.first) < LEAST_SAMPLED:
             self.first.append(one)
         self.rows.append(one)
-        self.lowest = min(self.lowest, one.score)
-        self.ever_read |= one.was_read
+        self.always_1 &= one.score == 1.0
+        self.ever_read |= reason.was_read
         self.ever_written |= answer.short is not None
 
     def finding(self) -> Finding | None:
@@ -257,51 +234,42 @@ class Health:
         """Misplaced boxes are the cause of what follows from them, and a problem without it."""
         if found is not None and found.code not in OF_MISPLACED:
             return found
-        cause = self.boxes.problem()
-        if cause is None or self.task is None:
+        if (cause := self.boxes.problem()) is None:
             return found
         text = f"{cause}; {found.text}" if found else cause
-        return Finding("box_format", self.task.name, text, "")
+        return Finding("box_format", task_named(self.reward), text, "")
 
     def facts(self) -> Facts:
-        rows, count = self.rows, len(self.rows)
+        rows, first, count = self.rows, self.first, len(self.rows)
         if not count:
             return Facts(self.reward, "no answers")
-        latest = "last " if count < self.seen else ""
-        read = _ends(self, "was_read")
-        if not self.sampled:  # nothing was before
-            read = (read[1], read[1])
         # Before, the first answers are among the latest.
         settled = self.sampled and self.seen >= WINDOW + LEAST_SAMPLED
         told = settled or not self.sampled or (self.seen >= LEAST and not self.ever_read)
+        before, after = (fmean(r.reason.was_read for r in of) for of in (first, rows))
         facts = Facts(
             self.reward,
-            f"the {latest}{count} answers",
+            f"the {'last ' if count < self.seen else ''}{count} answers",
             never_written=self.seen >= LEAST and not self.ever_written,
-            read=read if told else None,
-            codes=Counter(row.code for row in rows),
+            read=(before if self.sampled else after, after) if told else None,
+            codes=Counter(row.reason.code for row in rows),
         )
         if count < (LEAST_SAMPLED if self.sampled else LEAST):
             return facts
-        said, most = _commonest([r.said for r in rows if r.was_read], count)
-        flat_1 = self.sampled and self.lowest == 1.0
+        said, most = _commonest([row.said for row in rows if row.reason.was_read], count)
+        always_1 = self.sampled and self.always_1
         variance, alike = _groups(rows)
+        lengths = fmean(row.length for row in first), fmean(row.length for row in rows)
         return replace(
             facts,
             empty=(fmean(row.empty for row in rows), fmean(row.gold_empty for row in rows)),
             commonest=(said, most, _commonest([row.gold for row in rows], count)[1]),
-            score=_ends(self, "score"),
-            flat=1 if flat_1 else None if any(row.score for row in rows) else 0,
+            score=(fmean(row.score for row in first), fmean(row.score for row in rows)),
+            flat=1 if always_1 else None if any(row.score for row in rows) else 0,
             zero_variance=variance,
             alike=alike,
-            length=_ends(self, "length") if settled else None,
+            length=lengths if settled else None,
         )
-
-
-def _ends(health: Health, field: str) -> Pair:
-    """Its mean over the first answers and over the latest."""
-    first, last = (fmean(getattr(row, field) for row in of) for of in (health.first, health.rows))
-    return first, last
 
 
 def distinct(findings: Iterable[Finding | None]) -> list[Finding]:
@@ -342,90 +310,24 @@ def of_series(series: Mapping[str, Series]) -> list[Facts]:
     at each point.
     """
     found: list[Facts] = []
+    ends: dict[str, Pair] = {}
     for name, points in series.items():
-        values = [value for _, value in points]
-        if name[:8] != "rewards/" or name[-5:] != "/mean" or len(values) < LEAST_STEPS:
+        values, part = [value for _, value in points], max(1, len(points) // 10)
+        if len(values) < LEAST_STEPS:
             continue
-        last = values[-max(1, len(values) // 10) :]
-        flat = 1 if min(values) >= 1 else None if any(last) else 0
-        of = f"the last {len(last)} steps"
-        found.append(Facts(name[8:-5], of, score=_tenths(points), flat=flat))
+        last = values[-part:]
+        ends[name] = fmean(values[:part]), fmean(last)
+        if name.startswith("rewards/") and name.endswith("/mean"):
+            flat = 1 if min(values) >= 1 else None if any(last) else 0
+            reward, of = name[8:-5], f"the last {len(last)} steps"
+            found.append(Facts(reward, of, score=ends[name], flat=flat))
     scores = [facts.score for facts in found if facts.score and not facts.of_format]
-    best = max(scores, key=lambda pair: pair[1] - pair[0], default=None)
-    ends = {name: _tenths(points) for name, points in series.items()}
-    equal = ends.get("frac_reward_zero_std")
     of_run = Facts(
         "the sum of the rewards",
         "the last steps",
-        score=best,
-        zero_variance=equal and equal[1],
+        score=max(scores, key=lambda pair: pair[1] - pair[0], default=None),
+        zero_variance=ends.get("frac_reward_zero_std", (0.0, 0.0))[1],
         length=ends.get("completions/mean_length"),
         entropy=ends.get("entropy/mean"),
     )
     return [*found, of_run]
-
-
-def _tenths(points: Series) -> Pair | None:
-    """The means of the first and of the last tenth."""
-    values, part = [value for _, value in points], max(1, len(points) // 10)
-    if len(values) < LEAST_STEPS:
-        return None
-    return fmean(values[:part]), fmean(values[-part:])
-
-
-class Difference(msgspec.Struct, frozen=True):
-    """A metric before and after, and the 95 % interval of its difference."""
-
-    a: float | None
-    b: float | None
-    difference: float | None
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def sure(self) -> bool:
-        """Whether the interval excludes zero."""
-        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
-
-    @property
-    def course(self) -> int:
-        """1 if it surely rose, -1 if it surely fell, else 0."""
-        return (1 if (self.difference or 0) > 0 else -1) if self.sure else 0
-
-
-class Verdict(msgspec.Struct, frozen=True):
-    """``word``: better, not proven, or worse."""
-
-    word: str
-    why: str
-
-
-def verdict(
-    metrics: Mapping[str, Difference], headline: str, reward: str, rows: int, after: Finding | None
-) -> Verdict:
-    """Of a comparison on so many rows; ``after`` is what is wrong with the answers after. A model
-    that has collapsed is not better, whatever rose.
-    """
-    d, paid = (metrics.get(name, Difference(None, None, None)) for name in (headline, reward))
-    told = f"{headline} cannot be computed on both sides"
-    if d.a is not None and d.b is not None:
-        told = f"{headline} {d.a:.3f} -> {d.b:.3f}"
-    if d.low is not None and d.high is not None:
-        told += f" (difference {d.low:+.3f} to {d.high:+.3f})"
-    if after is not None and after.code == "collapse":
-        return Verdict("not proven" if d.course > 0 else "worse", f"{after.text}; {told}")
-    word = {1: "better", 0: "not proven", -1: "worse"}[d.course]
-    why = [told]
-    if paid.course > 0 and (d.difference or 0.0) <= 0:
-        why.append(f"{reward} rose by {paid.difference:+.3f}, so it pays for something else")
-    elif paid.course < 0 < d.course:
-        word = "not proven"
-        why.append(f"{reward} fell by {paid.difference:+.3f}")
-    elif rows < LEAST:
-        word = "not proven"
-        why.append(f"{rows} rows are too few")
-    elif not d.course and d.difference is not None:
-        why.append("the difference may be chance")
-    if after is not None:
-        why.append(after.text)
-    return Verdict(word, "; ".join(why))

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from statistics import fmean, pstdev
+from statistics import pstdev
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
@@ -21,7 +23,7 @@ from swift_vlrft.datasets.row import Row, RowLocation
 from swift_vlrft.datasets.schema import task_of
 from swift_vlrft.datasets.validate import fitting_tasks
 from swift_vlrft.diagnostics.by_task import Scored, TaskFigures, by_task
-from swift_vlrft.diagnostics.health import Finding, Health, distinct, group_of, has_no_variance
+from swift_vlrft.diagnostics.health import Finding, Health, distinct, group_of
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.files.completions import Completion, further, read_completions
 from swift_vlrft.files.jsonl import finite
@@ -46,7 +48,6 @@ class RewardSummary(msgspec.Struct):
     mean: float | None = None
     std: float | None = None
     full: float | None = None
-    readable: int = 0
     parse_rate: float | None = None
     groups: int = 0
     zero_variance_groups: int = 0
@@ -74,7 +75,7 @@ class Report(msgspec.Struct):
     rows: int
     rewards: dict[str, RewardSummary]
     flags: list[str]
-    samples: list[Sample]
+    samples: list[Sample] = []
     findings: list[Finding] = []
     notes: list[str] = []
     tasks: dict[str, TaskFigures] = {}
@@ -140,34 +141,31 @@ def score_completions(
     if unknown := [name for name in names if name not in known]:
         raise ValueError(f"unknown reward {unknown[0]!r}; known: {', '.join(known)}.")
     rows = list(completions)
-    results: dict[str, list[Reason]] = {name: [] for name in names}
-    samples: list[Sample] = []
     for completion in rows:
         if "completion" not in completion.row:
             found = ", ".join(completion.row)
             raise ValueError(f"{completion}: no key 'completion' (found: {found}).")
-    of_own = {name: _under_own(name, own[name], rows) for name in names if name in own}
-    for n, completion in enumerate(rows):
-        row = completion.row
-        gold = gold_text(row.get("solution"))
-        for name in names:
-            reason = of_own[name][n] if name in own else _reason(completion, name)
-            results[name].append(reason)
-            if reason.code not in ("ok", "other_task") and len(samples) < show:
-                text = read(row["completion"]).completion
-                why = reason.score, reason.code, reason.text
-                samples.append(Sample(completion.place, name, *why, text, gold))
-    report = Report(len(rows), {}, [], samples)
+    results = {
+        name: _under_own(name, own[name], rows)
+        if name in own
+        else [_reason(completion, name) for completion in rows]
+        for name in names
+    }
     of_rows = [dict(zip(results, row, strict=True)) for row in zip(*results.values(), strict=True)]
-    report.tasks = by_task(map(_of_task, rows, of_rows))
+    report = Report(len(rows), {}, [], tasks=by_task(map(_of_task, rows, of_rows)))
+    lost = (
+        Sample(completion.place, name, why.score, why.code, why.text, *_texts(completion.row))
+        for completion, reasons in zip(rows, of_rows, strict=True)
+        for name, why in reasons.items()
+        if why.code not in ("ok", "other_task")
+    )
+    report.samples = list(islice(lost, show))
     groups = [group_of(completion.row) for completion in rows]
     sampled = any("step" in completion.row for completion in rows)
-    findings = []
-    for name, reasons in results.items():
-        health = Health(name, sampled=sampled)
+    healths = [Health(name, sampled=sampled) for name in results]
+    for health, (name, reasons) in zip(healths, results.items(), strict=True):
         for completion, reason, group in zip(rows, reasons, groups, strict=True):
             health.add(completion.row, reason, group)
-        findings.append(health.finding())
         summary = report.rewards[name] = _summary(reasons, groups)
         logged = [completion.logged(name) for completion in rows if name in completion.row]
         if all(score is None for score in logged):
@@ -175,8 +173,12 @@ def score_completions(
         if name not in own:
             report.notes += _scored_otherwise(name, rows, reasons)
         report.flags += _unscored(name, summary)
-    report.findings = distinct(findings)
+    report.findings = distinct(health.finding() for health in healths)
     return report
+
+
+def _texts(row: Mapping[str, Any]) -> tuple[str, str]:
+    return read(row["completion"]).completion, gold_text(row.get("solution"))
 
 
 def _reason(completion: Completion, name: str) -> Reason:
@@ -194,7 +196,7 @@ def _reason(completion: Completion, name: str) -> Reason:
 def _under_own(name: str, function: RewardFunction, rows: Sequence[Completion]) -> Sequence[Reason]:
     """Its scores of all rows at once, with every column, as ms-swift asks for them."""
     keys = dict.fromkeys(key for row in rows for key in row.row if key != "completion")
-    texts = [read(row.row["completion"]).completion for row in rows]
+    texts = [_texts(row.row)[0] for row in rows]
     try:
         scores = function(texts, **{key: [row.row.get(key) for row in rows] for key in keys})
         scores = [finite(score) for score in scores]
@@ -213,15 +215,14 @@ def _under_own(name: str, function: RewardFunction, rows: Sequence[Completion]) 
 def _of_task(completion: Completion, reasons: dict[str, Reason]) -> Scored:
     row = completion.row
     scores = {name: one.score for name, one in reasons.items() if one.score is not None}
-    of_task = {
-        n: task.name for n in scores if n in REWARDS and (task := REWARDS[n].task) is not None
-    }
+    tasks = ((n, REWARDS[n].task) for n in scores if n in REWARDS)
+    name, task = next(((n, task.name) for n, task in tasks if task is not None), (None, ""))
     return Scored(
-        task=str(row.get("task") or next(iter(of_task.values()), "")),
+        task=str(row.get("task") or task),
         group=group_of(row),
-        reward=sum(score for score in scores.values() if score is not None) if scores else None,
-        length=len(read(row["completion"]).completion),
-        was_read=reasons[next(iter(of_task))].was_read if of_task else None,
+        reward=sum(scores.values()) if scores else None,
+        length=len(_texts(row)[0]),
+        was_read=reasons[name].was_read if name else None,
     )
 
 
@@ -240,30 +241,25 @@ def _scored_otherwise(
         )
 
 
-def _summary(results: list[Reason], groups: Sequence[Hashable]) -> RewardSummary:
-    others = Counter(reason.text for reason in results if reason.code == "other_task")
-    codes = Counter(reason.code for reason in results if reason.code != "other_task")
-    scores = [reason.score for reason in results if reason.score is not None]
-    by_group: dict[Hashable, list[float]] = {}
-    for group, reason in zip(groups, results, strict=True):
-        if group is not None and reason.score is not None:
-            by_group.setdefault(group, []).append(reason.score)
-    several = [of_group for of_group in by_group.values() if len(of_group) > 1]
-    readable = sum(reason.was_read for reason in results if reason.score is not None)
-    return RewardSummary(
+def _summary(reasons: Sequence[Reason], groups: Sequence[Hashable]) -> RewardSummary:
+    others = Counter(reason.text for reason in reasons if reason.code == "other_task")
+    codes = Counter(reason.code for reason in reasons if reason.code != "other_task")
+    scores = [reason.score for reason in reasons if reason.score is not None]
+    summary = RewardSummary(
         scored=len(scores),
         skipped=others.total(),
         other=dict(others.most_common()),
         bad_gold=codes["bad_gold"],
-        mean=fmean(scores) if scores else None,
-        std=pstdev(scores) if scores else None,
-        full=scores.count(1.0) / len(scores) if scores else None,
-        readable=readable,
-        parse_rate=readable / len(scores) if scores else None,
-        groups=len(several),
-        zero_variance_groups=sum(map(has_no_variance, several)),
         reasons=dict(codes.most_common()),
     )
+    if scores:
+        both = zip(groups, reasons, strict=True)
+        scored = [Scored("", g, r.score, 0, r.was_read) for g, r in both if r.score is not None]
+        (of,) = by_task(scored).values()
+        summary.mean, summary.std, summary.groups = of.reward, pstdev(scores), of.groups
+        summary.full, summary.parse_rate = scores.count(1.0) / len(scores), of.parse_rate
+        summary.zero_variance_groups = round((of.zero_variance or 0.0) * of.groups)
+    return summary
 
 
 def _unscored(name: str, summary: RewardSummary) -> Iterator[str]:

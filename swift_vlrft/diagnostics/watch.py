@@ -12,12 +12,12 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import wraps
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.diagnostics.health import LEAST_SAMPLED, Finding, Health, group_of, judge
+from swift_vlrft.diagnostics.health import LEAST_SAMPLED, Health, group_of, judge
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.files.completions import further
 from swift_vlrft.parsing.answers import gold_text, text_of
@@ -26,50 +26,48 @@ from swift_vlrft.rewards import RewardFunction, Scores
 log = logging.getLogger("swift_vlrft")
 
 VARIABLE = "VLRFT_LOG_SAMPLES"
-FIRST_CALLS = 10
-"""Batches, per reward and process, after which nothing is said of boxes that earn points, nor of
-rows that are not scored."""
-SETTLED_CALLS = 3
-"""Batches after which it is worth a warning that nothing was scored."""
+SETTLED_CALLS, FIRST_CALLS = 3, 10
+"""Batches of a reward in a process: between them it is said that nothing was scored; after the last
+one nothing is said any more of misplaced boxes whose reward is well.
+"""
 AGAIN = 4
 """A finding that still holds is said again at so many times the completions: at the end of a long
 log it stands near the end, too."""
 
-
-@dataclass
-class _Seen:
-    """What a reward has seen; ``unscored`` by the reason."""
-
-    health: Health
-    calls: int = 0
-    unscored: Counter[str] = field(default_factory=Counter)
-
-
-_found: dict[tuple[str, str], int] = {}
-"""By code and subject of a finding: how many completions had been seen when it was said last."""
-_warned: set[str] = set()
-"""Other problems, each said once, whichever reward finds it first."""
+_said: dict[tuple[str, str], int] = {}
+"""By code and subject of a problem: how many completions had been seen when it was said last."""
 
 
 def watch(name: str, function: RewardFunction) -> RewardFunction:
     """``function`` in the checks: same scores, same ``__name__``, same errors."""
-    seen = _Seen(Health(name, sampled=True))
+    health, unscored, calls = Health(name, sampled=True), Counter[str](), count(1)
 
     @wraps(function)
     def watched(completions: Sequence[Any], solution: Any = None, **columns: Any) -> Scores:
         scores = function(completions, solution, **columns)
-        folder = os.environ.get(VARIABLE)
-        if folder or _speaks():
-            try:
-                seen.calls += 1
-                rows = _rows(completions, solution, columns)
-                reasons = [_reason(name, row, columns.get("trainer_state")) for row in rows]
-                if _speaks():
-                    _look(name, seen, rows, reasons)
-                if folder:
-                    _write(Path(folder), name, rows, reasons, columns.get("trainer_state"))
-            except Exception as error:
-                _warn("check", f"{name}: a check failed: {error!r}. Scores are not affected.")
+        folder, speaks = os.environ.get(VARIABLE), os.environ.get("RANK", "0") == "0"
+        if not folder and not speaks:
+            return scores
+        try:
+            state, rows = columns.get("trainer_state"), _rows(completions, solution, columns)
+            reasons = [
+                explain(name, r["completion"], r["solution"], trainer_state=state, **further(r))
+                for r in rows
+            ]
+            if speaks:
+                call = next(calls)
+                for row, reason in zip(rows, reasons, strict=True):
+                    group = group_of(row)
+                    health.add(row, reason, group and (*group, call))
+                    unscored.update([reason.text] * (reason.score is None))
+                _say_findings(health, call)
+                if SETTLED_CALLS <= call <= FIRST_CALLS and unscored and not health.seen:
+                    _say_unscored(name, unscored)
+            if folder:
+                _write(Path(folder), name, rows, reasons, state)
+        except Exception as error:
+            if speaks and _is_due("check", ""):
+                log.warning("%s: a check failed: %r. Scores are not affected.", name, error)
         return scores
 
     return watched
@@ -87,50 +85,31 @@ def _rows(
     return [{key: values[n] for key, values in kept.items()} for n in range(len(completions))]
 
 
-def _look(name: str, seen: _Seen, rows: list[dict[str, Any]], reasons: list[Reason]) -> None:
-    health, call = seen.health, seen.calls
-    for row, reason in zip(rows, reasons, strict=True):
-        group = group_of(row)
-        health.add(row, reason, group and (*group, call))
-        if reason.score is None:
-            seen.unscored[reason.text] += 1
+def _is_due(code: str, subject: str, seen: int = 0) -> bool:
+    """Whether to say it after so many completions (0: once), which is then taken as done."""
+    last = _said.get((code, subject))
+    if due := last is None or (seen > 0 and seen >= AGAIN * last):
+        _said[code, subject] = max(seen, LEAST_SAMPLED)
+    return due
+
+
+def _say_findings(health: Health, call: int) -> None:
     found = judge(health.facts())
     # Causes take time to find, so they are asked for where something is to be said.
-    if _is_due(found, health) if found is not None else call <= FIRST_CALLS:
-        explained = health.explained(found)
-        if explained is not None and _is_due(explained, health, again=found is not None):
-            log.warning("%s", explained)
-        for said in filter(None, (found, explained)):
-            _found[said.code, said.subject] = max(health.seen, LEAST_SAMPLED)
-    if call > FIRST_CALLS:
-        return
-    if call >= SETTLED_CALLS and seen.unscored and not health.seen:
-        why = ", ".join(f"{count} times {text}" for text, count in seen.unscored.most_common(5))
-        _warn(
-            f"nothing scored {name}",
-            f"{name}: none of the first {seen.unscored.total()} completions got a score: {why}. "
+    if _is_due(found.code, found.subject, health.seen) if found else call <= FIRST_CALLS:
+        told = health.explained(found)
+        if told and (told == found or _is_due(told.code, told.subject, health.seen * bool(found))):
+            log.warning("%s", told)
+
+
+def _say_unscored(name: str, unscored: Counter[str]) -> None:
+    if _is_due("nothing scored", name):
+        why = ", ".join(f"{number} times {text}" for text, number in unscored.most_common(5))
+        log.warning(
+            f"{name}: none of the first {unscored.total()} completions got a score: {why}. "
             "If no row of the data sets is of its task, nothing is learned from it: `vlrft data "
-            "check PATH` lists the rewards that fit a set.",
+            "check PATH` lists the rewards that fit a set."
         )
-
-
-def _is_due(found: Finding, health: Health, *, again: bool = True) -> bool:
-    last = _found.get((found.code, found.subject))
-    return last is None or (again and health.seen >= AGAIN * last)
-
-
-def _reason(name: str, row: dict[str, Any], state: Any) -> Reason:
-    return explain(name, row["completion"], row["solution"], trainer_state=state, **further(row))
-
-
-def _speaks() -> bool:
-    return os.environ.get("RANK", "0") == "0"
-
-
-def _warn(problem: str, message: str) -> None:
-    if problem not in _warned and _speaks():
-        _warned.add(problem)
-        log.warning(message)
 
 
 def _write(

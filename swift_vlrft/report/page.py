@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from swift_vlrft.diagnostics.health import Verdict
-from swift_vlrft.evaluation.compare import Comparison, compare
+from swift_vlrft.evaluation.compare import Comparison, Verdict, compare
 from swift_vlrft.evaluation.predictions import EvaluationError
 from swift_vlrft.evaluation.run import SavedRun, open_runs, versions
 from swift_vlrft.evaluation.summary import Summary, summarise

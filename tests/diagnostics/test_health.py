@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.diagnostics import watch as watching
-from swift_vlrft.diagnostics.health import Difference, Facts, judge, of_series, verdict
+from swift_vlrft.diagnostics.health import Facts, judge, of_series
 from swift_vlrft.diagnostics.watch import watch
+from swift_vlrft.evaluation.compare import Difference, verdict
 from swift_vlrft.rewards import REWARDS
 
 IOU, LABEL, COUNT = "vlrft_detection_iou", "vlrft_classification", "vlrft_counting"
@@ -343,8 +344,7 @@ def run(*words):
 
 @pytest.fixture
 def log(monkeypatch, caplog):
-    monkeypatch.setattr(watching, "_warned", set())
-    monkeypatch.setattr(watching, "_found", {})
+    monkeypatch.setattr(watching, "_said", {})
     caplog.set_level(logging.WARNING, logger="swift_vlrft")
     return caplog
 

@@ -23,8 +23,7 @@ def answer(text):
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch, caplog):
-    monkeypatch.setattr(watching, "_warned", set())
-    monkeypatch.setattr(watching, "_found", {})
+    monkeypatch.setattr(watching, "_said", {})
     monkeypatch.delenv("VLRFT_LOG_SAMPLES", raising=False)
     caplog.set_level(logging.WARNING, logger="swift_vlrft")
 
