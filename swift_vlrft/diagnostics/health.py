@@ -4,12 +4,11 @@
     Finding(code="collapse", text="the model has stopped detecting: 94% of the last 256 ...")
 
 The training log, ``vlrft score``, ``vlrft compare`` and the report say it before anything else.
-``Health`` makes the facts of answers, ``of_series`` those of a log of steps.
+``Health`` makes the facts of answers, the report (run_log.py) those of a log of steps.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from swift_vlrft.diagnostics.by_task import by_group, has_no_variance
 from swift_vlrft.diagnostics.readings import BoxFormatCheck
 from swift_vlrft.diagnostics.reasons import UNREAD, Reason, advice
 from swift_vlrft.parsing.answers import BoxList, gold_text, read, with_prefix
@@ -29,7 +29,6 @@ are alike by chance once in thousands of steps, and few enough to see a collapse
 """
 LEAST_SAMPLED, LEAST = 64, 16  # of sampled completions, or of rows of other questions
 LEAST_GROUPS, LEAST_OF_GROUP = 4, 4  # two or three scores are often equal by chance
-LEAST_STEPS = 5
 MOST = 0.9  # a share as good as all
 LEAN = 0.5  # more empty answers than golds: a weak model leaves out some, by habit it is a half
 EXCESS = 0.3  # of the commonest answer over the commonest gold, which may be most golds'
@@ -57,7 +56,6 @@ OF_MISPLACED = ("flat_0", "unreadable", "zero_variance")
 """What follows where boxes are in another format: then that is the finding."""
 
 Pair = tuple[float, float]
-Series = Sequence[tuple[float, float]]
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -214,7 +212,7 @@ class Health:
                 labels = [label for label in boxes.labels if label is not None]
                 said, listed = ", ".join(map(str, [*boxes.boxes, *labels])), boxes
             if gold is not None:
-                self.boxes.add_row(task, gold, row)
+                self.boxes.add_row(task, gold, answer, row)
         empty = listed is not None and not len(listed)
         gold_empty = isinstance(gold, (BoxList, list)) and not len(gold)
         earned = reason, reason.score, len(answer.completion), group
@@ -274,11 +272,8 @@ class Health:
 
 def distinct(findings: Iterable[Finding | None]) -> list[Finding]:
     """Each once, though several rewards of a task find it."""
-    found: dict[tuple[str, str], Finding] = {}
-    for one in findings:
-        if one is not None:
-            found.setdefault((one.code, one.subject), one)
-    return list(found.values())
+    found = [one for one in findings if one is not None]
+    return list({(one.code, one.subject): one for one in reversed(found)}.values())[::-1]
 
 
 def _commonest(texts: Sequence[str], of: int) -> tuple[str, float]:
@@ -288,46 +283,10 @@ def _commonest(texts: Sequence[str], of: int) -> tuple[str, float]:
 
 def _groups(rows: Iterable[Answered]) -> tuple[float | None, bool]:
     """The share of groups without variance, and whether those of most of them are one text."""
-    groups: dict[Hashable, list[Answered]] = {}
-    for row in rows:
-        if row.group is not None:
-            groups.setdefault(row.group, []).append(row)
-    whole = [group for group in groups.values() if len(group) >= LEAST_OF_GROUP]
+    groups = by_group((row.group, row) for row in rows)
+    whole = [group for group in groups if len(group) >= LEAST_OF_GROUP]
     if len(whole) < LEAST_GROUPS:
         return None, False
     equal = [group for group in whole if has_no_variance([row.score for row in group])]
     alike = sum(len({row.said for row in group}) == 1 for group in equal)
     return len(equal) / len(whole), alike > HALF * len(equal)
-
-
-def has_no_variance(scores: Sequence[float]) -> bool:
-    """Whether GRPO's advantages are zero."""
-    return math.isclose(min(scores), max(scores), abs_tol=1e-6)
-
-
-def of_series(series: Mapping[str, Series]) -> list[Facts]:
-    """The facts of a run's log, by the names that ms-swift gives its metrics: a step and a value
-    at each point.
-    """
-    found: list[Facts] = []
-    ends: dict[str, Pair] = {}
-    for name, points in series.items():
-        values, part = [value for _, value in points], max(1, len(points) // 10)
-        if len(values) < LEAST_STEPS:
-            continue
-        last = values[-part:]
-        ends[name] = fmean(values[:part]), fmean(last)
-        if name.startswith("rewards/") and name.endswith("/mean"):
-            flat = 1 if min(values) >= 1 else None if any(last) else 0
-            reward, of = name[8:-5], f"the last {len(last)} steps"
-            found.append(Facts(reward, of, score=ends[name], flat=flat))
-    scores = [facts.score for facts in found if facts.score and not facts.of_format]
-    of_run = Facts(
-        "the sum of the rewards",
-        "the last steps",
-        score=max(scores, key=lambda pair: pair[1] - pair[0], default=None),
-        zero_variance=ends.get("frac_reward_zero_std", (0.0, 0.0))[1],
-        length=ends.get("completions/mean_length"),
-        entropy=ends.get("entropy/mean"),
-    )
-    return [*found, of_run]

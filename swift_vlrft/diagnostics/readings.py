@@ -17,12 +17,12 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from swift_vlrft.datasets.box_format import written_boxes
-from swift_vlrft.datasets.image import try_image_info
-from swift_vlrft.families import FAMILIES
+from swift_vlrft.datasets.image import size_of_row
+from swift_vlrft.families import sizes_in_pixels
 from swift_vlrft.geometry.assignment import match
 from swift_vlrft.geometry.box_format import FORMATS, Corners
 from swift_vlrft.geometry.boxes import Box, by_left, overlapping_pairs
-from swift_vlrft.parsing.answers import read
+from swift_vlrft.parsing.answers import Answer
 from swift_vlrft.rewards import Task
 
 LEAST_BOXES = 8
@@ -38,8 +38,6 @@ BEYOND = 1.05
 """Boxes that reach further beyond the image than that are in another format, not badly placed."""
 NEAR = 1.25
 """A fitted scale nearer to the gold's than this factor is that of a model that is not exact."""
-MAX_PIXELS = 401408
-"""As in the recipes; a family's own limit is tried as well."""
 
 Scale = tuple[float, float]
 ORDERS = {
@@ -90,17 +88,16 @@ class BoxFormatCheck:
     def __init__(self) -> None:
         self.rows: list[_Row] = []
 
-    def add_row(self, task: Task, gold: Any, row: Mapping[str, Any]) -> None:
+    def add_row(self, task: Task, gold: Any, answer: Answer, row: Mapping[str, Any]) -> None:
         """One row of a task whose golds are boxes, as this one."""
         golds: list[Box] = [gold] if isinstance(gold, tuple) else gold.boxes
         if len(self.rows) >= MOST_ROWS or not golds:
             return
-        answer = read(row["completion"])
-        placed = answer.placed(points=True) if task.has_points else None
-        given = [box for box in placed.boxes if box] if placed else []
-        if not (given := given if task.has_points else written_boxes(answer.text or "")):
+        points = answer.placed(points=True) if task.has_points else None
+        given = points.boxes if points else written_boxes(answer.text or "") * (not task.has_points)
+        if not (given := [box for box in given if box]):
             return
-        known, size = FORMATS.get(str(row.get("frame"))), _size(row)
+        known, size = FORMATS.get(str(row.get("frame"))), size_of_row(row)
         in_pixels = known is not None and known.scale is None
         edge = float(known.scale) if known and known.scale else 1000.0
         own, scales = (edge, edge), {"unit": (1.0, 1.0), "norm1000": (1000.0, 1000.0)}
@@ -109,7 +106,7 @@ class BoxFormatCheck:
         elif in_pixels or max(map(max, golds)) > 1000.0:
             own, scales = (1.0, 1.0), {}
         if size is not None and scales:
-            scales |= {"pixels": size} | ({} if in_pixels else _resized(size))
+            scales |= {"pixels": size} | ({} if in_pixels else sizes_in_pixels(*size))
         shares = tuple(_scaled(box, own) for box in golds)
         self.rows.append(_Row(given, shares, own, scales, known is not None, task.has_points))
 
@@ -228,8 +225,9 @@ def _found(rows: list[_Row], reading: _Reading) -> _Found:
     for row in rows:
         if (scale := reading.of(row)) is None:
             continue
-        read_so = [_valid(_scaled(corners(*box), scale)) for box in row.given]
-        pairs = match(overlapping_pairs(read_so, by_left(row.gold), 0.5))
+        read_so = [_scaled(corners(*box), scale) for box in row.given]
+        valid = [box for box in read_so if box[0] < box[2] and box[1] < box[3]]
+        pairs = match(overlapping_pairs(valid, by_left(row.gold), 0.5))
         overlap = sum(pair[2] for pair in pairs)
         if overlap >= _half(row):
             matched.append(row)
@@ -251,37 +249,3 @@ def _half(row: _Row) -> float:
 
 def _scaled(box: Corners, by: Scale) -> Box:
     return box[0] / by[0], box[1] / by[1], box[2] / by[0], box[3] / by[1]
-
-
-def _valid(box: Box) -> Box | None:
-    return box if box[0] < box[2] and box[1] < box[3] else None
-
-
-def _size(row: Mapping[str, Any]) -> Scale | None:
-    """Width and height that the row states, else those of its one image."""
-    sides = row.get("width"), row.get("height")
-    if all(isinstance(side, (int, float)) and side > 0 for side in sides):
-        return float(sides[0]), float(sides[1])  # type: ignore[arg-type]
-    image = row.get("image") or row.get("images")
-    if isinstance(image, (list, tuple)) and len(image) == 1:
-        (image,) = image
-    if isinstance(image, str):
-        image = {"path": image, "bytes": None}
-    if not isinstance(image, dict) or not {"path", "bytes"} <= image.keys():
-        return None
-    info = try_image_info(image)
-    return None if isinstance(info, str) else (float(info.width), float(info.height))
-
-
-def _resized(size: Scale) -> dict[str, Scale]:
-    """The image as families see it that write pixels: under the recipes' limit, and their own."""
-    found: dict[str, Scale] = {}
-    for name, family in FAMILIES.items():
-        if family.box_format == "pixels" and family.images is not None:
-            for limits in ({"max_pixels": MAX_PIXELS}, {}):
-                try:
-                    width, height = family.images.size(int(size[0]), int(size[1]), **limits)
-                except ValueError:
-                    continue
-                found[name if limits else f"{name} without MAX_PIXELS"] = width, height
-    return found

@@ -31,8 +31,7 @@ from swift_vlrft.parsing.answers import gold_text, read
 from swift_vlrft.rewards import REWARDS, RewardFunction
 
 EMPTY: Mapping[str, RewardFunction] = MappingProxyType({})
-SAME = 1e-4
-"""Scores of a run and of here that differ by less are equal: logs round."""
+SAME = 1e-4  # logs round
 
 
 class RewardSummary(msgspec.Struct):
@@ -93,7 +92,8 @@ def score_file(
         raise ValueError(f"{path}: no completions in it.")
     known = (*REWARDS, *own)
     names = names or [name for name in known if any(name in row.row for row in rows)] or [*own]
-    if not names and (names := _fitting(rows)):
+    if not names:
+        names = _fitting(rows)
         notes.append(f"the file names no reward; these fit its golds: {', '.join(names)}")
     if not names:
         raise ValueError(
@@ -112,19 +112,18 @@ def _fitting(completions: Sequence[Completion]) -> list[str]:
     fits: dict[str, set[str]] = {}
     for completion in completions:
         task, solution = completion.row.get("task"), completion.row.get("solution")
-        if solution is not None:
-            # In pixels of any image: where a box lies is not asked.
-            columns = further(completion.row) | {"task": task, "frame": "pixels"}
-            place = RowLocation(completion.file or Path(), what="line")
-            guess = None if task else task_of(solution)
-            row = Row(place, {}, "", gold_text(solution), columns, guess=guess)
-            key = f"{task} {row.solution}"
-            fits[key] = fits.get(key) or set(fitting_tasks(row))
+        if solution is None or (key := f"{task} {gold_text(solution)}") in fits:
+            continue
+        # In pixels of any image: where a box lies is not asked.
+        columns = further(completion.row) | {"task": task, "frame": "pixels"}
+        place = RowLocation(completion.file or Path(), what="line")
+        guess = None if task else task_of(solution)
+        row = Row(place, {}, "", gold_text(solution), columns, guess=guess)
+        fits[key] = set(fitting_tasks(row))
     known = [tasks for tasks in fits.values() if tasks]
     every = set.intersection(*known) if known else set()
-    # Any short text reads as a class.
     found = [task for task in FULL if task in (every or set().union(*known))]
-    found.sort(key=lambda task: task == "classification")
+    found.sort(key=lambda task: task == "classification")  # any short text reads as a class
     return [FULL[task][0] for task in (found[:1] if every else found)]
 
 
@@ -231,12 +230,11 @@ def _scored_otherwise(
 ) -> Iterator[str]:
     """A note where the log lacks a column of the data set: ms-swift logs the solution alone."""
     lacking = [key for key in REWARDS[name].takes if all(row.row.get(key) is None for row in rows)]
-    scores = [(row.logged(name), why.score) for row, why in zip(rows, reasons, strict=True)]
-    pairs = [(a, b) for a, b in scores if a is not None and b is not None]
-    other = sum(abs(a - b) > SAME for a, b in pairs)
-    if lacking and other:
+    scores = ((row.logged(name), why.score) for row, why in zip(rows, reasons, strict=True))
+    other = [abs(a - b) > SAME for a, b in scores if a is not None and b is not None]
+    if lacking and any(other):
         yield (
-            f"{name}: the run scored {other} of {len(pairs)} rows otherwise; its log lacks "
+            f"{name}: the run scored {sum(other)} of {len(other)} rows otherwise; its log lacks "
             f"{' and '.join(lacking)}, which its data set may hold"
         )
 

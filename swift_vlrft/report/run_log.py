@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from swift_vlrft.diagnostics.health import Finding, Health, distinct, group_of, judge, of_series
+from swift_vlrft.diagnostics.health import Facts, Finding, Health, Pair, distinct, group_of, judge
 from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.evaluation.predictions import EvaluationError
 from swift_vlrft.files.completions import further, read_completions
@@ -28,6 +30,8 @@ Series = list[tuple[float, float]]
 MOST_EXPLAINED = 20_000
 """Completions that are read again for parse rate and reasons; of a longer log, evenly spread."""
 
+LEAST_STEPS = 5
+"""A log of fewer steps shows no course."""
 _STEP = re.compile(r"(\d+)/(\d+)")
 
 
@@ -133,3 +137,31 @@ def _read_completions(path: Path, run: RunLog) -> None:
         name: [(step, sum(read) / len(read)) for step, read in sorted(steps.items())]
         for name, steps in was_read.items()
     }
+
+
+def of_series(series: Mapping[str, Series]) -> list[Facts]:
+    """The facts of a run's log, by the names that ms-swift gives its metrics: a step and a value
+    at each point.
+    """
+    found: list[Facts] = []
+    ends: dict[str, Pair] = {}
+    for name, points in series.items():
+        values, part = [value for _, value in points], max(1, len(points) // 10)
+        if len(values) < LEAST_STEPS:
+            continue
+        last = values[-part:]
+        ends[name] = fmean(values[:part]), fmean(last)
+        if name.startswith("rewards/") and name.endswith("/mean"):
+            flat = 1 if min(values) >= 1 else None if any(last) else 0
+            reward, of = name[8:-5], f"the last {len(last)} steps"
+            found.append(Facts(reward, of, score=ends[name], flat=flat))
+    scores = [facts.score for facts in found if facts.score and not facts.of_format]
+    of_run = Facts(
+        "the sum of the rewards",
+        "the last steps",
+        score=max(scores, key=lambda pair: pair[1] - pair[0], default=None),
+        zero_variance=ends.get("frac_reward_zero_std", (0.0, 0.0))[1],
+        length=ends.get("completions/mean_length"),
+        entropy=ends.get("entropy/mean"),
+    )
+    return [*found, of_run]

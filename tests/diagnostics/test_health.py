@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.diagnostics import watch as watching
-from swift_vlrft.diagnostics.health import Facts, judge, of_series
+from swift_vlrft.diagnostics.health import Facts, judge
 from swift_vlrft.diagnostics.watch import watch
 from swift_vlrft.evaluation.compare import Difference, verdict
+from swift_vlrft.report.run_log import of_series
 from swift_vlrft.rewards import REWARDS
 
 IOU, LABEL, COUNT = "vlrft_detection_iou", "vlrft_classification", "vlrft_counting"

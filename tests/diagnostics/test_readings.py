@@ -5,6 +5,7 @@ import random
 import pytest
 
 from swift_vlrft.diagnostics.readings import BoxFormatCheck
+from swift_vlrft.parsing.answers import read
 from swift_vlrft.rewards import REWARDS
 
 WIDE, HIGH = 640, 480
@@ -45,7 +46,7 @@ def problem(answer, gold=lambda box: box, more=None, boxes=1, same=1, rows=48, s
         text = f"<answer>{[{'Position': box} for box in written]}</answer>"
         row = {"completion": text, "solution": solution} | (more or {})
         task = REWARDS["vlrft_detection_iou"].task
-        check.add_row(task, task.read_gold(solution), row)
+        check.add_row(task, task.read_gold(solution), read(text), row)
     return check.problem()
 
 
@@ -157,5 +158,5 @@ def test_what_models_write_raises_nothing():
                 for name in ("vlrft_grounding_iou", "vlrft_detection_iou", "vlrft_pointing"):
                     task = REWARDS[name].task
                     if (golds := task.read_gold(gold)) is not None:
-                        check.add_row(task, golds, row)
+                        check.add_row(task, golds, read(row["completion"]), row)
     assert check.problem() is None or isinstance(check.problem(), str)
