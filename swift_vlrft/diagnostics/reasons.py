@@ -228,17 +228,15 @@ def _detection(reward: Reward, answer: Answer, gold: BoxList, threshold: float) 
         yield "extra_boxes", _count(extra, "extra box")
     elif extra < 0:
         yield "missed_boxes", f"{_count(-extra, 'gold box')} missed"
-    confidences = predicted.confidences
     if reward.reads_confidence:
-        if without := confidences.count(None):
+        if without := predicted.confidences.count(None):
             yield "no_confidence", f"{without} of {len(predicted)} without a confidence in [0, 1]"
-        hits = {i for i, _, _ in matched}
-        of_hits = [c for i, c in enumerate(confidences) if c is not None and i in hits]
-        of_misses = [c for i, c in enumerate(confidences) if c is not None and i not in hits]
+        stated = {i: c for i, c in enumerate(predicted.confidences) if c is not None}
+        of_hits = [stated.pop(i) for i, _, _ in matched if i in stated]
         if of_hits and min(of_hits) < 1.0:
             yield "underconfident", f"confidence {min(of_hits):g} for a matched box"
-        if of_misses and max(of_misses) > 0.0:
-            yield "overconfident", f"confidence {max(of_misses):g} for an unmatched box"
+        if stated and (most := max(stated.values())) > 0.0:
+            yield "overconfident", f"confidence {most:g} for an unmatched box"
     if matched:
         mean = sum(overlap for _, _, overlap in matched) / len(matched)
         yield "loose_boxes", f"{len(matched)} matched, mean IoU {mean:.2f}"

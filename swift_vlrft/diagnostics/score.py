@@ -18,10 +18,7 @@ from typing import Any
 
 import msgspec
 
-from swift_vlrft.datasets.routing import FULL
-from swift_vlrft.datasets.row import Row, RowLocation
-from swift_vlrft.datasets.schema import task_of
-from swift_vlrft.datasets.validate import fitting_tasks
+from swift_vlrft.datasets.validate import fitting_rewards
 from swift_vlrft.diagnostics.by_task import Scored, TaskFigures, by_task
 from swift_vlrft.diagnostics.health import Finding, Health, distinct, group_of
 from swift_vlrft.diagnostics.reasons import Reason, explain
@@ -93,7 +90,7 @@ def score_file(
     known = (*REWARDS, *own)
     names = names or [name for name in known if any(name in row.row for row in rows)] or [*own]
     if not names:
-        names = _fitting(rows)
+        names = fitting_rewards(row.row for row in rows)
         notes.append(f"the file names no reward; these fit its golds: {', '.join(names)}")
     if not names:
         raise ValueError(
@@ -103,28 +100,6 @@ def score_file(
     report = score_completions(rows, names, show, own)
     report.notes = notes + report.notes
     return report
-
-
-def _fitting(completions: Sequence[Completion]) -> list[str]:
-    """A reward for the golds, as ``vlrft data check`` finds those that fit; one for each task where
-    they are of several.
-    """
-    fits: dict[str, set[str]] = {}
-    for completion in completions:
-        task, solution = completion.row.get("task"), completion.row.get("solution")
-        if solution is None or (key := f"{task} {gold_text(solution)}") in fits:
-            continue
-        # In pixels of any image: where a box lies is not asked.
-        columns = further(completion.row) | {"task": task, "frame": "pixels"}
-        place = RowLocation(completion.file or Path(), what="line")
-        guess = None if task else task_of(solution)
-        row = Row(place, {}, "", gold_text(solution), columns, guess=guess)
-        fits[key] = set(fitting_tasks(row))
-    known = [tasks for tasks in fits.values() if tasks]
-    every = set.intersection(*known) if known else set()
-    found = [task for task in FULL if task in (every or set().union(*known))]
-    found.sort(key=lambda task: task == "classification")  # any short text reads as a class
-    return [FULL[task][0] for task in (found[:1] if every else found)]
 
 
 def score_completions(
@@ -150,7 +125,7 @@ def score_completions(
         else [_reason(completion, name) for completion in rows]
         for name in names
     }
-    of_rows = [dict(zip(results, row, strict=True)) for row in zip(*results.values(), strict=True)]
+    of_rows = [{name: of[n] for name, of in results.items()} for n in range(len(rows))]
     report = Report(len(rows), {}, [], tasks=by_task(map(_of_task, rows, of_rows)))
     lost = (
         Sample(completion.place, name, why.score, why.code, why.text, *_texts(completion.row))
@@ -161,10 +136,12 @@ def score_completions(
     report.samples = list(islice(lost, show))
     groups = [group_of(completion.row) for completion in rows]
     sampled = any("step" in completion.row for completion in rows)
-    healths = [Health(name, sampled=sampled) for name in results]
-    for health, (name, reasons) in zip(healths, results.items(), strict=True):
+    findings = []
+    for name, reasons in results.items():
+        health = Health(name, sampled=sampled)
         for completion, reason, group in zip(rows, reasons, groups, strict=True):
             health.add(completion.row, reason, group)
+        findings.append(health.finding())
         summary = report.rewards[name] = _summary(reasons, groups)
         logged = [completion.logged(name) for completion in rows if name in completion.row]
         if all(score is None for score in logged):
@@ -172,7 +149,7 @@ def score_completions(
         if name not in own:
             report.notes += _scored_otherwise(name, rows, reasons)
         report.flags += _unscored(name, summary)
-    report.findings = distinct(health.finding() for health in healths)
+    report.findings = distinct(findings)
     return report
 
 

@@ -116,22 +116,16 @@ def _write(
     folder: Path, name: str, rows: list[dict[str, Any]], reasons: list[Reason], state: Any
 ) -> None:
     """Append one line per sample, with one write per batch, to this process's file."""
-    lines = []
-    for row, reason in zip(rows, reasons, strict=True):
-        if reason.score is None:
-            continue
-        record = {
-            "step": getattr(state, "global_step", None),
-            "reward": name,
-            "score": reason.score,
-            "code": reason.code,
-            "reason": reason.text,
-            "prompt_id": row.get("prompt_id"),
-            "completion": text_of(row["completion"]),
-            "solution": gold_text(row["solution"]),
-        }
-        lines.append(json.dumps(record) + "\n")  # ASCII: a lone surrogate cannot break the file
+    step = getattr(state, "global_step", None)
+    records = [
+        {"step": step, "reward": name, "score": reason.score}
+        | {"code": reason.code, "reason": reason.text, "prompt_id": row.get("prompt_id")}
+        | {"completion": text_of(row["completion"]), "solution": gold_text(row["solution"])}
+        for row, reason in zip(rows, reasons, strict=True)
+        if reason.score is not None
+    ]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"samples-rank{os.environ.get('RANK', '0')}-{os.getpid()}.jsonl"
     with path.open("a", encoding="ascii") as file:
-        file.write("".join(lines))
+        # ASCII: a lone surrogate cannot break the file.
+        file.write("".join(f"{json.dumps(record)}\n" for record in records))
