@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.diagnostics.health import LEAST_SAMPLED, Health, group_of, judge
+from swift_vlrft.diagnostics.health import LEAST_SAMPLED, Health, group_of, judge, task_named
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.files.completions import further
 from swift_vlrft.parsing.answers import gold_text, text_of
@@ -94,11 +94,12 @@ def _is_due(code: str, subject: str, seen: int = 0) -> bool:
 
 
 def _say_findings(health: Health, call: int) -> None:
-    found = judge(health.facts())
-    # Causes take time to find, so they are asked for where something is to be said.
-    if _is_due(found.code, found.subject, health.seen) if found else call <= FIRST_CALLS:
+    found, cause = judge(health.facts()), ("box_format", task_named(health.reward))
+    # Causes take a second to find, so they are asked for where something is to be said.
+    early = call <= FIRST_CALLS and cause not in _said
+    if _is_due(found.code, found.subject, health.seen) if found else early:
         told = health.explained(found)
-        if told and (told == found or _is_due(told.code, told.subject, health.seen * bool(found))):
+        if told and (told == found or _is_due(*cause, health.seen * bool(found))):
             log.warning("%s", told)
 
 
