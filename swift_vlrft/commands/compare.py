@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from swift_vlrft.commands.eval import Categories, Join
-from swift_vlrft.commands.output import number, print_json, say, show, table
+from swift_vlrft.commands.output import number, print_json, say, say_marked, show, table
 
 
 def compare(
@@ -50,7 +50,11 @@ def compare(
         print_comparison(result, shown)
 
 
+COLOURS = {"better": "green", "not proven": "yellow", "worse": "red"}
+
+
 def print_comparison(result: Any, shown: int) -> None:
+    say_marked(f"{result.verdict.word}:", result.verdict.why, COLOURS[result.verdict.word])
     kind = f"{result.task}, protocol {result.protocol}" if result.protocol else result.task
     title = f"{kind}: {result.rows} rows in both, {result.images} images"
     metrics = table("metric", ">A", ">B", ">B - A", ">95 %", title=title)

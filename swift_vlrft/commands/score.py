@@ -61,10 +61,12 @@ def score(
         print_json(records.as_json(report))
     else:
         print_report(report)
-    raise typer.Exit(1 if report.flags else 0)
+    raise typer.Exit(1 if report.findings or report.flags else 0)
 
 
 def print_report(report: Report) -> None:
+    for finding in report.findings:
+        say_marked("problem:", finding, "red")
     headings = ("reward", ">mean", ">std", ">full", ">parsed", ">rows", ">other")
     rewards = table(*headings, title=f"{report.rows} completions")
     for name, summary in report.rewards.items():

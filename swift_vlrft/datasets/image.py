@@ -106,6 +106,22 @@ def try_image_info(image: Mapping[str, Any]) -> ImageInfo | str:
         return str(error)
 
 
+def size_of_row(row: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Width and height that the row states, else those of its one image."""
+    width, height = row.get("width"), row.get("height")
+    if isinstance(width, (int, float)) and isinstance(height, (int, float)):
+        return (float(width), float(height)) if width > 0 < height else None
+    image = row.get("image") or row.get("images")
+    if isinstance(image, (list, tuple)) and len(image) == 1:
+        (image,) = image
+    if isinstance(image, str):
+        image = {"path": image, "bytes": None}
+    if not isinstance(image, dict) or not {"path", "bytes"} <= image.keys():
+        return None
+    info = try_image_info(image)
+    return None if isinstance(info, str) else (float(info.width), float(info.height))
+
+
 def size_problem(
     image: Mapping[str, Any], info: ImageInfo | None, drawn: Drawn | None
 ) -> str | None:

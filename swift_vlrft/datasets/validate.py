@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.box_format import (
@@ -25,9 +26,10 @@ from swift_vlrft.datasets.prompt_sentences import contradiction, without_box_for
 from swift_vlrft.datasets.report import NO_TASK, Report
 from swift_vlrft.datasets.routing import FULL, named_tasks, reads, routed, tasks_of_row
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Kind, Row, RowLocation
-from swift_vlrft.datasets.schema import solution_problem
+from swift_vlrft.datasets.schema import solution_problem, task_of
 from swift_vlrft.datasets.units import ROUNDING, is_dot
 from swift_vlrft.families.marks import first_mark
+from swift_vlrft.files.completions import further
 from swift_vlrft.geometry.box_format import FORMATS, BoxFormat
 from swift_vlrft.parsing.answers import Box, BoxList, gold_text, read_boxes
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
@@ -282,6 +284,27 @@ def fitting_tasks(row: Row, info: ImageInfo | None = None, known: Sequence[str] 
         if (row.guess is None or reads(task, row))
         and (task in known or not any(_task_problems(task, row, text, info, FULL)))
     ]
+
+
+def fitting_rewards(rows: Iterable[dict[str, Any]]) -> list[str]:
+    """A reward that fits the golds of all rows of completions; one for each task where there is
+    none.
+    """
+    fits: dict[str, set[str]] = {}
+    for columns in rows:
+        task, solution = columns.get("task"), columns.get("solution")
+        if solution is None or (key := f"{task} {gold_text(solution)}") in fits:
+            continue
+        # In pixels of any image: where a box lies is not asked.
+        kept = further(columns) | {"task": task, "frame": "pixels"}
+        guess = None if task else task_of(solution)
+        row = Row(RowLocation(Path()), {}, "", gold_text(solution), kept, guess=guess)
+        fits[key] = set(fitting_tasks(row))
+    known = [tasks for tasks in fits.values() if tasks]
+    every = set.intersection(*known) if known else set()
+    found = [task for task in FULL if task in (every or set().union(*known))]
+    found.sort(key=lambda task: task == "classification")  # any short text reads as a class
+    return [FULL[task][0] for task in (found[:1] if every else found)]
 
 
 def _other_key(text: str, of: BoxFormat) -> Iterator[str]:

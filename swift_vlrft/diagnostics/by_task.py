@@ -9,11 +9,13 @@ Shared by the logs of training and ``vlrft score``.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from statistics import fmean
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 
 class Scored(NamedTuple):
@@ -45,27 +47,37 @@ class TaskFigures(msgspec.Struct):
 
 def by_task(completions: Iterable[Scored]) -> dict[str, TaskFigures]:
     """The figures by the task's name."""
-    rows: dict[str, list[Scored]] = {}
-    for one in completions:
-        rows.setdefault(one.task, []).append(one)
-    total = sum(map(len, rows.values()))
-    return {task: _figures(of_task, total) for task, of_task in sorted(rows.items())}
+    tasks = by_group((one.task, one) for one in completions)
+    total = sum(map(len, tasks))
+    return {
+        rows[0].task: _figures(rows, total) for rows in sorted(tasks, key=lambda rows: rows[0].task)
+    }
+
+
+def by_group(values: Iterable[tuple[Hashable, T]]) -> list[list[T]]:
+    """The values of each group that is known (not None)."""
+    groups: dict[Hashable, list[T]] = {}
+    for group, value in values:
+        if group is not None:
+            groups.setdefault(group, []).append(value)
+    return list(groups.values())
+
+
+def has_no_variance(scores: Sequence[float]) -> bool:
+    """Whether GRPO's advantages are zero."""
+    return math.isclose(min(scores), max(scores), abs_tol=1e-6)
 
 
 def _figures(rows: list[Scored], total: int) -> TaskFigures:
-    groups: dict[Hashable, list[float]] = {}
-    for one in rows:
-        if one.group is not None and one.reward is not None:
-            groups.setdefault(one.group, []).append(one.reward)
-    several = [rewards for rewards in groups.values() if len(rewards) > 1]
-    equal = [math.isclose(min(rewards), max(rewards), abs_tol=1e-6) for rewards in several]
+    groups = by_group((one.group, one.reward) for one in rows if one.reward is not None)
+    equal = [has_no_variance(rewards) for rewards in groups if len(rewards) > 1]
     return TaskFigures(
         share=len(rows) / total,
         completions=len(rows),
         reward=_mean(one.reward for one in rows),
         length=fmean(one.length for one in rows),
         parse_rate=_mean(one.was_read for one in rows),
-        groups=len(several),
+        groups=len(equal),
         zero_variance=_mean(equal),
     )
 

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, NamedTuple
 
 from swift_vlrft.datasets.box_format import written_boxes
-from swift_vlrft.datasets.image import try_image_info
-from swift_vlrft.families import FAMILIES
+from swift_vlrft.datasets.image import size_of_row
+from swift_vlrft.families import sizes_in_pixels
 from swift_vlrft.geometry.assignment import match
 from swift_vlrft.geometry.box_format import FORMATS, Corners
 from swift_vlrft.geometry.boxes import Box, by_left, overlapping_pairs
-from swift_vlrft.parsing.answers import read
-from swift_vlrft.rewards import REWARDS
+from swift_vlrft.parsing.answers import Answer
+from swift_vlrft.rewards import Task
 
 LEAST_BOXES = 8
 """Fewer predictions than this say nothing about a box format."""
@@ -38,8 +38,6 @@ BEYOND = 1.05
 """Boxes that reach further beyond the image than that are in another format, not badly placed."""
 NEAR = 1.25
 """A fitted scale nearer to the gold's than this factor is that of a model that is not exact."""
-MAX_PIXELS = 401408
-"""As in the recipes; a family's own limit is tried as well."""
 
 Scale = tuple[float, float]
 ORDERS = {
@@ -47,16 +45,16 @@ ORDERS = {
     "y1, x1, y2, x2": lambda a, b, c, d: (b, a, d, c),
     "x, y, width, height": lambda a, b, c, d: (a, b, a + c, b + d),
 }
-ORDER_ADVICE = {
-    "y1, x1, y2, x2": "ask for x1, y1, x2, y2 in the prompt, or use SET:yx1000 (key box_2d)",
-    "x, y, width, height": "ask for x1, y1, x2, y2 in the prompt",
-}
+ASK = "ask for x1, y1, x2, y2 in the prompt"
+ADVICE = {"": "use SET:native", "y1, x1, y2, x2": f"{ASK}, or use SET:yx1000 (key box_2d)"}
+OTHER_SIZE = "pixels of another size than the gold's"
+WORDS = {"": "", "unit": "shares from 0 to 1", "norm1000": "thousandths"}
 
 
 @dataclass(slots=True, eq=False)
 class _Row:
-    """``given``: the numbers as written; ``gold``: in shares of the image, if its edges are known;
-    ``scales``: by format, the edges of the image in it.
+    """``given``: the numbers as written; ``gold``: in shares of the image, whose edges are ``own``,
+    or in pixels, if they are not known: then ``scales``, the edges by format, is empty.
     """
 
     given: list[Corners]
@@ -65,6 +63,7 @@ class _Row:
     scales: dict[str, Scale]
     stated: bool
     """Whether the row says in which format its gold is."""
+    points: bool
 
 
 class _Found(NamedTuple):
@@ -83,83 +82,60 @@ class _Reading(NamedTuple):
         return self.fitted or row.scales.get(self.scale, None if self.scale else row.own)
 
 
-@dataclass(slots=True)
 class BoxFormatCheck:
     """Collects boxes of many rows: call ``add_row`` for each, then ``problem``."""
 
-    rows: list[_Row] = field(default_factory=list)
-    boxes: int = 0
-    under_one: int = 0
-    outside: int = 0
-    gold_under_one: bool = True
-    limit: str = "1000"
-    largest: float = 0.0
-    gold_in_pixels: bool = False
-    """Whether golds that state no format are over 1000, so that all of them are pixels."""
+    def __init__(self) -> None:
+        self.rows: list[_Row] = []
 
-    def add_row(self, name: str, row: Mapping[str, Any]) -> None:
-        """One row under the reward ``name``, whose task has boxes as golds."""
-        task = REWARDS[name].task
-        gold = task.read_gold(row.get("solution")) if task is not None else None
-        if task is None or gold is None or len(self.rows) >= MOST_ROWS:
-            return
+    def add_row(self, task: Task, gold: Any, answer: Answer, row: Mapping[str, Any]) -> None:
+        """One row of a task whose golds are boxes, as this one."""
         golds: list[Box] = [gold] if isinstance(gold, tuple) else gold.boxes
-        answer = read(row["completion"])
-        if task.has_points:
-            placed = answer.placed(points=True)
-            given = [box for box in placed.boxes if box] if placed else []
-        else:
-            given = written_boxes(answer.text or "")
-        if not golds or not given:
+        if len(self.rows) >= MOST_ROWS or not golds:
             return
-        known, size = FORMATS.get(str(row.get("frame"))), _size(row)
+        points = answer.placed(points=True) if task.has_points else None
+        given = points.boxes if points else written_boxes(answer.text or "") * (not task.has_points)
+        if not (given := [box for box in given if box]):
+            return
+        known, size = FORMATS.get(str(row.get("frame"))), size_of_row(row)
         in_pixels = known is not None and known.scale is None
-        largest = max(max(box) for box in golds)
+        edge = float(known.scale) if known and known.scale else 1000.0
+        own, scales = (edge, edge), {"unit": (1.0, 1.0), "norm1000": (1000.0, 1000.0)}
         if in_pixels and size is not None:
-            self.limit, own = "the image", size
-        elif in_pixels or largest > 1000.0:
-            own = (1.0, 1.0)  # pixels of an image whose size is not known
-        else:
-            edge = float(known.scale) if known and known.scale else 1000.0
-            self.limit, own = f"{edge:g}", (edge, edge)
-        unknown = own == (1.0, 1.0) and largest > 1.0
-        scales = {} if unknown else {"unit": (1.0, 1.0), "norm1000": (1000.0, 1000.0)}
-        if size is not None and not unknown:
-            scales |= {"pixels": size} | ({} if in_pixels else _resized(size))
+            own = size
+        elif in_pixels or max(map(max, golds)) > 1000.0:
+            own, scales = (1.0, 1.0), {}
+        if size is not None and scales:
+            scales |= {"pixels": size} | ({} if in_pixels else sizes_in_pixels(*size))
         shares = tuple(_scaled(box, own) for box in golds)
-        self.gold_under_one &= largest <= 1.0
-        if not task.has_points:
-            self.rows.append(_Row(given, shares, own, scales, known is not None))
-            self.gold_in_pixels |= known is None and unknown
-        self.boxes += len(given)
-        self.largest = max(self.largest, *(max(box) for box in given))
-        self.under_one += sum(max(box) <= 1.0 for box in given)
-        if not unknown:
-            self.outside += sum(max(_scaled(box, own)) > BEYOND for box in given)
+        self.rows.append(_Row(given, shares, own, scales, known is not None, task.has_points))
 
     def problem(self) -> str | None:
         """One sentence, or None if the box formats agree or too little was seen."""
-        if self.boxes < LEAST_BOXES:
+        boxes = [box for row in self.rows for box in row.given]
+        if len(boxes) < LEAST_BOXES:
             return None
-        if causes := list(self._causes()):
+        if causes := list(self._causes(max(map(max, boxes)))):
             return "; ".join(causes)
-        if self.under_one > 0.9 * self.boxes and not self.gold_under_one:
-            return (
-                f"predictions are in another box format than the gold: {self.under_one} of "
-                f"{self.boxes} boxes have all coordinates under 1, the gold has not. State the box "
-                "format in the prompt."
-            )
-        if self.outside <= 0.2 * self.boxes:
-            return None
+        golds = (
+            max(box[2] * row.own[0], box[3] * row.own[1]) for row in self.rows for box in row.gold
+        )
+        known = [row for row in self.rows if row.scales]
+        number, what = sum(max(box) <= 1.0 for box in boxes), "have all coordinates under 1"
+        if number <= 0.9 * len(boxes) or max(golds) <= 1.0:
+            beyond = (max(_scaled(box, row.own)) > BEYOND for row in known for box in row.given)
+            if (number := sum(beyond)) <= 0.2 * len(boxes):
+                return None
+            wide, high = known[0].own
+            what = f"reach beyond {f'{wide:g}' if wide == high else 'the image'}"
         return (
-            f"predictions are in another box format than the gold: {self.outside} of {self.boxes} "
-            f"boxes reach beyond {self.limit}. SET:native is in the box format that the model was "
-            "trained on."
+            f"predictions are in another box format than the gold: {number} of {len(boxes)} boxes "
+            f"{what}. SET:native is in the box format that the model was trained on"
         )
 
-    def _causes(self) -> Iterator[str]:
-        rows = self.rows
-        if self.gold_in_pixels:
+    def _causes(self, largest: float) -> Iterator[str]:
+        rows = [row for row in self.rows if not row.points]
+        if any(not row.stated and not row.scales for row in rows):
             rows = [row if row.stated else _in_pixels(row) for row in rows]
         missed = [row for row in rows if _found([row], _Reading("", "")).iou < _half(row)]
         total = sum(len(row.given) for row in missed)
@@ -172,43 +148,36 @@ class BoxFormatCheck:
                     best, found = reading, other
             if best is None or not _is_cause(missed, best, found, total):
                 return
-            mean = found.iou / found.boxes
-            phrase, advice = self._said(best, found.rows)
             yield (
-                f"{found.boxes} of {total} misplaced boxes match (mean IoU {mean:.2f}) if read as "
-                f"{phrase}: {advice}"
+                f"{found.boxes} of {total} misplaced boxes match (mean IoU "
+                f"{found.iou / found.boxes:.2f}) if read as {_said(best, found.rows, largest)}"
             )
             explained = set(map(id, found.rows))
             missed = [row for row in missed if id(row) not in explained]
 
-    def _said(self, reading: _Reading, rows: list[_Row]) -> tuple[str, str]:
-        """A reading in words, and what to do."""
-        scale, of = reading.scale, reading.of(rows[0]) or (1.0, 1.0)
-        if reading.fitted and not rows[0].scales:  # golds in pixels of no known size
-            scale = "unit" if self.largest <= 1.0 else "norm1000" if self.largest <= 1000.0 else ""
+
+def _said(reading: _Reading, rows: list[_Row], largest: float) -> str:
+    """A reading in words, and what to do; ``largest`` of all numbers that were written."""
+    first, (order, scale, fitted) = rows[0], reading
+    of, gold = reading.of(first) or first.own, ""
+    if fitted:
+        scale = "pixels"
+        # Pixels of so large an image would have been over 1000.
+        if not first.scales or (not first.stated and min(of) > 1000.0 >= largest):
+            scale = "unit" if largest <= 1.0 else "norm1000" if largest <= 1000.0 else ""
             edge = 1.0 if scale == "unit" else 1000.0
-            of = edge / of[0], edge / of[1]
-        elif reading.fitted and not rows[0].stated and min(of) > 1000.0 >= self.largest:
-            # Both would fit; but of pixels of so large an image some were over 1000.
-            scale, of = "norm1000", (1e6 / of[0], 1e6 / of[1])
-        elif reading.fitted:
-            scale = "pixels"
-        alike = reading.fitted or len({reading.of(row) for row in rows}) == 1
-        size = f"{of[0]:.0f} x {of[1]:.0f}" if alike else "each image"
-        advice = f"use SET:{scale}"
-        if scale in ("unit", "norm1000"):
-            what = "shares from 0 to 1" if scale == "unit" else "thousandths"
-            what += f", the gold as pixels of {size}" if reading.fitted else ""
-        elif scale == "":
-            what, advice = "", ORDER_ADVICE.get(reading.order, "use SET:native")
-            if not reading.order:
-                what = "pixels of another size than the gold's"
-        else:
-            what, advice = f"pixels of {size}", "use SET:pixels"
-            what += f", as {scale} sees the image" if scale not in FORMATS else ""
-        if what and reading.order:
-            advice += f", and {ORDER_ADVICE[reading.order].partition(', or')[0]}"
-        return " in ".join(filter(None, (reading.order, what))), advice
+            of = edge * first.own[0] / of[0], edge * first.own[1] / of[1]
+            gold = ", the gold as pixels of {}" * bool(scale)
+    alike = fitted or len({reading.of(row) for row in rows}) == 1
+    size = f"{of[0]:.0f} x {of[1]:.0f}" if alike else "each image"
+    what, advice = WORDS.get(scale, f"pixels of {size}") + gold.format(size), f"use SET:{scale}"
+    if scale not in WORDS | FORMATS:
+        what, advice = f"{what}, as {scale} sees the image", "use SET:pixels"
+    if not scale:
+        what, advice = "" if order else OTHER_SIZE, ADVICE.get(order, ASK)
+    elif order:
+        advice += f", and {ASK}"
+    return f"{' in '.join(filter(None, (order, what)))}: {advice}"
 
 
 def _readings(rows: list[_Row]) -> Iterator[_Reading]:
@@ -256,8 +225,9 @@ def _found(rows: list[_Row], reading: _Reading) -> _Found:
     for row in rows:
         if (scale := reading.of(row)) is None:
             continue
-        read_so = [_valid(_scaled(corners(*box), scale)) for box in row.given]
-        pairs = match(overlapping_pairs(read_so, by_left(row.gold), 0.5))
+        read_so = [_scaled(corners(*box), scale) for box in row.given]
+        valid = [box for box in read_so if box[0] < box[2] and box[1] < box[3]]
+        pairs = match(overlapping_pairs(valid, by_left(row.gold), 0.5))
         overlap = sum(pair[2] for pair in pairs)
         if overlap >= _half(row):
             matched.append(row)
@@ -269,7 +239,8 @@ def _found(rows: list[_Row], reading: _Reading) -> _Found:
 def _in_pixels(row: _Row) -> _Row:
     """A row whose gold is pixels of an image of no known size."""
     by = 1 / row.own[0], 1 / row.own[1]
-    return _Row(row.given, tuple(_scaled(box, by) for box in row.gold), (1.0, 1.0), {}, False)
+    golds = tuple(_scaled(box, by) for box in row.gold)
+    return replace(row, gold=golds, own=(1.0, 1.0), scales={}, stated=False)
 
 
 def _half(row: _Row) -> float:
@@ -278,37 +249,3 @@ def _half(row: _Row) -> float:
 
 def _scaled(box: Corners, by: Scale) -> Box:
     return box[0] / by[0], box[1] / by[1], box[2] / by[0], box[3] / by[1]
-
-
-def _valid(box: Box) -> Box | None:
-    return box if box[0] < box[2] and box[1] < box[3] else None
-
-
-def _size(row: Mapping[str, Any]) -> Scale | None:
-    """Width and height that the row states, else those of its one image."""
-    sides = row.get("width"), row.get("height")
-    if all(isinstance(side, (int, float)) and side > 0 for side in sides):
-        return float(sides[0]), float(sides[1])  # type: ignore[arg-type]
-    image = row.get("image") or row.get("images")
-    if isinstance(image, (list, tuple)) and len(image) == 1:
-        (image,) = image
-    if isinstance(image, str):
-        image = {"path": image, "bytes": None}
-    if not isinstance(image, dict) or not {"path", "bytes"} <= image.keys():
-        return None
-    info = try_image_info(image)
-    return None if isinstance(info, str) else (float(info.width), float(info.height))
-
-
-def _resized(size: Scale) -> dict[str, Scale]:
-    """The image as families see it that write pixels: under the recipes' limit, and their own."""
-    found: dict[str, Scale] = {}
-    for name, family in FAMILIES.items():
-        if family.box_format == "pixels" and family.images is not None:
-            for limits in ({"max_pixels": MAX_PIXELS}, {}):
-                try:
-                    width, height = family.images.size(int(size[0]), int(size[1]), **limits)
-                except ValueError:
-                    continue
-                found[name if limits else f"{name} without MAX_PIXELS"] = width, height
-    return found

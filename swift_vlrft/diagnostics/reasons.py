@@ -32,19 +32,18 @@ UNREAD = frozenset(
     | {"no_text", "no_items"}
 )
 """Codes of answers that could not be read: they lower the parse rate."""
-
-
-_NUMBER = ("number", "answer states no number, several, or leaves it open")
 MOST_NAMES = 10
 """Accepted names that a reason lists."""
+_NUMBER = ("number", "answer states no number, several, or leaves it open")
 _OPTION = ("choice", "answer states none of the options, or several")
+_LIST = ("items", "answer is empty or too long to be read as a list")
 STATED = {
     "classification": ("label", "label", "answer names no class"),
     "counting": ("number", *_NUMBER),
     "number": ("decimal", *_NUMBER),
     "ocr": ("plain", "text", "answer is empty or too long to be read"),
-    "list": ("items", "items", "answer is empty or too long to be read as a list"),
-    "ordering": ("order", "items", "answer is empty or too long to be read as a list"),
+    "list": ("items", *_LIST),
+    "ordering": ("order", *_LIST),
     "choice": ("choice", *_OPTION),
     "yes_no": ("yes_no", *_OPTION),
     "math": ("mathematics", "text", "answer is empty"),
@@ -52,14 +51,10 @@ STATED = {
 """By task: the field of the answer, what it is in a code, and the reason if it is missing."""
 SHORT = STATED.keys() - {"ocr", "list", "ordering"}
 """The tasks whose answer may stand in ``\\boxed{}`` alone."""
-
-
 _NO_FORMAT = "ask for the answer's form in the prompt, or train on such answers first (SFT)"
-_PLACES = frozenset({"low_iou", "invalid_boxes", "extra_boxes", "missed_boxes"})
 ADVICE = {
     **dict.fromkeys(UNREAD | {"bad_format"}, _NO_FORMAT),
     "no_answer": f"{_NO_FORMAT}; if answers are cut off, raise --max_completion_length",
-    "ok": "keep rows that are harder: `vlrft eval --samples 8`, then `data convert --keep 0.1:0.9`",
     "low_iou": "for detection `vlrft_detection_iou_soft` pays for any overlap; else easier rows",
     "invalid_boxes": "ask for x1, y1, x2, y2 with x1 < x2 and y1 < y2 in the prompt",
     "false_empty_prediction": "take rows with objects alone until the model finds some",
@@ -70,14 +65,12 @@ ADVICE = {
 }
 """What to do, by the code of most answers."""
 
+Losses = Iterator[tuple[str, str]]
 
-def advice(codes: Counter[str], *, misplaced: bool = False) -> str:
-    """What to do where every answer of a group scores the same; ``misplaced``: it is known why
-    boxes miss.
-    """
+
+def advice(codes: Counter[str]) -> str:
+    """What to do where answers earn nothing, for these reasons."""
     (code, number), *_ = codes.most_common(1)
-    if misplaced and code in _PLACES:
-        return "The boxes are in another format, which comes first."
     told = ADVICE.get(code, "take easier rows, or train on golds first (SFT)")
     return f"Most answers ({number} of {codes.total()}): {code.replace('_', ' ')}; {told}."
 
@@ -116,103 +109,93 @@ def explain(name: str, completion: Any, solution: Any, **row: Any) -> Reason:
     score = reward([completion], [solution], trainer_state=state, **columns)[0]
     if score == 1.0:
         return Reason(score, "ok", "full score")
-    return Reason(score, *_why(reward, read(completion), gold, row, state))
+    losses = list(_losses(reward, read(completion), gold, row, state))
+    losses = losses or [("low_iou", "no box matched")]
+    return Reason(score, losses[0][0], "; ".join(text for _, text in losses))
 
 
-def _why(
-    reward: Reward, answer: Answer, gold: Any, row: dict[str, Any], state: Any
-) -> tuple[str, str]:
-    kind = reward.task.name if reward.task else ""
-    if reward.scores_format and not kind and answer.well_formed:
-        return "bad_format", "not one non-empty think block, then text with one non-empty \\boxed{}"
-    if reward.scores_format and not answer.well_formed:
-        return "bad_format", "not one non-empty think block, then one non-empty answer block"
+def _losses(reward: Reward, answer: Answer, gold: Any, row: dict[str, Any], state: Any) -> Losses:
+    """Code and text of each reason why points were lost, the main one first."""
+    kind, of_format = reward.task.name if reward.task else "", reward.scores_format
     text = answer.short if kind in SHORT else answer.text
-    if text is None:
-        return "no_answer", "no complete answer block after the reasoning"
-    if kind == "pointing":
-        return _pointing(answer, gold)
-    if reward.scores_format or kind in ("detection", "grounding"):
-        if answer.boxes is None:
-            if too_long(text) and not reward.scores_format:
-                return "too_long", f"answer of {len(text)} characters is too long to be read"
-            return "not_boxes", "answer is not a list of boxes"
-        if reward.scores_format:
-            invalid = answer.boxes.boxes.count(None)
-            return "invalid_boxes", f"{invalid} of {len(answer.boxes)} boxes invalid"
-        if kind == "grounding":
-            return _join(_grounding(answer, gold))
-        threshold = threshold_at(state) if reward.changes_in_training else 0.5
-        return _join(_detection(reward, answer, gold, threshold))
-    if kind in STATED:
+    if of_format and not kind and answer.well_formed:
+        yield "bad_format", "not one non-empty think block, then text with one non-empty \\boxed{}"
+    elif of_format and not answer.well_formed:
+        yield "bad_format", "not one non-empty think block, then one non-empty answer block"
+    elif text is None:
+        yield "no_answer", "no complete answer block after the reasoning"
+    elif of_format or kind in ("detection", "grounding", "pointing"):
+        what, one = ("points", "point") if kind == "pointing" else ("boxes", "box")
+        placed: Any = answer.points if kind == "pointing" else answer.boxes
+        if placed is None and too_long(text) and not of_format:
+            yield "too_long", f"answer of {len(text)} characters is too long to be read"
+        elif placed is None:
+            yield f"not_{what}", f"answer is not a list of {what}"
+        elif of_format:
+            invalid = placed.boxes.count(None)
+            yield "invalid_boxes", f"{invalid} of {len(placed)} boxes invalid"
+        elif isinstance(gold, BoxList) and not gold:
+            told = f"{_count(len(placed), one)} where there is no object"
+            yield "missed_empty_prediction", told
+        elif not placed:
+            there = f"; there are {len(gold)}" if isinstance(gold, BoxList) else ""
+            yield "false_empty_prediction", f"says there is no object{there}"
+        elif kind == "grounding":
+            yield from _grounding(answer, gold)
+        elif kind == "pointing":
+            yield from _pointing(placed, gold)
+        else:
+            threshold = threshold_at(state) if reward.changes_in_training else 0.5
+            yield from _detection(reward, answer, gold, threshold)
+    elif kind not in STATED:
+        yield "wrong_answer", f"{_short(text)} does not earn full score"
+    else:
         field, what, missing = STATED[kind]
         stated = getattr(answer, field)
         if stated is None or stated == "":
-            return f"no_{what}", missing
-        if kind == "classification":
-            names = sorted(right_names(gold, row.get("aliases")))
-            right = " or ".join(
-                [*map(_short, names[:MOST_NAMES]), *["..."] * (len(names) > MOST_NAMES)]
+            yield f"no_{what}", missing
+        elif kind == "classification":
+            names = list(map(_short, sorted(right_names(gold, row.get("aliases")))))
+            right = " or ".join(names[:MOST_NAMES] + ["..."] * (len(names) > MOST_NAMES))
+            yield "wrong_label", f"label mismatch: {_short(stated)} is not {right}"
+        elif kind == "ocr":
+            yield _text(stated, right_texts(gold, row.get("aliases")))
+        elif kind in ("list", "ordering"):
+            yield from _items(meant(stated, gold), gold)
+        else:
+            said, right = (
+                f"{v:.12g}" if what == "number" else v if len(v) < 4 else _short(v)
+                for v in (stated, gold)
             )
-            return "wrong_label", f"label mismatch: {_short(stated)} is not {right}"
-        if kind == "ocr":
-            return _text(stated, right_texts(gold, row.get("aliases")))
-        if kind in ("list", "ordering"):
-            return _items(meant(stated, gold), gold)
-        stated, gold = (
-            f"{v:.12g}" if what == "number" else v if len(v) < 4 else _short(v)
-            for v in (stated, gold)
-        )
-        return f"wrong_{what}", f"{stated} is not {gold}{_within(row)}"
-    return "wrong_answer", f"{_short(text)} does not earn full score"
+            tolerance = read_tolerance(row.get("tolerance"))
+            within = f" within {tolerance:.3g} of it" if tolerance else ""
+            yield f"wrong_{what}", f"{said} is not {right}{within}"
 
 
-def _join(parts: Iterator[tuple[str, str]]) -> tuple[str, str]:
-    losses = list(parts) or [("low_iou", "no box matched")]
-    return losses[0][0], "; ".join(text for _, text in losses)
-
-
-def _grounding(answer: Answer, gold: Any) -> Iterator[tuple[str, str]]:
-    boxes = answer.boxes or BoxList()
-    if isinstance(gold, BoxList):
-        yield "missed_empty_prediction", f"{_count(len(boxes), 'box')} where there is no object"
-        return
-    ious = overlaps(answer, gold)
-    if not ious:
-        yield "false_empty_prediction", "says there is no object"
-        return
+def _invalid(boxes: BoxList) -> Losses:
     if invalid := boxes.boxes.count(None):
-        yield "invalid_boxes", f"{invalid} of {_count(len(ious), 'box')} invalid"
+        yield "invalid_boxes", f"{invalid} of {_count(len(boxes), 'box')} invalid"
+
+
+def _grounding(answer: Answer, gold: Any) -> Losses:
+    ious = overlaps(answer, gold)
+    yield from _invalid(answer.boxes or BoxList())
     if len(ious) > 1:
-        yield "extra_boxes", f"{_count(len(ious) - 1, 'extra box')}"
+        yield "extra_boxes", _count(len(ious) - 1, "extra box")
     if max(ious) < 0.5:
         yield "low_iou", f"best IoU {max(ious):.2f} under 0.5"
     elif max(ious) < 1.0:
         yield "loose_boxes", f"IoU {max(ious):.2f}"
 
 
-def _pointing(answer: Answer, gold: BoxList) -> tuple[str, str]:
-    points = answer.points
-    if points is None:
-        if too_long(answer.text or ""):
-            return (
-                "too_long",
-                f"answer of {len(answer.text or '')} characters is too long to be read",
-            )
-        return "not_points", "answer is not a list of points"
-    if not gold:
-        return "missed_empty_prediction", f"{_count(len(points), 'point')} where there is no object"
-    if not points:
-        return "false_empty_prediction", f"says there is no object; there are {len(gold)}"
+def _pointing(points: list[Any], gold: BoxList) -> Losses:
     found, invalid = matched_points(points, gold), points.count(None)
-    losses = [("invalid_points", f"{invalid} of {len(points)} points cannot be read")] * (
-        invalid > 0
-    )
+    if invalid:
+        yield "invalid_points", f"{invalid} of {len(points)} points cannot be read"
     if other := len(points) - invalid - found:
-        losses.append(("points_outside", f"{other} of {len(points)} points in no box of their own"))
+        yield "points_outside", f"{other} of {len(points)} points in no box of their own"
     if missed := len(gold) - found:
-        losses.append(("missed_boxes", f"{missed} of {_count(len(gold), 'gold box')} missed"))
-    return _join(iter(losses))
+        yield "missed_boxes", f"{missed} of {_count(len(gold), 'gold box')} missed"
 
 
 def _text(text: str, right: list[str]) -> tuple[str, str]:
@@ -226,61 +209,40 @@ def _text(text: str, right: list[str]) -> tuple[str, str]:
     return "edits", f"{told}: {_short(text)} is not {_short(gold)}{of}"
 
 
-def _items(items: list[str], gold: list[str]) -> tuple[str, str]:
+def _items(items: list[str], gold: list[str]) -> Losses:
     missed, extra = Counter(gold) - Counter(items), Counter(items) - Counter(gold)
-    losses = [
-        (code, f"{_count(found.total(), 'item')} {what}: {_short(next(iter(found)))}")
-        for code, what, found in (
-            ("missed_items", "missed", missed),
-            ("extra_items", "that the gold has not", extra),
-        )
-        if found
-    ]
-    return _join(iter(losses or [("wrong_order", f"tau {tau(items, gold) or 0.0:.2f}")]))
+    told = ("missed_items", missed, "missed"), ("extra_items", extra, "that the gold has not")
+    for code, found, what in told:
+        if found:
+            yield code, f"{_count(found.total(), 'item')} {what}: {_short(next(iter(found)))}"
+    if not missed and not extra:
+        yield "wrong_order", f"tau {tau(items, gold) or 0.0:.2f}"
 
 
-def _within(row: dict[str, Any]) -> str:
-    tolerance = read_tolerance(row.get("tolerance"))
-    return f" within {tolerance:.3g} of it" if tolerance else ""
-
-
-def _detection(
-    reward: Reward, answer: Answer, gold: BoxList, threshold: float
-) -> Iterator[tuple[str, str]]:
+def _detection(reward: Reward, answer: Answer, gold: BoxList, threshold: float) -> Losses:
     predicted = answer.boxes or BoxList()
-    if not len(gold):
-        yield "missed_empty_prediction", f"{_count(len(predicted), 'box')} where there is no object"
-        return
-    if not len(predicted):
-        yield "false_empty_prediction", f"says there is no object; there are {len(gold)}"
-        return
     matched = matching(answer, gold, threshold)
-    if invalid := predicted.boxes.count(None):
-        yield "invalid_boxes", f"{invalid} of {_count(len(predicted), 'box')} invalid"
+    yield from _invalid(predicted)
     yield from _unmatched(predicted, gold, matched, threshold)
     if (extra := len(predicted) - len(gold)) > 0:
         yield "extra_boxes", _count(extra, "extra box")
     elif extra < 0:
         yield "missed_boxes", f"{_count(-extra, 'gold box')} missed"
-    confidences = predicted.confidences
     if reward.reads_confidence:
-        if without := confidences.count(None):
+        if without := predicted.confidences.count(None):
             yield "no_confidence", f"{without} of {len(predicted)} without a confidence in [0, 1]"
-        hits = {i for i, _, _ in matched}
-        of_hits = [c for i, c in enumerate(confidences) if c is not None and i in hits]
-        of_misses = [c for i, c in enumerate(confidences) if c is not None and i not in hits]
+        stated = {i: c for i, c in enumerate(predicted.confidences) if c is not None}
+        of_hits = [stated.pop(i) for i, _, _ in matched if i in stated]
         if of_hits and min(of_hits) < 1.0:
             yield "underconfident", f"confidence {min(of_hits):g} for a matched box"
-        if of_misses and max(of_misses) > 0.0:
-            yield "overconfident", f"confidence {max(of_misses):g} for an unmatched box"
+        if stated and (most := max(stated.values())) > 0.0:
+            yield "overconfident", f"confidence {most:g} for an unmatched box"
     if matched:
         mean = sum(overlap for _, _, overlap in matched) / len(matched)
         yield "loose_boxes", f"{len(matched)} matched, mean IoU {mean:.2f}"
 
 
-def _unmatched(
-    predicted: BoxList, gold: BoxList, matched: list[Any], threshold: float
-) -> Iterator[tuple[str, str]]:
+def _unmatched(predicted: BoxList, gold: BoxList, matched: list[Any], threshold: float) -> Losses:
     """Why gold boxes have no prediction: another label, or too little overlap."""
     free_predictions = sorted(set(range(len(predicted))) - {i for i, _, _ in matched})
     free_gold = sorted(set(range(len(gold))) - {j for _, j, _ in matched})

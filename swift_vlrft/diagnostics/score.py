@@ -9,20 +9,18 @@ The file is read by files/completions.py: ms-swift's own log, or one object per 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from statistics import fmean, pstdev
+from statistics import pstdev
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
-from swift_vlrft.datasets.routing import FULL
-from swift_vlrft.datasets.row import Row, RowLocation
-from swift_vlrft.datasets.schema import task_of
-from swift_vlrft.datasets.validate import fitting_tasks
+from swift_vlrft.datasets.validate import fitting_rewards
 from swift_vlrft.diagnostics.by_task import Scored, TaskFigures, by_task
-from swift_vlrft.diagnostics.checks import Tally, group_of, has_boxes
-from swift_vlrft.diagnostics.readings import BoxFormatCheck
+from swift_vlrft.diagnostics.health import Finding, Health, distinct, group_of
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.files.completions import Completion, further, read_completions
 from swift_vlrft.files.jsonl import finite
@@ -30,8 +28,7 @@ from swift_vlrft.parsing.answers import gold_text, read
 from swift_vlrft.rewards import REWARDS, RewardFunction
 
 EMPTY: Mapping[str, RewardFunction] = MappingProxyType({})
-SAME = 1e-4
-"""Scores of a run and of here that differ by less are equal: logs round."""
+SAME = 1e-4  # logs round
 
 
 class RewardSummary(msgspec.Struct):
@@ -47,7 +44,6 @@ class RewardSummary(msgspec.Struct):
     mean: float | None = None
     std: float | None = None
     full: float | None = None
-    readable: int = 0
     parse_rate: float | None = None
     groups: int = 0
     zero_variance_groups: int = 0
@@ -67,15 +63,16 @@ class Sample(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """What ``vlrft score`` prints. ``flags`` ruin a run, ``notes``: lines that were left out,
-    and what the file does not tell; ``tasks``: each task's figures, of the unweighted sum of the
-    rewards and with lengths in characters.
+    """What ``vlrft score`` prints. ``findings`` and ``flags`` ruin a run, ``notes``: lines that
+    were left out, and what the file does not tell; ``tasks``: each task's figures, of the
+    unweighted sum of the rewards and with lengths in characters.
     """
 
     rows: int
     rewards: dict[str, RewardSummary]
     flags: list[str]
-    samples: list[Sample]
+    samples: list[Sample] = []
+    findings: list[Finding] = []
     notes: list[str] = []
     tasks: dict[str, TaskFigures] = {}
 
@@ -92,7 +89,8 @@ def score_file(
         raise ValueError(f"{path}: no completions in it.")
     known = (*REWARDS, *own)
     names = names or [name for name in known if any(name in row.row for row in rows)] or [*own]
-    if not names and (names := _fitting(rows)):
+    if not names:
+        names = fitting_rewards(row.row for row in rows)
         notes.append(f"the file names no reward; these fit its golds: {', '.join(names)}")
     if not names:
         raise ValueError(
@@ -102,29 +100,6 @@ def score_file(
     report = score_completions(rows, names, show, own)
     report.notes = notes + report.notes
     return report
-
-
-def _fitting(completions: Sequence[Completion]) -> list[str]:
-    """A reward for the golds, as ``vlrft data check`` finds those that fit; one for each task where
-    they are of several.
-    """
-    fits: dict[str, set[str]] = {}
-    for completion in completions:
-        task, solution = completion.row.get("task"), completion.row.get("solution")
-        if solution is not None:
-            # In pixels of any image: where a box lies is not asked.
-            columns = further(completion.row) | {"task": task, "frame": "pixels"}
-            place = RowLocation(completion.file or Path(), what="line")
-            guess = None if task else task_of(solution)
-            row = Row(place, {}, "", gold_text(solution), columns, guess=guess)
-            key = f"{task} {row.solution}"
-            fits[key] = fits.get(key) or set(fitting_tasks(row))
-    known = [tasks for tasks in fits.values() if tasks]
-    every = set.intersection(*known) if known else set()
-    # Any short text reads as a class.
-    found = [task for task in FULL if task in (every or set().union(*known))]
-    found.sort(key=lambda task: task == "classification")
-    return [FULL[task][0] for task in (found[:1] if every else found)]
 
 
 def score_completions(
@@ -140,46 +115,46 @@ def score_completions(
     if unknown := [name for name in names if name not in known]:
         raise ValueError(f"unknown reward {unknown[0]!r}; known: {', '.join(known)}.")
     rows = list(completions)
-    results: dict[str, list[Reason]] = {name: [] for name in names}
-    box_format = BoxFormatCheck()
-    samples: list[Sample] = []
     for completion in rows:
         if "completion" not in completion.row:
             found = ", ".join(completion.row)
             raise ValueError(f"{completion}: no key 'completion' (found: {found}).")
-    of_own = {name: _under_own(name, own[name], rows) for name in names if name in own}
-    ours = [name for name in names if name not in own]
-    for n, completion in enumerate(rows):
-        row = completion.row
-        gold = gold_text(row.get("solution"))
-        for name in names:
-            reason = of_own[name][n] if name in own else _reason(completion, name)
-            results[name].append(reason)
-            if reason.code not in ("ok", "other_task") and len(samples) < show:
-                text = read(row["completion"]).completion
-                why = reason.score, reason.code, reason.text
-                samples.append(Sample(completion.place, name, *why, text, gold))
-        with_boxes = next((name for name in ours if has_boxes(name, row.get("task"))), None)
-        if with_boxes is not None:
-            box_format.add_row(with_boxes, row)
-    report = Report(len(rows), {}, [], samples)
-    of_rows = [dict(zip(results, row, strict=True)) for row in zip(*results.values(), strict=True)]
-    report.tasks = by_task(map(_of_task, rows, of_rows))
-    cause = box_format.problem()
-    flags: list[str | None] = [cause]
+    results = {
+        name: _under_own(name, own[name], rows)
+        if name in own
+        else [_reason(completion, name) for completion in rows]
+        for name in names
+    }
+    of_rows = [{name: of[n] for name, of in results.items()} for n in range(len(rows))]
+    report = Report(len(rows), {}, [], tasks=by_task(map(_of_task, rows, of_rows)))
+    lost = (
+        Sample(completion.place, name, why.score, why.code, why.text, *_texts(completion.row))
+        for completion, reasons in zip(rows, of_rows, strict=True)
+        for name, why in reasons.items()
+        if why.code not in ("ok", "other_task")
+    )
+    report.samples = list(islice(lost, show))
+    groups = [group_of(completion.row) for completion in rows]
+    sampled = any("step" in completion.row for completion in rows)
+    findings = []
     for name, reasons in results.items():
-        tally = Tally()
-        tally.add([completion.row for completion in rows], reasons, least=2)
-        summary = report.rewards[name] = _summary(reasons, tally)
+        health = Health(name, sampled=sampled)
+        for completion, reason, group in zip(rows, reasons, groups, strict=True):
+            health.add(completion.row, reason, group)
+        findings.append(health.finding())
+        summary = report.rewards[name] = _summary(reasons, groups)
         logged = [completion.logged(name) for completion in rows if name in completion.row]
         if all(score is None for score in logged):
             summary.unlogged = len(logged)
         if name not in own:
             report.notes += _scored_otherwise(name, rows, reasons)
-        flags += [*_unscored(name, summary), tally.unreadable(name)]
-        flags.append(tally.zero_variance(name, cause))
-    report.flags = [flag for flag in flags if flag is not None]
+        report.flags += _unscored(name, summary)
+    report.findings = distinct(findings)
     return report
+
+
+def _texts(row: Mapping[str, Any]) -> tuple[str, str]:
+    return read(row["completion"]).completion, gold_text(row.get("solution"))
 
 
 def _reason(completion: Completion, name: str) -> Reason:
@@ -197,7 +172,7 @@ def _reason(completion: Completion, name: str) -> Reason:
 def _under_own(name: str, function: RewardFunction, rows: Sequence[Completion]) -> Sequence[Reason]:
     """Its scores of all rows at once, with every column, as ms-swift asks for them."""
     keys = dict.fromkeys(key for row in rows for key in row.row if key != "completion")
-    texts = [read(row.row["completion"]).completion for row in rows]
+    texts = [_texts(row.row)[0] for row in rows]
     try:
         scores = function(texts, **{key: [row.row.get(key) for row in rows] for key in keys})
         scores = [finite(score) for score in scores]
@@ -216,15 +191,14 @@ def _under_own(name: str, function: RewardFunction, rows: Sequence[Completion]) 
 def _of_task(completion: Completion, reasons: dict[str, Reason]) -> Scored:
     row = completion.row
     scores = {name: one.score for name, one in reasons.items() if one.score is not None}
-    of_task = {
-        n: task.name for n in scores if n in REWARDS and (task := REWARDS[n].task) is not None
-    }
+    tasks = ((n, REWARDS[n].task) for n in scores if n in REWARDS)
+    name, task = next(((n, task.name) for n, task in tasks if task is not None), (None, ""))
     return Scored(
-        task=str(row.get("task") or next(iter(of_task.values()), "")),
+        task=str(row.get("task") or task),
         group=group_of(row),
-        reward=sum(score for score in scores.values() if score is not None) if scores else None,
-        length=len(read(row["completion"]).completion),
-        was_read=reasons[next(iter(of_task))].was_read if of_task else None,
+        reward=sum(scores.values()) if scores else None,
+        length=len(_texts(row)[0]),
+        was_read=reasons[name].was_read if name else None,
     )
 
 
@@ -233,34 +207,34 @@ def _scored_otherwise(
 ) -> Iterator[str]:
     """A note where the log lacks a column of the data set: ms-swift logs the solution alone."""
     lacking = [key for key in REWARDS[name].takes if all(row.row.get(key) is None for row in rows)]
-    scores = [(row.logged(name), why.score) for row, why in zip(rows, reasons, strict=True)]
-    pairs = [(a, b) for a, b in scores if a is not None and b is not None]
-    other = sum(abs(a - b) > SAME for a, b in pairs)
-    if lacking and other:
+    scores = ((row.logged(name), why.score) for row, why in zip(rows, reasons, strict=True))
+    other = [abs(a - b) > SAME for a, b in scores if a is not None and b is not None]
+    if lacking and any(other):
         yield (
-            f"{name}: the run scored {other} of {len(pairs)} rows otherwise; its log lacks "
+            f"{name}: the run scored {sum(other)} of {len(other)} rows otherwise; its log lacks "
             f"{' and '.join(lacking)}, which its data set may hold"
         )
 
 
-def _summary(results: list[Reason], tally: Tally) -> RewardSummary:
-    others = Counter(reason.text for reason in results if reason.code == "other_task")
-    codes = Counter(reason.code for reason in results if reason.code != "other_task")
-    scores = [reason.score for reason in results if reason.score is not None]
-    return RewardSummary(
-        scored=tally.scored,
+def _summary(reasons: Sequence[Reason], groups: Sequence[Hashable]) -> RewardSummary:
+    others = Counter(reason.text for reason in reasons if reason.code == "other_task")
+    codes = Counter(reason.code for reason in reasons if reason.code != "other_task")
+    scores = [reason.score for reason in reasons if reason.score is not None]
+    summary = RewardSummary(
+        scored=len(scores),
         skipped=others.total(),
         other=dict(others.most_common()),
         bad_gold=codes["bad_gold"],
-        mean=fmean(scores) if scores else None,
-        std=pstdev(scores) if scores else None,
-        full=scores.count(1.0) / len(scores) if scores else None,
-        readable=tally.readable,
-        parse_rate=tally.readable / len(scores) if scores else None,
-        groups=tally.groups,
-        zero_variance_groups=tally.zero_variance_groups,
         reasons=dict(codes.most_common()),
     )
+    if scores:
+        both = zip(groups, reasons, strict=True)
+        scored = [Scored("", g, r.score, 0, r.was_read) for g, r in both if r.score is not None]
+        (of,) = by_task(scored).values()
+        summary.mean, summary.std, summary.groups = of.reward, pstdev(scores), of.groups
+        summary.full, summary.parse_rate = scores.count(1.0) / len(scores), of.parse_rate
+        summary.zero_variance_groups = round((of.zero_variance or 0.0) * of.groups)
+    return summary
 
 
 def _unscored(name: str, summary: RewardSummary) -> Iterator[str]:

@@ -1,22 +1,23 @@
-"""Checks during training: the first batches are checked, and every sample can be logged.
+"""Checks during training: what is wrong with the run is said at once, every sample can be logged.
 
-    WARNING swift_vlrft: vlrft_detection_iou: only 12 % of the first 64 answers can be read ...
+    WARNING swift_vlrft: the model has stopped detecting: 94% of the last 256 answers are empty ...
 
-One warning for each problem, not one per row. ``VLRFT_LOG_SAMPLES=DIR`` writes score and reason of
-every sample as JSON lines, one file per process, so that ranks do not mix lines.
+Each finding of health.py is said when it is first seen, and again when the run is four times as
+long. ``VLRFT_LOG_SAMPLES=DIR`` writes score and reason of every sample as JSON lines, one file per
+process, so that ranks do not mix lines.
 """
 
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import wraps
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.diagnostics.checks import Tally, has_boxes
-from swift_vlrft.diagnostics.readings import BoxFormatCheck
+from swift_vlrft.diagnostics.health import LEAST_SAMPLED, Health, group_of, judge, task_named
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.files.completions import further
 from swift_vlrft.parsing.answers import gold_text, text_of
@@ -25,49 +26,48 @@ from swift_vlrft.rewards import RewardFunction, Scores
 log = logging.getLogger("swift_vlrft")
 
 VARIABLE = "VLRFT_LOG_SAMPLES"
-FIRST_CALLS = 10
-"""Batches that are checked, per reward and process."""
-SETTLED_CALLS = 3
-"""Batches after which a low parse rate or a reward std of 0 is worth a warning."""
-LEAST_COMPLETIONS = 16
-LEAST_GROUPS = 4
-"""No warning on fewer completions or groups than these."""
-LEAST_OF_GROUP = 4
-"""Least completions of a group on one process: two scores are often equal by chance."""
+SETTLED_CALLS, FIRST_CALLS = 3, 10
+"""Batches of a reward in a process: between them it is said that nothing was scored; after the last
+one nothing is said any more of misplaced boxes whose reward is well.
+"""
+AGAIN = 4
+"""A finding that still holds is said again at so many times the completions: at the end of a long
+log it stands near the end, too."""
 
-
-@dataclass
-class _Seen:
-    """Counts over the first batches of one reward."""
-
-    calls: int = 0
-    tally: Tally = field(default_factory=Tally)
-    box_format: BoxFormatCheck = field(default_factory=BoxFormatCheck)
-
-
-_warned: set[str] = set()
-"""Problems reported by this process: each kind once, whichever reward finds it first."""
+_said: dict[tuple[str, str], int] = {}
+"""By code and subject of a problem: how many completions had been seen when it was said last."""
 
 
 def watch(name: str, function: RewardFunction) -> RewardFunction:
     """``function`` in the checks: same scores, same ``__name__``, same errors."""
-    seen = _Seen()
+    health, unscored, calls = Health(name, sampled=True), Counter[str](), count(1)
 
     @wraps(function)
     def watched(completions: Sequence[Any], solution: Any = None, **columns: Any) -> Scores:
         scores = function(completions, solution, **columns)
-        folder = os.environ.get(VARIABLE)
-        if folder or seen.calls < FIRST_CALLS:
-            try:
-                seen.calls += 1
-                rows = _rows(completions, solution, columns)
-                reasons = [_reason(name, row, columns.get("trainer_state")) for row in rows]
-                if seen.calls <= FIRST_CALLS:
-                    _look(name, seen, rows, reasons)
-                if folder:
-                    _write(Path(folder), name, rows, reasons, columns.get("trainer_state"))
-            except Exception as error:
-                _warn("check", f"{name}: a check failed: {error!r}. Scores are not affected.")
+        folder, speaks = os.environ.get(VARIABLE), os.environ.get("RANK", "0") == "0"
+        if not folder and not speaks:
+            return scores
+        try:
+            state, rows = columns.get("trainer_state"), _rows(completions, solution, columns)
+            reasons = [
+                explain(name, r["completion"], r["solution"], trainer_state=state, **further(r))
+                for r in rows
+            ]
+            if speaks:
+                call = next(calls)
+                for row, reason in zip(rows, reasons, strict=True):
+                    group = group_of(row)
+                    health.add(row, reason, group and (*group, call))
+                    unscored.update([reason.text] * (reason.score is None))
+                _say_findings(health, call)
+                if SETTLED_CALLS <= call <= FIRST_CALLS and unscored and not health.seen:
+                    _say_unscored(name, unscored)
+            if folder:
+                _write(Path(folder), name, rows, reasons, state)
+        except Exception as error:
+            if speaks and _is_due("check", ""):
+                log.warning("%s: a check failed: %r. Scores are not affected.", name, error)
         return scores
 
     return watched
@@ -85,61 +85,48 @@ def _rows(
     return [{key: values[n] for key, values in kept.items()} for n in range(len(completions))]
 
 
-def _look(name: str, seen: _Seen, rows: list[dict[str, Any]], reasons: list[Reason]) -> None:
-    tally = seen.tally
-    tally.add(rows, reasons, LEAST_OF_GROUP)
-    for row, reason in zip(rows, reasons, strict=True):
-        if reason.score is not None and has_boxes(name, row.get("task")):
-            seen.box_format.add_row(name, row)
-    if (problem := seen.box_format.problem()) is not None:
-        _warn("box format", f"{name}: {problem}")
-    if seen.calls < SETTLED_CALLS:
-        return
-    if tally.unscored and not tally.scored:
-        why = ", ".join(f"{count} times {text}" for text, count in tally.unscored.most_common(5))
-        _warn(
-            f"nothing scored {name}",
-            f"{name}: none of the first {tally.unscored.total()} completions got a score: {why}. "
+def _is_due(code: str, subject: str, seen: int = 0) -> bool:
+    """Whether to say it after so many completions (0: once), which is then taken as done."""
+    last = _said.get((code, subject))
+    if due := last is None or (seen > 0 and seen >= AGAIN * last):
+        _said[code, subject] = max(seen, LEAST_SAMPLED)
+    return due
+
+
+def _say_findings(health: Health, call: int) -> None:
+    found, cause = judge(health.facts()), ("box_format", task_named(health.reward))
+    # Causes take a second to find, so they are asked for where something is to be said.
+    early = call <= FIRST_CALLS and cause not in _said
+    if _is_due(found.code, found.subject, health.seen) if found else early:
+        told = health.explained(found)
+        if told and (told == found or _is_due(*cause, health.seen * bool(found))):
+            log.warning("%s", told)
+
+
+def _say_unscored(name: str, unscored: Counter[str]) -> None:
+    if _is_due("nothing scored", name):
+        why = ", ".join(f"{number} times {text}" for text, number in unscored.most_common(5))
+        log.warning(
+            f"{name}: none of the first {unscored.total()} completions got a score: {why}. "
             "If no row of the data sets is of its task, nothing is learned from it: `vlrft data "
-            "check PATH` lists the rewards that fit a set.",
+            "check PATH` lists the rewards that fit a set."
         )
-    if tally.scored >= LEAST_COMPLETIONS and (problem := tally.unreadable(name)):
-        why = "`vlrft score <output_dir>/completions.jsonl` says why."
-        _warn("parse rate", f"{problem} {why}")
-    if tally.groups >= LEAST_GROUPS and (problem := tally.zero_variance(name)):
-        _warn(f"std {name}", problem)
-
-
-def _reason(name: str, row: dict[str, Any], state: Any) -> Reason:
-    return explain(name, row["completion"], row["solution"], trainer_state=state, **further(row))
-
-
-def _warn(problem: str, message: str) -> None:
-    if problem not in _warned and os.environ.get("RANK", "0") == "0":
-        _warned.add(problem)
-        log.warning(message)
 
 
 def _write(
     folder: Path, name: str, rows: list[dict[str, Any]], reasons: list[Reason], state: Any
 ) -> None:
     """Append one line per sample, with one write per batch, to this process's file."""
-    lines = []
-    for row, reason in zip(rows, reasons, strict=True):
-        if reason.score is None:
-            continue
-        record = {
-            "step": getattr(state, "global_step", None),
-            "reward": name,
-            "score": reason.score,
-            "code": reason.code,
-            "reason": reason.text,
-            "prompt_id": row.get("prompt_id"),
-            "completion": text_of(row["completion"]),
-            "solution": gold_text(row["solution"]),
-        }
-        lines.append(json.dumps(record) + "\n")  # ASCII: a lone surrogate cannot break the file
+    step = getattr(state, "global_step", None)
+    records = [
+        {"step": step, "reward": name, "score": reason.score}
+        | {"code": reason.code, "reason": reason.text, "prompt_id": row.get("prompt_id")}
+        | {"completion": text_of(row["completion"]), "solution": gold_text(row["solution"])}
+        for row, reason in zip(rows, reasons, strict=True)
+        if reason.score is not None
+    ]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"samples-rank{os.environ.get('RANK', '0')}-{os.getpid()}.jsonl"
     with path.open("a", encoding="ascii") as file:
-        file.write("".join(lines))
+        # ASCII: a lone surrogate cannot break the file.
+        file.write("".join(f"{json.dumps(record)}\n" for record in records))

@@ -7,14 +7,15 @@ The interval is from a paired bootstrap. Flips are rows whose score crosses 0.5.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
+from swift_vlrft.diagnostics.health import LEAST, Finding, Health, judge
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold, annotations_of_gold
-from swift_vlrft.evaluation.metrics import DRAWS, build_table, interval, resamples
+from swift_vlrft.evaluation.metrics import DRAWS, Table, build_table, interval, resamples
 from swift_vlrft.evaluation.pairing import gold_key, pair, question_key
 from swift_vlrft.evaluation.predictions import (
     EVALUATED,
@@ -27,7 +28,19 @@ from swift_vlrft.evaluation.run import image_limits, open_runs
 RIGHT = 0.5
 
 
+class Flip(msgspec.Struct, frozen=True):
+    """One row in both: its scores and the reasons for lost points."""
+
+    id: str
+    a: float
+    b: float
+    why_a: str
+    why_b: str
+
+
 class Difference(msgspec.Struct, frozen=True):
+    """A metric before and after, and the 95 % interval of its difference."""
+
     a: float | None
     b: float | None
     difference: float | None
@@ -39,18 +52,21 @@ class Difference(msgspec.Struct, frozen=True):
         """Whether the interval excludes zero."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
+    @property
+    def course(self) -> int:
+        """1 if it surely rose, -1 if it surely fell, else 0."""
+        return (1 if (self.difference or 0) > 0 else -1) if self.sure else 0
 
-class Flip(msgspec.Struct, frozen=True):
-    """One row in both: its scores and the reasons for lost points."""
 
-    id: str
-    a: float
-    b: float
-    why_a: str
-    why_b: str
+class Verdict(msgspec.Struct, frozen=True):
+    """``word``: better, not proven, or worse."""
+
+    word: str
+    why: str
 
 
 class Comparison(msgspec.Struct):
+    verdict: Verdict
     task: str
     headline: str
     rows: int
@@ -114,9 +130,11 @@ def compare(
             flips.append(Flip(row.id, one.score, other.score, one.text, other.text))
     flips.sort(key=lambda flip: (flip.a - flip.b, flip.id))
     scored = first.predictions.rows
+    reward, headline = EVALUATED[a.task]
     return Comparison(
+        verdict=verdict(metrics, headline, reward, len(scored), _finding(second, metrics)),
         task=a.task,
-        headline=EVALUATED[a.task][1],
+        headline=headline,
         rows=len(scored),
         images=len(first.units),
         only_a=len(a.rows) - len(rows_a),
@@ -134,6 +152,53 @@ def compare(
             for one, other in zip(scored, second.predictions.rows, strict=True)
         ),
     )
+
+
+def verdict(
+    metrics: Mapping[str, Difference], headline: str, reward: str, rows: int, after: Finding | None
+) -> Verdict:
+    """Of a comparison on so many rows; ``after`` is what is wrong with the answers after. A model
+    that has collapsed is not better, whatever rose.
+    """
+    d, paid = (metrics.get(name, Difference(None, None, None)) for name in (headline, reward))
+    told = f"{headline} cannot be computed on both sides"
+    if d.a is not None and d.b is not None:
+        told = f"{headline} {d.a:.3f} -> {d.b:.3f}"
+    if d.low is not None and d.high is not None:
+        told += f" (difference {d.low:+.3f} to {d.high:+.3f})"
+    if after is not None and after.code == "collapse":
+        return Verdict("not proven" if d.course > 0 else "worse", f"{after.text}; {told}")
+    word = {1: "better", 0: "not proven", -1: "worse"}[d.course]
+    why = [told]
+    if paid.course > 0 and (d.difference or 0.0) <= 0:
+        why.append(f"{reward} rose by {paid.difference:+.3f}, so it pays for something else")
+    elif paid.course < 0 < d.course:
+        word = "not proven"
+        why.append(f"{reward} fell by {paid.difference:+.3f}")
+    elif rows < LEAST:
+        word = "not proven"
+        why.append(f"{rows} rows are too few")
+    elif not d.course and d.difference is not None:
+        why.append("the difference may be chance")
+    if after is not None:
+        why.append(after.text)
+    return Verdict(word, "; ".join(why))
+
+
+def _finding(after: Table, metrics: dict[str, Difference]) -> Finding | None:
+    """What is wrong with the answers of B, for which A's are the beginning."""
+    reward = EVALUATED[after.predictions.task][0]
+    health = Health(reward, sampled=False)
+    for row, reason in zip(after.predictions.rows, after.reasons, strict=True):
+        width, height = row.seen or (row.width, row.height)
+        columns = {"frame": row.box_format, "width": width, "height": height}
+        health.add({"completion": row.completion, "solution": row.solution} | columns, reason)
+    facts = health.facts()
+    for name, metric in (("score", reward), ("length", "mean_characters")):
+        of = metrics.get(metric)
+        if of is not None and of.a is not None and of.b is not None:
+            facts = replace(facts, **{name: (of.a, of.b)})  # type: ignore[arg-type]
+    return health.explained(judge(facts))
 
 
 def compare_runs(

@@ -13,6 +13,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -141,3 +142,15 @@ def sees_images(name: str) -> bool:
     if family is not None:
         return family.images is not None
     return bool(re.search(r"vl|4v|4\.1v|llava", name, re.IGNORECASE))
+
+
+def sizes_in_pixels(width: float, height: float) -> dict[str, tuple[float, float]]:
+    """An image as each family sees it that writes pixels: under the recipes' limit, and its own."""
+    found: dict[str, tuple[float, float]] = {}
+    for name, family in FAMILIES.items():
+        if family.box_format == "pixels" and family.images is not None:
+            for limits in ({"max_pixels": 401408}, {}):
+                with suppress(ValueError):
+                    seen = family.images.size(int(width), int(height), **limits)
+                    found[name if limits else f"{name} without MAX_PIXELS"] = seen
+    return found

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from swift_vlrft.evaluation.compare import Comparison, compare
+from swift_vlrft.evaluation.compare import Comparison, Verdict, compare
 from swift_vlrft.evaluation.predictions import EvaluationError
 from swift_vlrft.evaluation.run import SavedRun, open_runs, versions
 from swift_vlrft.evaluation.summary import Summary, summarise
@@ -77,6 +77,7 @@ def _page(run: RunLog, evaluated: list[Evaluated], result: Comparison | None) ->
     return {
         "title": f"{model}: {run.steps} steps",
         "run": run,
+        "verdict": _verdict(run, result),
         "headline": _headline(run, evaluated, result),
         "settings": _settings(run, evaluated),
         "more_settings": sorted((k, v) for k, v in run.settings.items() if k not in SETTINGS),
@@ -87,6 +88,16 @@ def _page(run: RunLog, evaluated: list[Evaluated], result: Comparison | None) ->
         "classes": [name for name, row in tables.items() if row.get(per_class) is not None],
         "curves": _curves(run),
     }
+
+
+def _verdict(run: RunLog, result: Comparison | None) -> Verdict:
+    """Of the comparison; a run that ended in a collapse did not make the model better."""
+    if result is None:
+        why = "no evaluation before and after was given (--eval BEFORE --eval AFTER)"
+        return Verdict("not proven", why)
+    if result.verdict.word == "better" and any(one.code == "collapse" for one in run.findings):
+        return Verdict("not proven", f"{result.verdict.why}; but the run ended in a collapse")
+    return result.verdict
 
 
 def _headline(

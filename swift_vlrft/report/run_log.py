@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from swift_vlrft.diagnostics.health import Facts, Finding, Health, Pair, distinct, group_of, judge
 from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.evaluation.predictions import EvaluationError
 from swift_vlrft.files.completions import further, read_completions
@@ -27,6 +30,8 @@ Series = list[tuple[float, float]]
 MOST_EXPLAINED = 20_000
 """Completions that are read again for parse rate and reasons; of a longer log, evenly spread."""
 
+LEAST_STEPS = 5
+"""A log of fewer steps shows no course."""
 _STEP = re.compile(r"(\d+)/(\d+)")
 
 
@@ -43,6 +48,8 @@ class RunLog:
     parse_rate: dict[str, Series] = field(default_factory=dict)
     reasons: dict[str, Counter[str]] = field(default_factory=dict)
     completions: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    """What is wrong with the run at its end, of its completions if they were logged."""
     notes: list[str] = field(default_factory=list)
     """What was left out of the logs."""
 
@@ -95,6 +102,7 @@ def read_run(folder: Path) -> RunLog:
     ]
     if (folder / "completions.jsonl").is_file():
         _read_completions(folder / "completions.jsonl", run)
+    run.findings = run.findings or distinct(map(judge, of_series(run.series)))
     return run
 
 
@@ -103,14 +111,16 @@ def _read_completions(path: Path, run: RunLog) -> None:
     run.completions = sum(1 for _ in read_completions(path, run.notes))
     every = max(1, -(-run.completions // MOST_EXPLAINED))
     was_read: dict[str, dict[float, list[bool]]] = {}
+    healths: dict[str, Health] = {}
     for completion in islice(read_completions(path, []), every - 1, None, every):
         row = completion.row
         stated = [n for n in REWARDS if n in row]
         names = [n for n in stated if REWARDS[n].task is not None] or stated
         solution = row.get("solution")
         for name in names:
+            logged = completion.logged(name)
             unscored = solution is None and "solution" in REWARDS[name].needs
-            if unscored or completion.logged(name) is None:
+            if unscored or logged is None:
                 continue  # of another reward's task
             reason = explain(name, row.get("completion"), solution, **further(row))
             if reason.score is None:
@@ -118,9 +128,40 @@ def _read_completions(path: Path, run: RunLog) -> None:
             by_step = was_read.setdefault(name, {}).setdefault(completion.step, [])
             by_step.append(reason.was_read)
             # The log has the solution alone: an answer that its aliases accept lost nothing.
-            code = "ok" if completion.logged(name) == 1.0 else reason.code
+            code = "ok" if logged == 1.0 else reason.code
             run.reasons.setdefault(name, Counter())[code] += 1
+            health = healths.setdefault(name, Health(name, sampled=True))
+            health.add(row, replace(reason, score=logged), group_of(row))
+    run.findings = distinct(health.finding() for health in healths.values())
     run.parse_rate = {
         name: [(step, sum(read) / len(read)) for step, read in sorted(steps.items())]
         for name, steps in was_read.items()
     }
+
+
+def of_series(series: Mapping[str, Series]) -> list[Facts]:
+    """The facts of a run's log, by the names that ms-swift gives its metrics: a step and a value
+    at each point.
+    """
+    found: list[Facts] = []
+    ends: dict[str, Pair] = {}
+    for name, points in series.items():
+        values, part = [value for _, value in points], max(1, len(points) // 10)
+        if len(values) < LEAST_STEPS:
+            continue
+        last = values[-part:]
+        ends[name] = fmean(values[:part]), fmean(last)
+        if name.startswith("rewards/") and name.endswith("/mean"):
+            flat = 1 if min(values) >= 1 else None if any(last) else 0
+            reward, of = name[8:-5], f"the last {len(last)} steps"
+            found.append(Facts(reward, of, score=ends[name], flat=flat))
+    scores = [facts.score for facts in found if facts.score and not facts.of_format]
+    of_run = Facts(
+        "the sum of the rewards",
+        "the last steps",
+        score=max(scores, key=lambda pair: pair[1] - pair[0], default=None),
+        zero_variance=ends.get("frac_reward_zero_std", (0.0, 0.0))[1],
+        length=ends.get("completions/mean_length"),
+        entropy=ends.get("entropy/mean"),
+    )
+    return [*found, of_run]

@@ -5,6 +5,8 @@ import random
 import pytest
 
 from swift_vlrft.diagnostics.readings import BoxFormatCheck
+from swift_vlrft.parsing.answers import read
+from swift_vlrft.rewards import REWARDS
 
 WIDE, HIGH = 640, 480
 SEEN = (728, 532)
@@ -43,7 +45,8 @@ def problem(answer, gold=lambda box: box, more=None, boxes=1, same=1, rows=48, s
         solution = str([{"Position": [round(v, 1) for v in gold(box)]} for box in golds])
         text = f"<answer>{[{'Position': box} for box in written]}</answer>"
         row = {"completion": text, "solution": solution} | (more or {})
-        check.add_row("vlrft_detection_iou", row)
+        task = REWARDS["vlrft_detection_iou"].task
+        check.add_row(task, task.read_gold(solution), read(text), row)
     return check.problem()
 
 
@@ -153,5 +156,7 @@ def test_what_models_write_raises_nothing():
             for more in ({}, {"width": 0, "height": "x"}, {"images": ["none.png"]}):
                 row = {"completion": f"<answer>{text}</answer>", "solution": gold} | more
                 for name in ("vlrft_grounding_iou", "vlrft_detection_iou", "vlrft_pointing"):
-                    check.add_row(name, row)
+                    task = REWARDS[name].task
+                    if (golds := task.read_gold(gold)) is not None:
+                        check.add_row(task, golds, read(row["completion"]), row)
     assert check.problem() is None or isinstance(check.problem(), str)

@@ -23,7 +23,7 @@ def answer(text):
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch, caplog):
-    monkeypatch.setattr(watching, "_warned", set())
+    monkeypatch.setattr(watching, "_said", {})
     monkeypatch.delenv("VLRFT_LOG_SAMPLES", raising=False)
     caplog.set_level(logging.WARNING, logger="swift_vlrft")
 
@@ -52,37 +52,43 @@ RIGHT, WRONG, LOOSE = "[100, 100, 200, 200]", "[1, 2, 3, 4]", "[100, 100, 200, 1
     [
         (["[0.1, 0.1, 0.2, 0.2]"] * 8, 5, None, "shares from 0 to 1"),
         (["[900, 500, 1400, 1100]"] * 8, 5, None, "beyond 1000"),
-        (["a dog"] * 6 + [WRONG] * 2, 5, None, "25% of 24"),
-        (["a dog"] * 100, 2, None, None),  # the first steps alone are not judged
-        ([RIGHT] * 4 + [WRONG] * 4, 5, None, None),  # of no known groups
-        ([RIGHT] * 4 + [WRONG] * 4, 5, "pppqqqqq", None),  # q has variance
-        ([RIGHT] * 4 + [WRONG] * 4, 5, "ppppqqqq", "zero variance"),
-        ([RIGHT] * 2 + [WRONG] * 2, 5, "ppqq", None),  # parts of groups
+        (["a dog"] * 6 + [RIGHT] * 2, 40, None, "only 25% of the last 256 answers"),
+        (["a dog"] * 6 + [RIGHT] * 2, 39, None, None),  # the first steps alone are not judged
+        (["a dog"] * 8, 2, None, "none of the 16 answers"),  # but where nothing is read
+        ([RIGHT] * 4 + [WRONG] * 4, 8, None, None),  # of no known groups
+        ([RIGHT] * 4 + [WRONG] * 4, 8, "pppqqqqq", None),  # q has variance
+        ([RIGHT] * 4 + [WRONG] * 4, 8, "ppppqqqq", "zero variance"),
+        ([RIGHT] * 2 + [WRONG] * 2, 16, "ppqq", None),  # parts of groups
     ],
 )
 def test_one_warning_for_each_problem(texts, calls, prompts, warned, caplog, monkeypatch):
     columns = {"prompt_id": list(prompts)} if prompts else {}
     for rank in ("1", "0"):  # other ranks say nothing
         monkeypatch.setenv("RANK", rank)
-        for name in (IOU, "vlrft_detection_confidence")[: 1 if prompts else 2]:
+        for name in (IOU, "vlrft_detection_f1")[: 1 if prompts else 2]:
             run(watch(name, REWARDS[name]), texts, calls, **columns)
         assert len(caplog.messages) == (rank == "0" and warned is not None)
-    assert all(warned in text and IOU in text for text in caplog.messages)
+    assert all(warned in text for text in caplog.messages)
 
 
 def test_pictures_that_share_a_prompt_are_groups_of_their_own(caplog):
     other = "[{'Position': [1, 2, 3, 4]}]"
     watched = watch(IOU, REWARDS[IOU])
-    for _ in range(3):  # ms-swift's prompt_id is the prompt's text: all 1 for one, all 0 for other
-        watched([answer(RIGHT)] * 8, [GOLD] * 4 + [other] * 4, prompt_id=["p"] * 8)
+    for _ in range(8):  # ms-swift's prompt_id is the prompt's text: all 1 for one, all 0 for other
+        texts = [answer(RIGHT)] * 4 + [answer("[5, 6, 7, 8]")] * 4
+        watched(texts, [GOLD] * 4 + [other] * 4, prompt_id=["p"] * 8)
     assert len(caplog.messages) == 1 and "zero variance" in caplog.messages[0]
 
 
-def test_a_good_run_and_a_late_problem_are_not_warned_of(caplog):
+def test_a_late_problem_is_said_and_again_when_the_run_is_four_times_as_long(caplog):
     watched = watch(IOU, REWARDS[IOU])
     run(watched, [RIGHT, LOOSE] * 4, calls=10, prompt_id=["p", "p", "q", "q"] * 2)
-    run(watched, ["a dog"] * 8, calls=10)
     assert not caplog.messages
+    run(watched, ["a dog"] * 8, calls=30)
+    (said,) = caplog.messages
+    assert "of the last 256 answers can be read" in said and "`vlrft score" in said
+    run(watched, ["a dog"] * 8, calls=120)
+    assert len(caplog.messages) == 2
 
 
 @pytest.mark.parametrize(

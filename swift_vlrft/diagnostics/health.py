@@ -1,0 +1,292 @@
+"""What is wrong with a run, from facts alone, and whether a model became better.
+
+    judge(Facts("vlrft_detection_iou", "the last 256 answers", empty=(0.94, 0.09)))
+    Finding(code="collapse", text="the model has stopped detecting: 94% of the last 256 ...")
+
+The training log, ``vlrft score``, ``vlrft compare`` and the report say it before anything else.
+``Health`` makes the facts of answers, the report (run_log.py) those of a log of steps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import msgspec
+
+from swift_vlrft.diagnostics.by_task import by_group, has_no_variance
+from swift_vlrft.diagnostics.readings import BoxFormatCheck
+from swift_vlrft.diagnostics.reasons import UNREAD, Reason, advice
+from swift_vlrft.parsing.answers import BoxList, gold_text, read, with_prefix
+from swift_vlrft.rewards import REWARDS
+
+WINDOW = 256
+"""The latest completions of a run, which are judged: at 8 a prompt 32 prompts, nine in ten of which
+are alike by chance once in thousands of steps, and few enough to see a collapse while it happens.
+"""
+LEAST_SAMPLED, LEAST = 64, 16  # of sampled completions, or of rows of other questions
+LEAST_GROUPS, LEAST_OF_GROUP = 4, 4  # two or three scores are often equal by chance
+MOST = 0.9  # a share as good as all
+LEAN = 0.5  # more empty answers than golds: a weak model leaves out some, by habit it is a half
+EXCESS = 0.3  # of the commonest answer over the commonest gold, which may be most golds'
+LEARNED = 0.9  # a mean score from which on groups without variance are no problem
+HALF = 0.5
+LEFT = 0.3  # of a length or an entropy; reasoning shortens by half in runs that learn, too
+RISEN = 0.05  # a score, or a share, that rose by less did not rise
+
+WARM_START = (
+    "Warm-start it: `vlrft tiny FAMILY DIR --warm-start SET` makes a tiny model that knows the "
+    "format; another model learns it by SFT on the golds in this format."
+)
+BEGIN_AGAIN = (
+    "Begin again from an earlier checkpoint, or from a longer warm start, with a lower "
+    "--learning_rate or a --beta above 0."
+)
+SOFT = (
+    " vlrft_detection_iou pays nothing for a box under IoU 0.5, and in full for an empty answer "
+    "where there is no object; vlrft_detection_iou_soft pays for every overlap."
+)
+SHOW = "`vlrft score COMPLETIONS --show 5` says why."
+KEEP = "(`vlrft data convert --keep 0.1:0.9`)."
+DOING = {"detection": "detecting", "grounding": "locating", "pointing": "pointing"}
+OF_MISPLACED = ("flat_0", "unreadable", "zero_variance")
+"""What follows where boxes are in another format: then that is the finding."""
+
+Pair = tuple[float, float]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What is wrong, and what to do; ``subject`` is the task or the reward that it is about."""
+
+    code: str
+    subject: str
+    text: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.text}. {self.advice}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a reward's completions; pairs are of the beginning and of the end.
+
+    ``of`` names the completions that the shares are of. ``empty``: the shares of empty answers and
+    of empty golds. ``commonest``: an answer, its share, and the share of the commonest gold.
+    ``flat``: 0 if every score of the end is 0, 1 if every score was 1 from the beginning.
+    ``zero_variance``: the share of the groups whose completions all earn the same; ``alike``: most
+    of those say the same, too. ``codes``: why points are lost.
+    """
+
+    reward: str
+    of: str
+    empty: Pair | None = None
+    commonest: tuple[str, float, float] | None = None
+    read: Pair | None = None
+    never_written: bool = False
+    score: Pair | None = None
+    flat: float | None = None
+    zero_variance: float | None = None
+    alike: bool = False
+    length: Pair | None = None
+    entropy: Pair | None = None
+    codes: Mapping[str, int] | None = None
+
+    @property
+    def of_format(self) -> bool:
+        return self.reward in REWARDS and REWARDS[self.reward].scores_format
+
+
+def judge(facts: Facts) -> Finding | None:
+    """The worst that the facts show: what follows from it is not said as well."""
+    return next(_problems(facts), None)
+
+
+def _problems(facts: Facts) -> Iterator[Finding]:
+    reward, task, of = facts.reward, task_named(facts.reward), facts.of
+    if facts.of_format:
+        if facts.flat == 0:
+            text = f"{reward} is 0 for {of}: the model never writes what it asks for"
+            yield Finding("no_format", reward, text, f"Leave the reward out, or: {WARM_START}")
+        return
+    begin_again = BEGIN_AGAIN + (SOFT if task == "detection" else "")
+    said, gold = facts.empty or (0.0, 0.0)
+    if said - gold >= (EXCESS if said >= MOST else LEAN):
+        text = f"{said:.0%} of {of} are empty, of their golds {gold:.0%}"
+        text = f"the model has stopped {DOING.get(task, 'answering')}: {text}"
+        yield Finding("collapse", task, text, begin_again)
+    answer, share, gold = facts.commonest or ("", 0.0, 0.0)
+    if share >= MOST and share - gold >= EXCESS:
+        text = f"{share:.0%} of {of} are {answer[:60]!r}, while the commonest gold has {gold:.0%}"
+        text = f"the model gives one answer to everything: {text}"
+        yield Finding("collapse", task, text, begin_again)
+    if facts.never_written:
+        text = f"this model has never written the format: {of} hold no answer block"
+        yield Finding("never_written", task, text, WARM_START)
+    first, last = facts.read or (1.0, 1.0)
+    if last < HALF and last < first + RISEN:
+        text = f"{f'only {last:.0%}' if last else 'none'} of {of} can be read"
+        yield Finding("unreadable", task, text, _why(facts, UNREAD))
+    if facts.flat == 1:
+        text = f"{reward} was 1 from the beginning, so nothing is learned from it"
+        yield Finding("flat_1", reward, text, f"Take harder rows {KEEP}")
+    if facts.flat == 0:
+        text = f"{reward} is 0 for {of}, so nothing is learned from it"
+        yield Finding("flat_0", reward, text, _why(facts))
+    before, after = facts.score or (0.0, 0.0)
+    if facts.zero_variance is not None and facts.zero_variance >= MOST and after < LEARNED:
+        text = f"{reward}: {facts.zero_variance:.0%} of the groups in {of} have zero variance"
+        text += ": their completions are alike" if facts.alike else ", so they teach nothing"
+        keep = f"Each prompt is too easy or too hard: keep those between {KEEP}"
+        yield Finding("zero_variance", reward, text, BEGIN_AGAIN if facts.alike else keep)
+    if facts.score is None or after >= before + RISEN:  # a fall that a higher score pays for
+        return
+    for what, pair in (("length", facts.length), ("entropy", facts.entropy)):
+        if pair is not None and pair[1] < LEFT * pair[0]:
+            text = (
+                f"the {what} of the answers fell from {pair[0]:.3g} to {pair[1]:.3g}, and the "
+                f"score did not rise ({before:.2f} to {after:.2f})"
+            )
+            yield Finding(what, task, text, BEGIN_AGAIN)
+
+
+def _why(facts: Facts, of: Iterable[str] | None = None) -> str:
+    """What to do about the commonest reason, of those alone."""
+    codes = Counter({c: n for c, n in (facts.codes or {}).items() if of is None or c in of})
+    return f"{advice(codes)} {SHOW}" if codes else SHOW
+
+
+def task_named(reward: str) -> str:
+    task = REWARDS[reward].task if reward in REWARDS else None
+    return task.name if task else ""
+
+
+class Answered(NamedTuple):
+    """One completion under one reward: what it says, and what it earned."""
+
+    said: str
+    gold: str
+    empty: bool
+    gold_empty: bool
+    reason: Reason
+    score: float
+    length: int
+    group: Hashable
+
+
+def group_of(row: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """A key for completions of one prompt and gold (images share questions), if it has one."""
+    prompt = str(row.get("prompt_id") or row.get("prompt") or "")
+    return (prompt, str(row.get("step", "")), gold_text(row.get("solution"))) if prompt else None
+
+
+class Health:
+    """The facts of one reward's answers, in their order. ``sampled``: they are those of a run,
+    several to a prompt, of which the latest are judged; else each row is another question.
+    """
+
+    def __init__(self, reward: str, *, sampled: bool) -> None:
+        self.reward, self.sampled = reward, sampled
+        self.task = REWARDS[reward].task if reward in REWARDS else None
+        self.rows: deque[Answered] = deque(maxlen=WINDOW if sampled else None)
+        self.first: list[Answered] = []
+        self.boxes = BoxFormatCheck()
+        self.seen = 0
+        self.always_1 = True
+        self.ever_read = self.ever_written = False
+
+    def add(self, row: Mapping[str, Any], reason: Reason, group: Hashable = None) -> None:
+        """A row that the reward does not score is left out. ``group``: None if not known."""
+        if reason.score is None:
+            return
+        answer = read(with_prefix(row.get("completion"), row.get("response_prefix")))
+        task, solution = self.task, row.get("solution")
+        gold = task.read_gold(solution) if task else None
+        said = answer.label
+        listed: Sized | None = answer.items if task and task.has_items else None
+        if task and task.gold_has_boxes:
+            if (boxes := answer.placed(points=task.has_points)) is not None:
+                labels = [label for label in boxes.labels if label is not None]
+                said, listed = ", ".join(map(str, [*boxes.boxes, *labels])), boxes
+            if gold is not None:
+                self.boxes.add_row(task, gold, answer, row)
+        empty = listed is not None and not len(listed)
+        gold_empty = isinstance(gold, (BoxList, list)) and not len(gold)
+        earned = reason, reason.score, len(answer.completion), group
+        one = Answered(said, gold_text(solution), empty, gold_empty, *earned)
+        self.seen += 1
+        if len(self.first) < LEAST_SAMPLED:
+            self.first.append(one)
+        self.rows.append(one)
+        self.always_1 &= one.score == 1.0
+        self.ever_read |= reason.was_read
+        self.ever_written |= answer.short is not None
+
+    def finding(self) -> Finding | None:
+        return self.explained(judge(self.facts()))
+
+    def explained(self, found: Finding | None) -> Finding | None:
+        """Misplaced boxes are the cause of what follows from them, and a problem without it."""
+        if found is not None and found.code not in OF_MISPLACED:
+            return found
+        if (cause := self.boxes.problem()) is None:
+            return found
+        text = f"{cause}; {found.text}" if found else cause
+        return Finding("box_format", task_named(self.reward), text, "")
+
+    def facts(self) -> Facts:
+        rows, first, count = self.rows, self.first, len(self.rows)
+        if not count:
+            return Facts(self.reward, "no answers")
+        # Before, the first answers are among the latest.
+        settled = self.sampled and self.seen >= WINDOW + LEAST_SAMPLED
+        told = settled or not self.sampled or (self.seen >= LEAST and not self.ever_read)
+        before, after = (fmean(r.reason.was_read for r in of) for of in (first, rows))
+        facts = Facts(
+            self.reward,
+            f"the {'last ' if count < self.seen else ''}{count} answers",
+            never_written=self.seen >= LEAST and not self.ever_written,
+            read=(before if self.sampled else after, after) if told else None,
+            codes=Counter(row.reason.code for row in rows),
+        )
+        if count < (LEAST_SAMPLED if self.sampled else LEAST):
+            return facts
+        said, most = _commonest([row.said for row in rows if row.reason.was_read], count)
+        always_1 = self.sampled and self.always_1
+        variance, alike = _groups(rows)
+        lengths = fmean(row.length for row in first), fmean(row.length for row in rows)
+        return replace(
+            facts,
+            empty=(fmean(row.empty for row in rows), fmean(row.gold_empty for row in rows)),
+            commonest=(said, most, _commonest([row.gold for row in rows], count)[1]),
+            score=(fmean(row.score for row in first), fmean(row.score for row in rows)),
+            flat=1 if always_1 else None if any(row.score for row in rows) else 0,
+            zero_variance=variance,
+            alike=alike,
+            length=lengths if settled else None,
+        )
+
+
+def distinct(findings: Iterable[Finding | None]) -> list[Finding]:
+    """Each once, though several rewards of a task find it."""
+    found = [one for one in findings if one is not None]
+    return list({(one.code, one.subject): one for one in reversed(found)}.values())[::-1]
+
+
+def _commonest(texts: Sequence[str], of: int) -> tuple[str, float]:
+    text, count = Counter(texts).most_common(1)[0] if texts else ("", 0)
+    return text, count / of
+
+
+def _groups(rows: Iterable[Answered]) -> tuple[float | None, bool]:
+    """The share of groups without variance, and whether those of most of them are one text."""
+    groups = by_group((row.group, row) for row in rows)
+    whole = [group for group in groups if len(group) >= LEAST_OF_GROUP]
+    if len(whole) < LEAST_GROUPS:
+        return None, False
+    equal = [group for group in whole if has_no_variance([row.score for row in group])]
+    alike = sum(len({row.said for row in group}) == 1 for group in equal)
+    return len(equal) / len(whole), alike > HALF * len(equal)
