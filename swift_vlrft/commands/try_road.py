@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from swift_vlrft.commands.compare import COLOURS
 from swift_vlrft.commands.output import print_json, say, say_marked
 
 FAMILY = "internvl"
@@ -79,7 +80,7 @@ def print_road(summary: dict[str, Any], folder: Path) -> None:
     for note in summary["notes"]:
         say_marked("note:", note, "yellow")
     for task, of in summary["tasks"].items():
-        say(f"{task}: {of['verdict']}")
+        say_marked(f"{task}: {of['verdict']}:", of["why"], COLOURS[of["verdict"]])
     form = summary["format"]
     for of in summary["tasks"].values():
         say(

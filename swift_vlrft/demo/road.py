@@ -57,7 +57,7 @@ class Road(msgspec.Struct, frozen=True):
     data: str
     family: str = "internvl"
     side: int = 112
-    warm_steps: int = 400
+    warm_steps: int = 600
     steps: int = 60
     learning_rate: float = 2e-4
     seed: int = 0
@@ -184,7 +184,8 @@ def _compared(folder: Path, kind: str) -> dict[str, Any]:
     compared = compare_runs(*(folder / "eval" / side / kind for side in ("before", "after")))
     headline = compared.metrics[compared.headline]
     return {
-        "verdict": str(getattr(compared, "verdict", "")),
+        "verdict": compared.verdict.word,
+        "why": compared.verdict.why,
         "metric": compared.headline,
         "metric_before": headline.a or 0.0,
         "metric_after": headline.b or 0.0,

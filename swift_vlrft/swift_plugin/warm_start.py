@@ -4,8 +4,9 @@
 
 Its vocabulary is made from the set: what stands in many prompts or answers is one token, so that an
 answer with one box takes nine. Supervised, with ms-swift's template, in two parts: on the golds,
-boxes rounded to a twentieth of the image, behind the thought that it looks; then also on answers of
-other rows, behind the thought that it guesses. What is left for GRPO to find is that looking pays.
+boxes rounded to a twentieth of the image, behind the thought that it looks; then mostly on answers
+of other rows, behind the thought that it guesses. What is left for GRPO to find is that looking
+pays.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ SIZE = TinySize(hidden=128)
 SIDE = 112
 """Of the images as the model sees them, about, in pixels."""
 BATCH = 32
-GUESSES = 0.6
-"""The share of guesses in the last part."""
+GUESSES = 0.15, 0.6
+"""The share of guesses at first, and in the last quarter of the steps."""
 LOOK, GUESS = "<think>I look at the image.</think>", "<think>I guess.</think>"
 CELLS = 20
 """Of the grid, in each direction, on which boxes are learnt."""
@@ -56,7 +57,7 @@ def write_warm_start(
     data: Path,
     directory: Path,
     *,
-    steps: int = 400,
+    steps: int = 600,
     side: int = SIDE,
     seed: int = 0,
     progress: Progress = lambda step, note: None,
@@ -125,7 +126,7 @@ def whole_texts(prompts: Sequence[str], golds: Sequence[str]) -> list[str]:
     )
     between = Counter(text for gold in golds for text in set(re.split(_NUMBER, gold)))
     often = [text for text, n in sentences.items() if n >= 0.2 * len(prompts) and len(text) > 15]
-    parts = [text for text, n in between.most_common(200) if n >= 3 and len(text) > 2]
+    parts = [text for text, n in between.most_common(200) if n >= 3 and len(text) > 1]
     return [*parts, *often]
 
 
@@ -196,10 +197,10 @@ def _train(
     )
     model.train()
     for step in range(steps):
-        doubtful = step >= 0.75 * steps
+        guesses = GUESSES[step >= 0.75 * steps]
         picked = rng.sample(examples, min(BATCH, len(examples)))
         batch = template.data_collator(
-            [dict(pair[doubtful and rng.random() < GUESSES]) for pair in picked]
+            [dict(pair[rng.random() < guesses]) for pair in picked]
         )
         labels = batch.pop("labels")[:, 1:]
         wanted = labels != -100
