@@ -251,6 +251,7 @@ def training(
     """Run recipes/demo_cpu.sh beside what the block does; gives the steps and mean rewards as they
     come. Its output goes to grpo.log.
     """
+    shutil.rmtree(folder / "grpo", ignore_errors=True)  # of a road that was interrupted there
     environment = os.environ | {
         "MODEL": str(folder / "start"),
         "DATASET": f"{folder / 'data'}:native",
