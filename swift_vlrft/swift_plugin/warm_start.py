@@ -89,8 +89,7 @@ def write_warm_start(
     ]
     chat = next(iter(family.templates))
     checkpoint.save_checkpoint(model, tokenizer, tiny, chat, directory, family)
-    template = _template(directory, name)
-    template.model = model
+    model, template = _opened(directory, name)
     examples, lengths = _examples(template, rows, golds, random.Random(seed))
     if not examples:
         raise DataError(f"{data}: every answer takes more than {LONGEST} tokens")
@@ -145,14 +144,18 @@ def _answer(row: dict[str, Any], box_format: str) -> str:
     return f"<answer>{text}</answer>"
 
 
-def _template(directory: Path, name: str) -> Any:
-    from swift.model import get_processor
+def _opened(directory: Path, name: str) -> tuple[Any, Any]:
+    """Model and template as ms-swift makes them."""
+    import torch
+    from swift.model import get_model_processor
     from swift.template import get_template
 
     register_model_of(CommandLine(model=str(directory), model_type=name))
-    template = get_template(get_processor(str(directory), model_type=name))
+    model, processor = get_model_processor(str(directory), torch_dtype=torch.float32)
+    template = get_template(processor)
     template.set_mode("train")
-    return template
+    template.model = model
+    return model, template
 
 
 def _examples(
@@ -199,9 +202,7 @@ def _train(
     for step in range(steps):
         guesses = GUESSES[step >= 0.75 * steps]
         picked = rng.sample(examples, min(BATCH, len(examples)))
-        batch = template.data_collator(
-            [dict(pair[rng.random() < guesses]) for pair in picked]
-        )
+        batch = template.data_collator([dict(pair[rng.random() < guesses]) for pair in picked])
         labels = batch.pop("labels")[:, 1:]
         wanted = labels != -100
         logits = model(**batch, use_cache=False).logits[:, :-1]

@@ -22,7 +22,6 @@ from support.stored_sets import (
     train_on,
     write_table,
 )
-from tests.support.parquet import write_parquet
 
 from swift_vlrft.datasets import BadRow, DataError, Row, RowLocation
 from swift_vlrft.datasets.box_format import ImageResize
@@ -31,6 +30,7 @@ from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.report import Report
 from swift_vlrft.datasets.storage import Stream as StreamedSet
 from swift_vlrft.datasets.training import LoadOptions, streamed_rows
+from tests.support.parquet import write_parquet
 
 VIEW = ImageResize("qwen2_5_vl", 3136, 12_845_056)
 

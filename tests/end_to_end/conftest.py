@@ -4,11 +4,11 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.support.parquet import write_parquet
 
 from swift_vlrft.demo.rows import Row
 from swift_vlrft.demo.tasks import TASKS
 from swift_vlrft.tiny.checkpoint import write_tiny
+from tests.support.parquet import write_parquet
 
 # Two run at a time: the longest first, so that none is left alone at the end.
 LONGEST = (

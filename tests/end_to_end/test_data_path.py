@@ -2,15 +2,15 @@
 
 import hashlib
 import json
-import re
 import random
+import re
 
 import pytest
 from support.drawn_rows import boxed_rows
 from support.swift_run import SUPPORT, grpo_command, run_swift, run_swift_unchecked
-from tests.support.parquet import png_bytes, write_parquet
 
 from swift_vlrft.demo.tasks import TASKS
+from tests.support.parquet import png_bytes, write_parquet
 
 pytestmark = pytest.mark.end_to_end
 

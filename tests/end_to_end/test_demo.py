@@ -6,10 +6,10 @@ from statistics import mean
 
 import pytest
 from huggingface_hub import ModelCard
-from swift_vlrft.demo.road import step_rewards
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
+from swift_vlrft.demo.road import step_rewards
 from swift_vlrft.hub.cards import model_card
 from swift_vlrft.hub.checkpoint import open_checkpoint
 from swift_vlrft.hub.push import staged

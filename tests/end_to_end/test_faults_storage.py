@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.swift_run import SUPPORT, grpo_command, run_swift, run_swift_unchecked
-from tests.support.parquet import png_bytes, write_parquet
 
 from swift_vlrft.demo.tasks import TASKS
+from tests.support.parquet import png_bytes, write_parquet
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
 

@@ -14,6 +14,7 @@ from support.swift_run import (
     Run,
     run_swift_unchecked,
 )
+
 from tests.support.parquet import write_parquet
 
 pytestmark = pytest.mark.end_to_end

@@ -24,11 +24,11 @@ from end_to_end.recipe_run import (
     run_with_server,
 )
 from support.drawn_rows import boxed_rows
-from tests.support.parquet import png_bytes, write_parquet
 
 from swift_vlrft.demo.mixed import demo_rows
 from swift_vlrft.demo.tasks import TASKS
 from swift_vlrft.tiny.checkpoint import write_tiny
+from tests.support.parquet import png_bytes, write_parquet
 
 pytestmark = pytest.mark.end_to_end
 

@@ -12,7 +12,6 @@ import pytest
 from PIL import Image
 from safetensors.numpy import save_file
 from scored import answer, invoke, refusal, run_json, write_lines
-from tests.support.parquet import write_parquet
 
 import swift_vlrft
 from swift_vlrft.demo.tasks import TASKS
@@ -25,6 +24,7 @@ from swift_vlrft.evaluation.summary import Summary, summarise
 from swift_vlrft.files import jsonl
 from swift_vlrft.files.records import as_json, read_record, record_of
 from swift_vlrft.swift_plugin import evaluate, inference
+from tests.support.parquet import write_parquet
 
 CAT = "<answer>[{'Position': [0, 0, 500, 500], 'Confidence': 1}]</answer>"
 

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.drawn_rows import MIXED, mixed_rows
-from tests.support.parquet import write_parquet
 from typer.testing import CliRunner
 
 import swift_vlrft
@@ -21,6 +20,7 @@ from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.report import Report
 from swift_vlrft.datasets.training import LoadOptions, streamed_rows, training_set
+from tests.support.parquet import write_parquet
 
 BROKEN = {"bytes": b"no image", "path": None}
 CHANGES = {
