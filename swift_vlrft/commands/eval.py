@@ -114,7 +114,9 @@ def evaluate(
     engine_options: Annotated[
         str, typer.Option(help='Flags of `swift infer`, as JSON: {"vllm_max_model_len": 4096}.')
     ] = "{}",
-    bootstrap: Annotated[int, typer.Option(min=0, help="Draws for the intervals; 0: none.")] = 1000,
+    bootstrap: Annotated[
+        int, typer.Option(min=0, help="Draws for AP's intervals; 0: no intervals.")
+    ] = 1000,
     force: Annotated[
         bool, typer.Option("--force", help="Replace a better summary, or another run.")
     ] = False,

@@ -2,7 +2,7 @@
 
     A  accuracy 0.42      B  accuracy 1.00      difference +0.58 (+0.47 to +0.70)
 
-The interval is from a paired bootstrap. Flips are rows whose score crosses 0.5.
+Intervals are of the paired differences over images. Flips are rows whose score crosses 0.5.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from pathlib import Path
 import msgspec
 
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold, annotations_of_gold
-from swift_vlrft.evaluation.metrics import DRAWS, build_table, interval, resamples
+from swift_vlrft.evaluation.intervals import DRAWS, intervals, resamples
+from swift_vlrft.evaluation.metrics import build_table
 from swift_vlrft.evaluation.pairing import gold_key, pair, question_key
 from swift_vlrft.evaluation.predictions import (
     EVALUATED,
@@ -95,13 +96,12 @@ def compare(
             "FILE --gold SET --out DIR`, and compare the two folders"
         )
     weights = resamples(len(first.units), **draws)
-    drawn_a, drawn_b = first.resampled(weights), second.resampled(weights)
+    bounds = intervals(second, weights, first)
     metrics = {}
     for name in (name for name in first.values if name in second.values):
         before, after = first.values[name], second.values[name]
         if before is not None and after is not None:
-            bounds = interval(drawn_b[name] - drawn_a[name]) if name in drawn_a else ()
-            metrics[name] = Difference(before, after, after - before, *bounds)
+            metrics[name] = Difference(before, after, after - before, *bounds.get(name, ()))
         elif name.startswith("AP_") and not (first.sizes_known and second.sizes_known):
             metrics[name] = Difference(None, None, None)
         else:

@@ -2,7 +2,7 @@
 
     summarise(read_predictions(file)).metrics["accuracy"]    Measure(value=0.8, low=0.7, high=0.9)
 
-``low`` and ``high`` bound the 95 % bootstrap interval over images.
+``low`` and ``high`` bound the 95 % interval over images (intervals.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import msgspec
 
 from swift_vlrft.datasets.build import CATEGORY_LISTS
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold
-from swift_vlrft.evaluation.metrics import DRAWS, build_table, interval, ratio, resamples
+from swift_vlrft.evaluation.intervals import DRAWS, intervals, resamples
+from swift_vlrft.evaluation.metrics import build_table, ratio
 from swift_vlrft.evaluation.predictions import EVALUATED, EvaluationError, Predictions
 from swift_vlrft.evaluation.row_metrics import SUBSTRING
 from swift_vlrft.files.jsonl import LineError
@@ -89,11 +90,11 @@ def summarise(
             "is --task right?"
         )
     weights = resamples(len(table.units), bootstrap, seed) if bootstrap else None
-    drawn = {} if weights is None else table.resampled(weights)
-    metrics = {}
-    for name, value in table.values.items():
-        bounds = interval(drawn[name]) if name in drawn and value is not None else ()
-        metrics[name] = Measure(value, *bounds)
+    bounds = {} if weights is None else intervals(table, weights)
+    metrics = {
+        name: Measure(value, *(bounds.get(name, ()) if value is not None else ()))
+        for name, value in table.values.items()
+    }
     by_class: Scores = {
         name: {metric: ratio(column) for metric, column in columns.items()}
         for name, columns in table.classes.items()

@@ -15,8 +15,8 @@ from typing import Any
 
 from swift_vlrft.datasets.box_format import split_box_format
 from swift_vlrft.evaluation.annotations import Gold, annotations_of_gold
+from swift_vlrft.evaluation.intervals import DRAWS
 from swift_vlrft.evaluation.joined import join_gold
-from swift_vlrft.evaluation.metrics import DRAWS
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
     Predictions,
@@ -64,7 +64,7 @@ def evaluate(
     predictions of other programs belong to its rows: id, image or order. ``out``: the folder
     to write to, by default runs/eval/MODEL-DATASET for a model; a killed run resumes. ``workers``:
     processes with a full copy of the model each, one per GPU by default.
-    ``bootstrap``: resamples for the intervals, 0: none. ``force`` replaces a better summary, or
+    ``bootstrap``: resamples for AP's intervals, 0: no intervals. ``force`` replaces a better summary, or
     another run. ``settings``: further fields of ``Settings``: split, images, protocol, categories,
     existence_map, max_queries, seed, max_tokens, temperature, engine, base_model, batch_size,
     dtype, engine_options, samples.
