@@ -82,15 +82,17 @@ def compare(
     ``draws``: bootstrap and seed. EvaluationError if A and B answer different queries."""
     if a.task != b.task:
         raise EvaluationError(f"A is of {a.task}, B of {b.task}: their metrics are not comparable")
-    if a.detections is not None or b.detections is not None:
+    boxes_alone = a.detections is not None
+    if boxes_alone != (b.detections is not None):
         raise EvaluationError(
-            "a list of boxes holds no rows to pair; compare predictions that hold completions"
+            f"{'A' if boxes_alone else 'B'} is a list of boxes, and {'B' if boxes_alone else 'A'} "
+            "holds completions: compare two of a kind"
         )
-    rows_a, rows_b = _paired(a, b, join)
+    rows_a, rows_b = ([], []) if boxes_alone else _paired(a, b, join)
     first, second = (
         build_table(replace(side, rows=rows), gold) for side, rows in ((a, rows_a), (b, rows_b))
     )
-    if all(reason.score is None for reason in (*first.reasons, *second.reasons)):
+    if rows_a and all(reason.score is None for reason in (*first.reasons, *second.reasons)):
         raise EvaluationError(
             "no row of A or B has gold that can be read: score each with `vlrft eval --predictions "
             "FILE --gold SET --out DIR`, and compare the two folders"
