@@ -129,7 +129,7 @@ def compare(
         changed=flips,
         bootstrap=len(weights),
         protocol=first.protocol,
-        notes=list(dict.fromkeys(a.notes + b.notes)),
+        notes=list(dict.fromkeys(first.predictions.notes + second.predictions.notes)),
         other_prompts=sum(
             bool(one.prompt and other.prompt)
             and question_key(one.prompt) != question_key(other.prompt)

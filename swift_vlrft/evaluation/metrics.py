@@ -9,7 +9,7 @@ ratio and is in average_precision.py. Intervals are over images (intervals.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.evaluation.annotations import Gold
 from swift_vlrft.evaluation.average_precision import CocoScores, coco_scores
 from swift_vlrft.evaluation.detections import detection_boxes
+from swift_vlrft.evaluation.misread import note_of_answers
 from swift_vlrft.evaluation.predictions import (
     EVALUATED,
     EvaluationError,
@@ -78,6 +79,8 @@ def build_table(predictions: Predictions, gold: Gold) -> Table:
             f"{task}"
         )
     rows = predictions.rows
+    note = note_of_answers(rows) if TASK_NAMES[task].has_boxes else None
+    predictions = replace(predictions, notes=[*predictions.notes, *filter(None, [note])])
     problems = predictions.problems.joined()
     reasons = [reason_of(task, row) for row in rows]
     for row, reason in zip(rows, reasons, strict=True):

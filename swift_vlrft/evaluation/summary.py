@@ -99,7 +99,7 @@ def summarise(
         name: {metric: ratio(column) for metric, column in columns.items()}
         for name, columns in table.classes.items()
     }
-    notes, selected = list(predictions.notes), dict[str, float | None]()
+    notes, selected = list(table.predictions.notes), dict[str, float | None]()
     if table.ap is not None:
         for name, scores in table.ap.by_category.items():
             known = {m: scores[m] for m in ("AP", "AP50", "AP75")}
