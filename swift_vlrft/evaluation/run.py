@@ -38,7 +38,7 @@ from swift_vlrft.evaluation.predictions import (
     read_predictions,
 )
 from swift_vlrft.evaluation.queries import Query, QuerySet, Settings
-from swift_vlrft.files.jsonl import LineError
+from swift_vlrft.files.jsonl import LineError, read_json
 from swift_vlrft.files.records import as_json, read_record, write_record
 from swift_vlrft.files.writing import beside
 from swift_vlrft.geometry.box_format import Size
@@ -211,16 +211,19 @@ def gold_of(settings: Settings, annotations: Annotations | None) -> Gold:
 # ---- predictions that were given -------------------------------------------------------------
 
 
-def refuse_run(folder: Path, given: Path, *, force: bool = False) -> None:
-    """EvaluationError if the folder holds a model's run, unless its own predictions are ``given``;
-    ``force`` moves the run aside.
-    """
-    if (folder / "parts").exists() and not _is_held(given, folder):
-        if not force:
-            raise EvaluationError(
-                f"{folder} holds the answers of a model. Give another --out, or --force to move "
-                "them aside"
-            )
+def make_room(folder: Path, given: Path, *, force: bool = False) -> None:
+    """EvaluationError if the folder holds results of other predictions; ``force`` moves them aside."""
+    if not any((folder / name).exists() for name in RESULTS) or _is_held(given, folder):
+        return
+    of = None
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        of = read_json(folder / "summary.json")["run"]["predictions"]
+    if of != str(given) and not force:
+        raise EvaluationError(
+            f"{folder} holds results of {of or 'a model'}, not of {given}. Give another --out, or "
+            "--force to move them aside"
+        )
+    if of != str(given):
         move_aside(folder, RESULTS)
 
 

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,8 +18,6 @@ from swift_vlrft.evaluation.intervals import DRAWS, intervals, resamples
 from swift_vlrft.evaluation.metrics import build_table, ratio
 from swift_vlrft.evaluation.predictions import EVALUATED, EvaluationError, Predictions
 from swift_vlrft.evaluation.row_metrics import SUBSTRING
-from swift_vlrft.files.jsonl import LineError
-from swift_vlrft.files.records import read_record, write_record
 
 PROTOCOL_NOTES = {
     "all": "protocol all: every query that was asked is scored; boxes of others are not missed",
@@ -130,22 +127,3 @@ def summarise(
         bootstrap=0 if weights is None else len(weights),
         run=run or {},
     )
-
-
-def write_summary(summary: Summary, path: Path, *, force: bool = False) -> None:
-    """EvaluationError if ``path`` has a better summary, or another; ``force`` replaces it."""
-    if path.exists() and not force:
-        keep = "; --force writes over it, another --out keeps both"
-        try:
-            old = read_record(path, Summary)
-        except (OSError, LineError) as error:
-            raise EvaluationError(f"{error}{keep}") from None
-        other = (old.task, old.protocol) != (summary.task, summary.protocol)
-        best, new = (-1.0 if one.best is None else one.best for one in (old, summary))
-        if other or old.rows > summary.rows or best > new + 1e-12:
-            kinds = [" ".join(filter(None, (one.task, one.protocol))) for one in (old, summary)]
-            raise EvaluationError(
-                f"{path} holds a summary of {kinds[0]}, {old.rows} rows, {old.headline} "
-                f"{best:.4f}, the new one has {new:.4f}, {summary.rows} rows of {kinds[1]}{keep}"
-            )
-    write_record(path, summary)

@@ -26,10 +26,10 @@ from swift_vlrft.evaluation.predictions import (
     read_predictions,
 )
 from swift_vlrft.evaluation.queries import QuerySet, Settings
-from swift_vlrft.evaluation.run import begin, finish, gold_of, keep, refuse_run, versions
-from swift_vlrft.evaluation.summary import Summary, summarise, write_summary
+from swift_vlrft.evaluation.run import begin, finish, gold_of, keep, make_room, versions
+from swift_vlrft.evaluation.summary import Summary, summarise
 from swift_vlrft.families.resize import RESOLUTION
-from swift_vlrft.files.records import as_json
+from swift_vlrft.files.records import as_json, write_record
 from swift_vlrft.swift_plugin.inference import (
     chosen_engine,
     gpu_count,
@@ -66,10 +66,10 @@ def evaluate(
     predictions of other programs belong to its rows: id, image or order. ``out``: the folder
     to write to, by default runs/eval/MODEL-DATASET for a model; a killed run resumes. ``workers``:
     processes with a full copy of the model each, one per GPU by default.
-    ``bootstrap``: resamples for AP's intervals, 0: no intervals. ``force`` replaces a better
-    summary, or another run. ``settings``: further fields of ``Settings``: split, images, protocol,
-    categories, existence_map, max_queries, seed, max_tokens, temperature, engine, base_model,
-    batch_size, dtype, engine_options, samples.
+    ``bootstrap``: resamples for AP's intervals, 0: no intervals. ``force`` moves results of
+    another run, or of other predictions, aside. ``settings``: further fields of ``Settings``:
+    split, images, protocol, categories, existence_map, max_queries, seed, max_tokens, temperature,
+    engine, base_model, batch_size, dtype, engine_options, samples.
 
     ValueError and OSError say what cannot be used, where, and what to do.
     """
@@ -101,8 +101,8 @@ def evaluate(
     summary = summarise(*scored, bootstrap=bootstrap, seed=settings.get("seed", 0), run=run)
     if out is not None:
         if predictions is not None:
-            refuse_run(Path(out), Path(predictions), force=force)
-        write_summary(summary, Path(out) / "summary.json", force=force)
+            make_room(Path(out), Path(predictions), force=force)
+        write_record(Path(out) / "summary.json", summary)
         if predictions is not None:
             keep(Path(out), scored[0], run_settings, has_gold=gold is not None)
     return summary

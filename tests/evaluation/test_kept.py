@@ -139,7 +139,7 @@ def test_a_models_answers_and_a_file_in_the_folder_stay(folder):
     file = write_lines(Path("p.jsonl"), classification_rows([("red", "red")] * 3))
     Path("run/parts").mkdir(parents=True)
     Path("run/run.json").write_text("{}")
-    assert "holds the answers of a model" in refusal("eval", "--predictions", file, "--out", "run")
+    assert "holds results of a model" in refusal("eval", "--predictions", file, "--out", "run")
     assert not Path("run/summary.json").exists()
     eval_json(file, "--out", "run", "--force")
     assert Path("run/before-1/run.json").exists() and Path("run/predictions.jsonl").exists()
