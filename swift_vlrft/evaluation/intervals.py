@@ -9,8 +9,8 @@ of 0.95; for AP in 65 to 70 at 20 as at 500, since a set with doubled images is 
     other means             Student's, on the linearised ratio
     paired differences      Student's after Agresti and Min (2005): half an image gained, half lost,
                             so that two runs of few different answers are not taken for equal
-    average precision       the basic bootstrap, with quantiles of Student's distribution, and
-                            sqrt(n / (n - 1)) for the spread of the draws (Hesterberg 2015)
+    average precision       Student's, with the spread of bootstrap draws; AP of few images
+                            flatters, so that the lower end is lower by what the draws lie above it
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def intervals(table: Table, weights: Array, before: Table | None = None) -> dict
     aps = [one.ap for one in tables if one.ap is not None]
     drawn, values = ([ap.resampled(at) for ap in aps] for at in (weights, once))
     for name in drawn[0] if aps else ():
-        of_draws, value = (s[-1][name] - (s[0][name] if before else 0.0) for s in (drawn, values))
-        found[name] = basic(of_draws, value, len(table.units), -1.0 if before else 0.0)
+        draws, value = (s[-1][name] - (s[0][name] if before else 0.0) for s in (drawn, values))
+        found[name] = of_draws(draws, float(value[0]), len(table.units), -1.0 if before else 0.0)
     for name in (name for name in table.ratios if name in tables[0].ratios):
         columns = [one.ratios[name] for one in tables]
         of_shares = all(((c >= 0) & (c <= c[:, 1:])).all() for c in columns)
@@ -59,16 +59,14 @@ def intervals(table: Table, weights: Array, before: Table | None = None) -> dict
     return {name: ends for name, ends in found.items() if ends is not None}
 
 
-def basic(draws: Array, value: Array, n: int, least: float = 0.0) -> Interval | None:
+def of_draws(draws: Array, value: float, n: int, least: float = 0.0) -> Interval | None:
     """Of average precision; None if more than half of the draws are NaN."""
     usable = draws[np.isfinite(draws)]
     if n < 2 or len(usable) < max(2, len(draws) / 2):
         return None
-    from scipy.special import ndtr
-
-    part = ndtr((n / (n - 1)) ** 0.5 * _student(n))
-    low, high = 2 * value[0] - np.quantile(usable, [part, 1 - part])
-    return max(float(low), least), min(float(high), 1.0)
+    half = _student(n) * (n / (n - 1)) ** 0.5 * float(usable.std())
+    lean = float(usable.mean()) - value
+    return max(value - max(lean, 0.0) - half, least), min(value - min(lean, 0.0) + half, 1.0)
 
 
 def of_mean(sums: Array, of_shares: bool) -> Interval | None:

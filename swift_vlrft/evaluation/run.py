@@ -212,7 +212,7 @@ def gold_of(settings: Settings, annotations: Annotations | None) -> Gold:
 
 
 def make_room(folder: Path, given: Path, *, force: bool = False) -> None:
-    """EvaluationError if the folder holds results of other predictions; ``force`` moves them aside."""
+    """EvaluationError if the folder has other predictions' results; ``force`` moves them aside."""
     if not any((folder / name).exists() for name in RESULTS) or _is_held(given, folder):
         return
     of = None

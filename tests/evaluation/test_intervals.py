@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from swift_vlrft.evaluation.average_precision import CocoScores, _Ranked
-from swift_vlrft.evaluation.intervals import basic, of_difference, of_mean, resamples
+from swift_vlrft.evaluation.intervals import of_difference, of_draws, of_mean, resamples
 
 SETS = 400
 LEAST = 0.925
@@ -107,6 +107,6 @@ def test_average_precision_of_few_images_is_not_held_for_more_than_it_is():
             [one.resampled(at)["AP"] for one in models] for at in (once, weights)
         )
         sides = (a, drawn_a, truth[0]), (b - a, drawn_b - drawn_a, truth[1] - truth[0])
-        ends = [(*basic(drawn, value, 64, -1.0), right) for value, drawn, right in sides]
+        ends = [(*of_draws(drawn, value[0], 64, -1.0), right) for value, drawn, right in sides]
         held.append([low <= right <= high for low, high, right in ends])
     assert np.mean(held, axis=0).min() >= 0.87  # 80 sets: 0.95 less three standard errors
