@@ -21,12 +21,12 @@ def compare(
     protocol: Annotated[str | None, typer.Option(help="With --gold: all or visual-rft.")] = None,
     categories: Categories = None,
     join: Join = None,
-    bootstrap: Annotated[int, typer.Option(min=2, help="Draws for the intervals.")] = 1000,
+    bootstrap: Annotated[int, typer.Option(min=2, help="Draws for the intervals of AP.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
     shown: Annotated[int, typer.Option("--show", min=0, help="Flipped rows to print.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
-    """Is B better than A? Metric differences with paired bootstrap intervals, and what flipped.
+    """Is B better than A? Paired differences of metrics with their intervals, and what flipped.
 
     Example: vlrft compare runs/eval/before runs/eval/after
     """

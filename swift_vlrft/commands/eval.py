@@ -56,8 +56,8 @@ def evaluate(
     predictions: Annotated[
         Path | None,
         typer.Option(
-            help="Score this file instead of running a model: ours, `swift infer` results, "
-            "ms-swift's completions.jsonl, or a list of COCO detections (Visual-RFT)."
+            help="Score this file instead of running a model: ours, `swift infer` results, output "
+            "of OpenAI's or vLLM's batches, ms-swift's completions.jsonl, or COCO detections."
         ),
     ] = None,
     gold: Annotated[
@@ -114,9 +114,11 @@ def evaluate(
     engine_options: Annotated[
         str, typer.Option(help='Flags of `swift infer`, as JSON: {"vllm_max_model_len": 4096}.')
     ] = "{}",
-    bootstrap: Annotated[int, typer.Option(min=0, help="Draws for the intervals; 0: none.")] = 1000,
+    bootstrap: Annotated[
+        int, typer.Option(min=0, help="Draws for AP's intervals; 0: no intervals.")
+    ] = 1000,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace a better summary, or another run.")
+        bool, typer.Option("--force", help="Move the results of another run aside.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:

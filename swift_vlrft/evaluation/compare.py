@@ -2,7 +2,7 @@
 
     A  accuracy 0.42      B  accuracy 1.00      difference +0.58 (+0.47 to +0.70)
 
-The interval is from a paired bootstrap. Flips are rows whose score crosses 0.5.
+Intervals are of the paired differences over images. Flips are rows whose score crosses 0.5.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import msgspec
 
 from swift_vlrft.diagnostics.health import LEAST, Finding, Health, judge
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold, annotations_of_gold
-from swift_vlrft.evaluation.metrics import DRAWS, Table, build_table, interval, resamples
+from swift_vlrft.evaluation.intervals import DRAWS, intervals, resamples
+from swift_vlrft.evaluation.metrics import Table, build_table
 from swift_vlrft.evaluation.pairing import gold_key, pair, question_key
 from swift_vlrft.evaluation.predictions import (
     EVALUATED,
@@ -97,27 +98,28 @@ def compare(
     ``draws``: bootstrap and seed. EvaluationError if A and B answer different queries."""
     if a.task != b.task:
         raise EvaluationError(f"A is of {a.task}, B of {b.task}: their metrics are not comparable")
-    if a.detections is not None or b.detections is not None:
+    boxes_alone = a.detections is not None
+    if boxes_alone != (b.detections is not None):
         raise EvaluationError(
-            "a list of boxes holds no rows to pair; compare predictions that hold completions"
+            f"{'A' if boxes_alone else 'B'} is a list of boxes, and {'B' if boxes_alone else 'A'} "
+            "holds completions: compare two of a kind"
         )
-    rows_a, rows_b = _paired(a, b, join)
+    rows_a, rows_b = ([], []) if boxes_alone else _paired(a, b, join)
     first, second = (
         build_table(replace(side, rows=rows), gold) for side, rows in ((a, rows_a), (b, rows_b))
     )
-    if all(reason.score is None for reason in (*first.reasons, *second.reasons)):
+    if rows_a and all(reason.score is None for reason in (*first.reasons, *second.reasons)):
         raise EvaluationError(
             "no row of A or B has gold that can be read: score each with `vlrft eval --predictions "
             "FILE --gold SET --out DIR`, and compare the two folders"
         )
     weights = resamples(len(first.units), **draws)
-    drawn_a, drawn_b = first.resampled(weights), second.resampled(weights)
+    bounds = intervals(second, weights, first)
     metrics = {}
     for name in (name for name in first.values if name in second.values):
         before, after = first.values[name], second.values[name]
         if before is not None and after is not None:
-            bounds = interval(drawn_b[name] - drawn_a[name]) if name in drawn_a else ()
-            metrics[name] = Difference(before, after, after - before, *bounds)
+            metrics[name] = Difference(before, after, after - before, *bounds.get(name, ()))
         elif name.startswith("AP_") and not (first.sizes_known and second.sizes_known):
             metrics[name] = Difference(None, None, None)
         else:
@@ -132,7 +134,9 @@ def compare(
     scored = first.predictions.rows
     reward, headline = EVALUATED[a.task]
     return Comparison(
-        verdict=verdict(metrics, headline, reward, len(scored), _finding(second, metrics)),
+        verdict=verdict(
+            metrics, headline, reward, len(scored or first.units), _finding(second, metrics)
+        ),
         task=a.task,
         headline=headline,
         rows=len(scored),
@@ -145,7 +149,7 @@ def compare(
         changed=flips,
         bootstrap=len(weights),
         protocol=first.protocol,
-        notes=list(dict.fromkeys(a.notes + b.notes)),
+        notes=list(dict.fromkeys(first.predictions.notes + second.predictions.notes)),
         other_prompts=sum(
             bool(one.prompt and other.prompt)
             and question_key(one.prompt) != question_key(other.prompt)

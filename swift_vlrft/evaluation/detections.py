@@ -27,6 +27,7 @@ from swift_vlrft.datasets.build import chosen_categories, detection_row
 from swift_vlrft.datasets.image import ImageInfo, size_problem
 from swift_vlrft.datasets.instances import file_of
 from swift_vlrft.evaluation.annotations import Annotations, Gold
+from swift_vlrft.evaluation.misread import refuse_misread
 from swift_vlrft.evaluation.pairing import ImageIndex
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions, Problems
 from swift_vlrft.geometry.box_format import BOX_FORMATS
@@ -154,16 +155,20 @@ def boxes_of_annotations(
     boxes = BoxSet(categories=sorted(chosen.values()))
     images = {str(i): i for i in annotations.instances.images}
     known = bool(rows) or predictions.detections == []
+    located = []
     for entry in predictions.detections or ():
         image = images.get(str(entry["image_id"]))
         if image is None:
             problems.add("boxes of unknown images, left out", entry["image_id"])
-        elif entry["category_id"] not in annotations.instances.categories:
+        else:
+            located.append({**entry, "image_id": image})
+    refuse_misread(annotations, located)
+    for entry in located:
+        if entry["category_id"] not in annotations.instances.categories:
             problems.add("boxes of unknown categories, left out", entry["category_id"])
         else:
             known = True
-            if entry["category_id"] in chosen:
-                boxes.predicted.append({**entry, "image_id": image})
+            boxes.predicted += [entry] if entry["category_id"] in chosen else []
     for (image, category), row in rows.items():
         boxes.predicted += _answered(row, image, category)
     gold = [one for one in annotations.boxes if one["category_id"] in chosen]

@@ -4,13 +4,12 @@
     invalid boxes = sum(invalid boxes) / sum(boxes)
 
 Scores and reasons are those of the rewards (diagnostics/reasons.py); average precision is not a
-ratio and is in average_precision.py. Intervals are from a bootstrap over images, since the rows of
-an image are correlated; all metrics, and both sides of a comparison, use the same draws.
+ratio and is in average_precision.py. Intervals are over images (intervals.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,7 @@ from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.evaluation.annotations import Gold
 from swift_vlrft.evaluation.average_precision import CocoScores, coco_scores
 from swift_vlrft.evaluation.detections import detection_boxes
+from swift_vlrft.evaluation.misread import note_of_answers
 from swift_vlrft.evaluation.predictions import (
     EVALUATED,
     EvaluationError,
@@ -37,32 +37,11 @@ NOT_SCORED = {
 }
 """Codes of rows that are excluded from every ratio, with their notes."""
 
-DRAWS = 1000
-MOST_NUMBERS = 50_000_000
-"""Limit of the table of draws: with more images there are fewer draws."""
-
 
 def ratio(column: Array) -> float | None:
     """The metric of a (rows, 2) column of numerators and denominators."""
     top, bottom = column.sum(axis=0).tolist()
     return top / bottom if bottom else None
-
-
-def resamples(n_units: int, bootstrap: int = DRAWS, seed: int = 0) -> Array:
-    """Draws of ``n_units`` images with replacement: (draws, images) counts."""
-    count = max(1, min(bootstrap, MOST_NUMBERS // max(n_units, 1)))
-    rng = np.random.default_rng(seed)
-    drawn = rng.multinomial(n_units, np.full(n_units, 1.0 / n_units), size=count)
-    return np.asarray(drawn, np.float64)
-
-
-def interval(estimates: Array) -> tuple[float, float] | tuple[None, None]:
-    """The middle 95 % of the draws; None if more than half of them are NaN."""
-    usable = estimates[np.isfinite(estimates)]
-    if len(usable) < max(2, len(estimates) / 2):
-        return None, None
-    low, high = np.quantile(usable, [(1 - 0.95) / 2, (1 + 0.95) / 2])
-    return float(low), float(high)
 
 
 @dataclass(frozen=True)
@@ -80,15 +59,6 @@ class Table:
     sizes_known: bool
     protocol: str | None
     """Of detection."""
-
-    def resampled(self, weights: Array) -> dict[str, Array]:
-        """Every metric for every draw, NaN without denominator; ``weights``: (draws, images)."""
-        drawn = {} if self.ap is None else self.ap.resampled(weights)
-        n = len(self.units)
-        for name, column in self.ratios.items():
-            top, bottom = (weights @ np.bincount(self.unit, side, n) for side in column.T)
-            drawn[name] = np.where(bottom > 0, top / np.where(bottom > 0, bottom, 1.0), np.nan)
-        return drawn
 
     @property
     def values(self) -> dict[str, float | None]:
@@ -109,6 +79,8 @@ def build_table(predictions: Predictions, gold: Gold) -> Table:
             f"{task}"
         )
     rows = predictions.rows
+    note = note_of_answers(rows) if TASK_NAMES[task].has_boxes else None
+    predictions = replace(predictions, notes=[*predictions.notes, *filter(None, [note])])
     problems = predictions.problems.joined()
     reasons = [reason_of(task, row) for row in rows]
     for row, reason in zip(rows, reasons, strict=True):

@@ -3,6 +3,7 @@
 ours            {"id": "7", "completion": "<think>..", "solution": "<answer>..", "task": ...}
 swift infer     {"response": "<think>..", "labels": "<answer>..", "messages": [..], "images": [..]}
 ms-swift's log  {"completion": ["..", ".."], "solution": ["..", ".."], "prompt": [..]}
+OpenAI, vLLM    {"custom_id": "7", "response": {"body": {"choices": [..]}}}
 Visual-RFT      [{"image_id": 9, "category_id": 18, "bbox": [x, y, w, h], "score": 0.9}, ..]
 
 One object per line, except for Visual-RFT's list, which is COCO's results format: it has no
@@ -160,7 +161,7 @@ def read_predictions(path: Path, task: str | None = None) -> Predictions:
     """Read a file, or that of a run's folder. EvaluationError names the unusable line."""
     if task not in (None, *EVALUATED):
         raise EvaluationError(f"unknown task {task!r}; known: {', '.join(EVALUATED)}")
-    path = path / "predictions.jsonl" if path.is_dir() else path
+    path = file_of_run(path)
     try:
         return _coco_results(path, task) if begins_with_list(path) else _completions(path, task)
     except LineError as error:
@@ -169,20 +170,28 @@ def read_predictions(path: Path, task: str | None = None) -> Predictions:
         raise EvaluationError(f"{path} cannot be read ({error})") from error
 
 
+def file_of_run(path: Path) -> Path:
+    """The predictions of a run's folder, or the file itself; a list of boxes is no JSON Lines."""
+    names = [path / name for name in ("predictions.json", "predictions.jsonl")]
+    return next(filter(Path.exists, names), names[-1]) if path.is_dir() else path
+
+
 def _completions(path: Path, task: str | None) -> Predictions:
     problems = Problems()
     notes: list[str] = []
     rows: dict[str, Prediction] = {}
+    further = 0
     for entry in read_completions(path, notes):
         if not entry.row.keys() & {"completion", "response"}:
             raise EvaluationError(
                 f"{entry}: neither 'completion' nor 'response' (found: "
                 f"{', '.join(map(str, entry.row)) or 'nothing'}); known are the predictions of "
-                "`vlrft eval`, the results of `swift infer`, and COCO's list of image_id, "
-                "category_id, bbox, score"
+                "`vlrft eval`, the results of `swift infer`, OpenAI's batches, and COCO's list of "
+                "image_id, category_id, bbox, score"
             )
         row = _prediction(entry.row, entry.place)
         if row.sample:
+            further += row.pass_rate is None
             continue
         if task is not None and row.task not in (None, task):
             problems.add("rows of another task, left out", f"{row.place} is {row.task}")
@@ -192,6 +201,8 @@ def _completions(path: Path, task: str | None) -> Predictions:
     if not rows:
         what = f"no prediction of task {task}" if problems.counts else "no predictions"
         raise EvaluationError(f"{path} holds {what}")
+    if further:
+        notes.append(f"{further} further answers to rows that have several: the first counts")
     predictions = list(rows.values())
     return Predictions(task or _task_of(predictions, path), predictions, problems, notes=notes)
 
@@ -324,4 +335,5 @@ def _coco_results(path: Path, task: str | None) -> Predictions:
             if (key := " ".join(map(str, rows[-1].values()))) in seen:
                 problems.add("repeats of a box, which count as in COCO", f"entry {n}")
             seen.add(key)
-    return Predictions("detection", [], problems, rows)
+    notes = [] if rows else ["the list holds no box: every gold box counts as missed"]
+    return Predictions("detection", [], problems, rows, notes)

@@ -2,7 +2,8 @@
 
     OUT/run.json              settings, versions, stamps of the files that answers depend on
     OUT/parts/part-*.jsonl    answers as they come, one file per process
-    OUT/predictions.jsonl     all answers, in the order of the queries
+    OUT/predictions.jsonl     all answers, in the order of the queries; or those that were given,
+    OUT/predictions.json      which may be a list of boxes
     OUT/summary.json
 
 A killed run resumes: rows with a complete line in a part are not asked again.
@@ -18,6 +19,7 @@ from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from pathlib import Path
+from shutil import copyfile
 from statistics import fmean
 from typing import Any
 from uuid import uuid4
@@ -29,19 +31,21 @@ from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Annotations, Gold, 
 from swift_vlrft.evaluation.predictions import (
     EVALUATED,
     EvaluationError,
+    Prediction,
     Predictions,
     Problems,
+    file_of_run,
     read_predictions,
 )
 from swift_vlrft.evaluation.queries import Query, QuerySet, Settings
-from swift_vlrft.files.jsonl import LineError
+from swift_vlrft.files.jsonl import LineError, read_json
 from swift_vlrft.files.records import as_json, read_record, write_record
 from swift_vlrft.files.writing import beside
 from swift_vlrft.geometry.box_format import Size
 from swift_vlrft.rewards import REWARDS
 
 PACKAGES = ("swift-vlrft", "ms-swift", "transformers", "torch", "vllm", "peft", "faster-coco-eval")
-RESULTS = ("run.json", "parts", "predictions.jsonl", "summary.json")
+RESULTS = ("run.json", "parts", "predictions.jsonl", "predictions.json", "summary.json")
 
 
 BOXES_PASS = 0.5
@@ -49,7 +53,7 @@ BOXES_PASS = 0.5
 
 
 class Manifest(msgspec.Struct):
-    """``run.json``."""
+    """``run.json``. ``identity``: "" where predictions were given, of the file ``model``."""
 
     settings: Settings
     identity: str = ""
@@ -201,7 +205,57 @@ def gold_of(settings: Settings, annotations: Annotations | None) -> Gold:
     """The gold of a run's predictions; for a set of rows, that of the chosen rows."""
     if annotations is None:
         return GOLD_OF_ROWS
-    return Gold(annotations, settings.categories, settings.protocol or "all")
+    return Gold(annotations, settings.categories, settings.protocol)
+
+
+# ---- predictions that were given -------------------------------------------------------------
+
+
+def make_room(folder: Path, given: Path, *, force: bool = False) -> None:
+    """EvaluationError if the folder has other predictions' results; ``force`` moves them aside."""
+    if not any((folder / name).exists() for name in RESULTS) or _is_held(given, folder):
+        return
+    of = None
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        of = read_json(folder / "summary.json")["run"]["predictions"]
+    if of != str(given) and not force:
+        raise EvaluationError(
+            f"{folder} holds results of {of or 'a model'}, not of {given}. Give another --out, or "
+            "--force to move them aside"
+        )
+    if of != str(given):
+        move_aside(folder, RESULTS)
+
+
+def keep(folder: Path, predictions: Predictions, settings: Settings, *, has_gold: bool) -> None:
+    """Write the predictions of the file ``settings.model`` into the folder, joined with their rows,
+    and for ``has_gold`` which gold they answer: `vlrft compare` and `report` read it as a run.
+    """
+    given = file_of_run(Path(settings.model))
+    if _is_held(given, folder):
+        return
+    for name in ("run.json", "predictions.jsonl", "predictions.json"):
+        (folder / name).unlink(missing_ok=True)
+    if predictions.detections is not None:
+        copyfile(given, folder / "predictions.json")
+    else:
+        with beside(folder / "predictions.jsonl") as path, path.open("w", encoding="ascii") as file:
+            file.writelines(_kept(row, predictions.task) for row in predictions.rows)
+    if has_gold:
+        write_record(folder / "run.json", Manifest(settings))
+
+
+def _is_held(given: Path, folder: Path) -> bool:
+    return folder.resolve() in (given.resolve(), given.resolve().parent)
+
+
+def _kept(row: Prediction, task: str) -> str:
+    """The row's line; an id only where it had one: `vlrft compare` joins by ids."""
+    key = row.own_id if row.row is None else row.id
+    fresh = {"place": "", "own_id": None, "image_names": (), "incomplete": False}
+    return (
+        json.dumps(as_json(msgspec.structs.replace(row, task=task, **fresh)) | {"id": key}) + "\n"
+    )
 
 
 # ---- existing runs ---------------------------------------------------------------------------
@@ -223,7 +277,7 @@ def open_runs(
     runs = []
     for path in paths:
         manifest_file = (path if path.is_dir() else path.parent) / "run.json"
-        of_run = path.is_dir() or path.name == "predictions.jsonl"
+        of_run = path.is_dir() or path.stem == "predictions"
         if not of_run or not manifest_file.is_file():
             runs.append(SavedRun(read_predictions(path, task)))
             continue
@@ -243,8 +297,8 @@ def open_runs(
 
 
 def image_limits(run: SavedRun) -> str | None:
-    """The limits of a run on image size; None if there is no run.json."""
-    if run.manifest is None:
+    """The limits of a run on image size; None if they are not known."""
+    if run.manifest is None or not run.manifest.identity:
         return None
     settings = run.manifest.settings
     limits = dict(settings.resolution)

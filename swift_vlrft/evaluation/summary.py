@@ -2,24 +2,22 @@
 
     summarise(read_predictions(file)).metrics["accuracy"]    Measure(value=0.8, low=0.7, high=0.9)
 
-``low`` and ``high`` bound the 95 % bootstrap interval over images.
+``low`` and ``high`` bound the 95 % interval over images (intervals.py).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from swift_vlrft.datasets.build import CATEGORY_LISTS
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold
-from swift_vlrft.evaluation.metrics import DRAWS, build_table, interval, ratio, resamples
+from swift_vlrft.evaluation.intervals import DRAWS, intervals, resamples
+from swift_vlrft.evaluation.metrics import build_table, ratio
 from swift_vlrft.evaluation.predictions import EVALUATED, EvaluationError, Predictions
 from swift_vlrft.evaluation.row_metrics import SUBSTRING
-from swift_vlrft.files.jsonl import LineError
-from swift_vlrft.files.records import read_record, write_record
 
 PROTOCOL_NOTES = {
     "all": "protocol all: every query that was asked is scored; boxes of others are not missed",
@@ -89,16 +87,16 @@ def summarise(
             "is --task right?"
         )
     weights = resamples(len(table.units), bootstrap, seed) if bootstrap else None
-    drawn = {} if weights is None else table.resampled(weights)
-    metrics = {}
-    for name, value in table.values.items():
-        bounds = interval(drawn[name]) if name in drawn and value is not None else ()
-        metrics[name] = Measure(value, *bounds)
+    bounds = {} if weights is None else intervals(table, weights)
+    metrics = {
+        name: Measure(value, *(bounds.get(name, ()) if value is not None else ()))
+        for name, value in table.values.items()
+    }
     by_class: Scores = {
         name: {metric: ratio(column) for metric, column in columns.items()}
         for name, columns in table.classes.items()
     }
-    notes, selected = list(predictions.notes), dict[str, float | None]()
+    notes, selected = list(table.predictions.notes), dict[str, float | None]()
     if table.ap is not None:
         for name, scores in table.ap.by_category.items():
             known = {m: scores[m] for m in ("AP", "AP50", "AP75")}
@@ -129,22 +127,3 @@ def summarise(
         bootstrap=0 if weights is None else len(weights),
         run=run or {},
     )
-
-
-def write_summary(summary: Summary, path: Path, *, force: bool = False) -> None:
-    """EvaluationError if ``path`` has a better summary, or another; ``force`` replaces it."""
-    if path.exists() and not force:
-        keep = "; --force writes over it, another --out keeps both"
-        try:
-            old = read_record(path, Summary)
-        except (OSError, LineError) as error:
-            raise EvaluationError(f"{error}{keep}") from None
-        other = (old.task, old.protocol) != (summary.task, summary.protocol)
-        best, new = (-1.0 if one.best is None else one.best for one in (old, summary))
-        if other or old.rows > summary.rows or best > new + 1e-12:
-            kinds = [" ".join(filter(None, (one.task, one.protocol))) for one in (old, summary)]
-            raise EvaluationError(
-                f"{path} holds a summary of {kinds[0]}, {old.rows} rows, {old.headline} "
-                f"{best:.4f}, the new one has {new:.4f}, {summary.rows} rows of {kinds[1]}{keep}"
-            )
-    write_record(path, summary)

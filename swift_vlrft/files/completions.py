@@ -2,9 +2,12 @@
 
 {"step": ["1", "1"], "completion": ["..", ".."], "solution": ["..", ".."], "vlrft_format": [1, 0]}
 {"completion": "..", "solution": "..", "task": "detection"}
+{"id": "7", "completion": ["..", ".."], "solution": ".."}
+{"custom_id": "7", "response": {"body": {"choices": [{"message": {"content": ".."}}]}}}
 
 The first is a line of ms-swift's log (``--log_completions true``): a list per column, an item per
-completion. The second is one completion.
+completion. The second is one completion, the third several of one row. The fourth is of OpenAI's
+batches, which `vllm run-batch` writes too, with a choice for each completion.
 """
 
 from __future__ import annotations
@@ -49,9 +52,16 @@ def read_completions(path: Path, notes: list[str]) -> Iterator[Completion]:
     """
     last = None
     for number, record in json_objects(path, notes):
+        place = f"{path}, line {number}"
+        if isinstance(record.get("response"), dict) or "custom_id" in record:
+            record = _of_batch(record, place)
         completions = record.get("completion")
         if not isinstance(completions, list) or (completions and isinstance(completions[0], dict)):
             yield Completion(str(number), record, path)  # one completion: a text, or chat messages
+            continue
+        if isinstance(record.get("id"), (str, int)):
+            for n, text in enumerate(completions or [""]):
+                yield Completion(f"{number}[{n}]", record | {"completion": text, "sample": n}, path)
             continue
         table = record.get("step"), record.get("prompt"), completions
         if table == last:
@@ -62,8 +72,28 @@ def read_completions(path: Path, notes: list[str]) -> Iterator[Completion]:
         for key in ("solution", "prompt", "task"):
             if key in record and key not in columns:
                 raise LineError(
-                    f"{path}, line {number}: {count} completions, but another number in {key!r}"
+                    f"{place}: {count} completions, but another number in {key!r}; of several "
+                    "completions of one row, write the row's 'id' into the line"
                 )
         for n in range(count):
             row = {key: values[n] for key, values in columns.items()}
             yield Completion(f"{number}[{n}]", row, path)
+
+
+def _of_batch(record: dict[str, Any], place: str) -> dict[str, Any]:
+    """A line of a batch's output as one of ours. LineError if its request has no answer."""
+    try:
+        body = record["response"]["body"]
+        choices = body["choices"]
+        texts = [choice["message"]["content"] or "" for choice in choices]
+    except (KeyError, TypeError):
+        texts = []
+    if not texts:
+        problem = record.get("error") or record.get("response")
+        raise LineError(
+            f"{place}: a batch's line without response.body.choices[].message.content "
+            f"({str(problem)[:120]}); ask the request again, or remove the line: with --gold SET "
+            "its row is unanswered"
+        )
+    more = {"id": record.get("custom_id"), "finish": choices[0].get("finish_reason")}
+    return more | {"completion": texts if len(texts) > 1 else texts[0]}

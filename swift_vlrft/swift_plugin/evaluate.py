@@ -13,10 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from swift_vlrft.datasets.box_format import split_box_format
 from swift_vlrft.evaluation.annotations import Gold, annotations_of_gold
+from swift_vlrft.evaluation.intervals import DRAWS
 from swift_vlrft.evaluation.joined import join_gold
-from swift_vlrft.evaluation.metrics import DRAWS
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
     Predictions,
@@ -24,10 +26,10 @@ from swift_vlrft.evaluation.predictions import (
     read_predictions,
 )
 from swift_vlrft.evaluation.queries import QuerySet, Settings
-from swift_vlrft.evaluation.run import begin, finish, gold_of, versions
-from swift_vlrft.evaluation.summary import Summary, summarise, write_summary
+from swift_vlrft.evaluation.run import begin, finish, gold_of, keep, make_room, versions
+from swift_vlrft.evaluation.summary import Summary, summarise
 from swift_vlrft.families.resize import RESOLUTION
-from swift_vlrft.files.records import as_json
+from swift_vlrft.files.records import as_json, write_record
 from swift_vlrft.swift_plugin.inference import (
     chosen_engine,
     gpu_count,
@@ -64,10 +66,10 @@ def evaluate(
     predictions of other programs belong to its rows: id, image or order. ``out``: the folder
     to write to, by default runs/eval/MODEL-DATASET for a model; a killed run resumes. ``workers``:
     processes with a full copy of the model each, one per GPU by default.
-    ``bootstrap``: resamples for the intervals, 0: none. ``force`` replaces a better summary, or
-    another run. ``settings``: further fields of ``Settings``: split, images, protocol, categories,
-    existence_map, max_queries, seed, max_tokens, temperature, engine, base_model, batch_size,
-    dtype, engine_options, samples.
+    ``bootstrap``: resamples for AP's intervals, 0: no intervals. ``force`` moves results of
+    another run, or of other predictions, aside. ``settings``: further fields of ``Settings``:
+    split, images, protocol, categories, existence_map, max_queries, seed, max_tokens, temperature,
+    engine, base_model, batch_size, dtype, engine_options, samples.
 
     ValueError and OSError say what cannot be used, where, and what to do.
     """
@@ -76,7 +78,7 @@ def evaluate(
     if predictions is not None:
         if model is not None:
             raise EvaluationError(f"give {model} or --predictions, not both")
-        scored = _existing(Path(predictions), gold, join, task, settings)
+        scored, run_settings = _existing(Path(predictions), gold, join, task, settings)
         run: dict[str, Any] = {"predictions": str(predictions)}
     elif model is None or dataset is None or task is None:
         raise EvaluationError(
@@ -98,7 +100,11 @@ def evaluate(
         }
     summary = summarise(*scored, bootstrap=bootstrap, seed=settings.get("seed", 0), run=run)
     if out is not None:
-        write_summary(summary, Path(out) / "summary.json", force=force)
+        if predictions is not None:
+            make_room(Path(out), Path(predictions), force=force)
+        write_record(Path(out) / "summary.json", summary)
+        if predictions is not None:
+            keep(Path(out), scored[0], run_settings, has_gold=gold is not None)
     return summary
 
 
@@ -108,13 +114,16 @@ def _existing(
     join: str | None,
     task: str | None,
     settings: dict[str, Any],
-) -> tuple[Predictions, Gold]:
+) -> tuple[tuple[Predictions, Gold], Settings]:
     if settings.get("existence_map") or settings.get("max_queries"):
         raise EvaluationError(
             "--exist-map and --max-queries select queries for a model; existing predictions "
             "are scored as they are"
         )
     predictions = read_predictions(file, task)
+    names = ("split", "images", "protocol", "categories")
+    options: Any = {key: settings.get(key) for key in names}
+    of_gold = Settings(str(file), Path(gold or ""), predictions.task, **options)
     annotations = annotations_of_gold(None if gold is None else Path(gold))
     if gold is not None and annotations is None:
         if predictions.detections is not None:
@@ -122,13 +131,11 @@ def _existing(
                 f"{file} is a list of boxes, and --gold {gold} is no annotation file; give the one "
                 "that they were made on, such as instances_val2017.json"
             )
-        options: Any = {key: settings.get(key) for key in ("split", "images")}
-        predictions = join_gold(
-            predictions, QuerySet(Settings("", Path(gold), predictions.task, **options)), join
-        )
+        every = structs.replace(of_gold, protocol=None, categories=())
+        predictions = join_gold(predictions, QuerySet(every), join)
     elif join is not None:
         raise EvaluationError("--join is of --gold SET: a set of rows, which predictions answer")
-    return predictions, Gold(annotations, settings["categories"], settings.get("protocol"))
+    return (predictions, Gold(annotations, of_gold.categories, of_gold.protocol)), of_gold
 
 
 def _run_model(

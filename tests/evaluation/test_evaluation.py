@@ -246,22 +246,20 @@ def test_of_several_tasks_the_rows_of_the_chosen_one_are_read(file):
     assert predictions.problems.counts == {"rows of another task, left out": 1}
 
 
-def test_a_better_summary_is_not_written_over(tmp_path):
-    said = {"good": ["red"] * 3, "bad": ["red", "x", "y"], "few": ["red"] * 2}
-    out = tmp_path / "out"
-    command = {}
-    for name, texts in said.items():
+def test_results_of_other_predictions_are_not_written_over(tmp_path):
+    out, files = tmp_path / "out", {}
+    for name, texts in {"good": ["red"] * 3, "bad": ["red", "x", "y"]}.items():
         rows = classification_rows([(text, "red") for text in texts])
-        file = write_lines(tmp_path / f"{name}.jsonl", rows)
-        command[name] = ["eval", "--predictions", file, "--out", out, "--bootstrap", "0"]
-    for name in ("bad", "good"):  # better: written over
-        assert invoke(*command[name]).exit_code == 0
+        files[name] = write_lines(tmp_path / f"{name}.jsonl", rows)
+    for _ in range(2):
+        assert eval_json(files["good"], "--out", out)["rows"] == 3
     kept = (out / "summary.json").read_bytes()
-    assert "accuracy 1.0000, the new one has 0.3333" in refusal(*command["bad"])
-    assert "3 rows" in refusal(*command["few"])
+    text = refusal("eval", "--predictions", files["bad"], "--out", out)
+    assert "good.jsonl, not of" in text and "--force to move them aside" in text
     assert (out / "summary.json").read_bytes() == kept
-    assert invoke(*command["bad"], "--force").exit_code == 0
-    assert (out / "summary.json").read_bytes() != kept
+    eval_json(files["bad"], "--out", out, "--force")
+    assert (out / "before-1" / "summary.json").read_bytes() == kept
+    assert read_predictions(out).rows[1].completion == answer("x")
     assert not [file for file in out.iterdir() if file.name.startswith(".")]
 
 

@@ -1,0 +1,146 @@
+"""Boxes that are not meant as they are read: said before an average precision of 0 is believed.
+
+    [{"image_id": 9, "category_id": 17, "bbox": [0.1, 0.2, 0.4, 0.5], "score": 0.9}, ..]
+    "hardly a number of its 48 boxes is above 1: they are shares, not x, y, width, height in pixels"
+
+A list is refused if its boxes leave their images, or lie on the gold boxes in another reading
+alone; so are category ids in another numbering. Answers in words are the model's: they get a note.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from swift_vlrft.datasets.units import READINGS, Reading, are_shares, corners, leaving, misfit
+from swift_vlrft.evaluation.annotations import Annotations
+from swift_vlrft.evaluation.predictions import EvaluationError, Prediction
+from swift_vlrft.geometry.boxes import Box, iou
+from swift_vlrft.parsing.answers import BoxList, read
+
+GIVEN = Reading()
+"""What COCO's results hold: x, y, width, height in pixels."""
+HIT = 0.5
+"""IoU with a gold box of the image, of any category."""
+SHARE = 0.3
+"""Of the best boxes, as many at least lie on a gold box in the reading that is meant."""
+MOST_IMAGES = 500
+COCO_GAPS = (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
+COCO_IDS = [n for n in range(1, 91) if n not in COCO_GAPS]
+"""The ids of COCO's 80 categories."""
+
+Entry = dict[str, Any]
+
+
+def refuse_misread(annotations: Annotations, entries: Sequence[Entry]) -> None:
+    """EvaluationError if the boxes of a list cannot be COCO's results on these annotations;
+    ``entries`` are those of known images, categories that are not known included.
+    """
+    images = annotations.instances.images
+    sizes = {i: (image["width"], image["height"]) for i, image in images.items()}
+    boxes = [(entry["bbox"], sizes[entry["image_id"]]) for entry in entries]
+    outside = leaving(boxes, GIVEN)
+    if found := misfit(boxes, GIVEN, len(outside), stated=True):
+        problem, ways = found
+        raise _other_boxes(f"{problem}; they fit as {' or '.join(map(str, ways)) or 'nothing'}")
+    best, golds = _best(annotations, entries)
+    on = {
+        reading: [
+            [gold for gold in golds[e["image_id"]] if _is_hit(e, reading, sizes, gold[1])]
+            for e in best
+        ]
+        for reading in READINGS
+    }
+    hits = {reading: sum(map(bool, found)) for reading, found in on.items()}
+    likely = max(READINGS, key=lambda reading: (hits[reading], reading == GIVEN))
+    if hits[likely] >= max(2, SHARE * len(best)) and hits[GIVEN] * 2 <= hits[likely]:
+        problem = f"{hits[GIVEN]} of the {len(best)} best boxes lie on a gold box as {GIVEN}"
+        raise _other_boxes(f"{problem}, {hits[likely]} as {likely}")
+    if len(outside) * 2 > len(boxes):
+        problem = f"{len(outside)} of {len(boxes)} boxes leave their images as {GIVEN}"
+        raise _other_boxes(f"{problem}, and they fit as nothing else")
+    pairs = zip(best, on[GIVEN], strict=True)
+    categories = [(entry["category_id"], {c for c, _ in found}) for entry, found in pairs]
+    _refuse_other_ids(annotations, {entry["category_id"] for entry in entries}, categories)
+
+
+def _other_boxes(problem: str) -> EvaluationError:
+    return EvaluationError(
+        f"the list of boxes is no list of COCO's results: {problem}. Write bbox as {GIVEN} "
+        "of the stored image"
+    )
+
+
+def _best(
+    annotations: Annotations, entries: Sequence[Entry]
+) -> tuple[list[Entry], dict[Any, list[tuple[Any, Box]]]]:
+    """The best-scored boxes, of an image as many as it has gold boxes; those, by image."""
+    golds: dict[Any, list[tuple[Any, Box]]] = {}
+    for gold in annotations.boxes:
+        x, y, width, height = gold["bbox"]
+        box = (gold["category_id"], (x, y, x + width, y + height))
+        golds.setdefault(gold["image_id"], []).append(box)
+    best, taken = list[Entry](), Counter[Any]()
+    for entry in sorted(entries, key=lambda entry: -entry["score"]):
+        image = entry["image_id"]
+        if taken[image] < len(golds.get(image, ())) and (taken[image] or len(taken) < MOST_IMAGES):
+            taken[image] += 1
+            best.append(entry)
+    return best, golds
+
+
+def _is_hit(entry: Entry, reading: Reading, sizes: dict[Any, Any], gold: Box) -> bool:
+    x1, y1, x2, y2 = corners(entry["bbox"], reading, sizes[entry["image_id"]])
+    return x1 < x2 and y1 < y2 and iou((x1, y1, x2, y2), gold) >= HIT
+
+
+def _refuse_other_ids(
+    annotations: Annotations, used: set[Any], found: Sequence[tuple[Any, set[Any]]]
+) -> None:
+    """``used``: the list's ids; ``found``: its best boxes', with those of the gold boxes there."""
+    names = annotations.instances.categories
+    if not all(isinstance(one, int) for one in (*names, *used)):
+        return
+    ids = sorted(names)
+    numberings = {
+        "counted from 0": dict(enumerate(ids)),
+        "counted from 1": dict(enumerate(ids, start=1)),
+        "COCO's, 1 to 90": dict(zip(COCO_IDS, ids * (len(ids) == 80), strict=False)),
+    }
+
+    def right(meant: dict[Any, Any]) -> int:
+        return sum(meant[given] in of_gold for given, of_gold in found if given in meant)
+
+    own = right({one: one for one in ids})
+    possible = [how for how, meant in numberings.items() if used <= meant.keys()]
+    how = max(possible, key=lambda how: right(numberings[how]), default="")
+    other = next((one for one in sorted(used) if how and numberings[how][one] != one), None)
+    if other is None:
+        return
+    meant, lead = numberings[how], right(numberings[how]) - own
+    if lead > max(1, 0.2 * own) or (lead >= 0 and not used <= names.keys()):
+        raise EvaluationError(
+            f"the category ids of the list look {how}, and those of the annotations are {ids[0]} "
+            f"to {ids[-1]}: write the annotations' own, such as {meant[other]} for "
+            f"{names[meant[other]]!r}, which is {other} in the list"
+        )
+
+
+def note_of_answers(rows: Iterable[Prediction]) -> str | None:
+    """What is wrong with nearly all boxes of answers in words, as their rows ask for them."""
+    boxes = [
+        (box, row.box_range)
+        for row in rows
+        if row.box_range is not None and row.box_format != "unit"
+        for box in (read(row.completion).boxes or BoxList()).boxes
+        if box is not None
+    ]
+    outside = leaving(boxes, Reading("xyxy"))
+    if are_shares([box for box, _ in boxes]):
+        problem = f"hardly a number of the answers' {len(boxes)} boxes is above 1, as if shares"
+    elif boxes and len(outside) * 2 > len(boxes):
+        problem = f"{len(outside)} of the answers' {len(boxes)} boxes leave their images"
+    else:
+        return None
+    return f"{problem}: `vlrft score` tells the box format that they fit; evaluate on SET:FORMAT"

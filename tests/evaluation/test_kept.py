@@ -1,0 +1,180 @@
+"""Predictions that were given are kept, and folders of `vlrft eval` compared."""
+
+import json
+from pathlib import Path
+
+import pytest
+from scored import (
+    answer,
+    assert_metrics,
+    classification_rows,
+    detection_set,
+    eval_json,
+    refusal,
+    run_json,
+    write_lines,
+)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """A set of four rows (set.jsonl) and annotations (gold.json)."""
+    monkeypatch.chdir(tmp_path)
+    golds = ("red", "blue", "red", "green")
+    write_lines(
+        tmp_path / "set.jsonl",
+        [
+            {"images": [{"bytes": None, "path": None}], "image": f"{n}.png"}
+            | {"problem": "<image>Which?", "solution": f"<answer>{gold}</answer>"}
+            for n, gold in enumerate(golds)
+        ],
+    )
+    (tmp_path / "gold.json").write_text(json.dumps(detection_set()[1]))
+    return tmp_path
+
+
+def of_ids(right: int) -> list[dict]:
+    """Lines of an id and an answer, of which so many are right, as people write them by hand."""
+    return [{"id": n, "completion": answer("red" if n < right else "?")} for n in range(4)]
+
+
+def of_batch(right: int, n: int = 1) -> list[dict]:
+    """As OpenAI's batches and `vllm run-batch` write them, with ``n`` choices."""
+    return [
+        {
+            "id": f"vllm-{line['id']}",
+            "custom_id": str(line["id"]),
+            "response": {
+                "status_code": 200,
+                "request_id": "r",
+                "body": {
+                    "object": "chat.completion",
+                    "choices": [
+                        {
+                            "index": k,
+                            "finish_reason": "stop" if line["id"] else "length",
+                            "message": {
+                                "role": "assistant",
+                                "content": "?" if k else line["completion"],
+                            },
+                        }
+                        for k in range(n)
+                    ],
+                },
+            },
+            "error": None,
+        }
+        for line in of_ids(right)
+    ]
+
+
+def several(right: int) -> list[dict]:
+    return [line | {"completion": [line["completion"], "x", "y"]} for line in of_ids(right)]
+
+
+FORMS = {
+    "an id and a completion": of_ids,
+    "a batch": of_batch,
+    "a batch of three choices": lambda right: of_batch(right, 3),
+    "several completions a line": several,
+}
+OF_SET = ("--gold", "set.jsonl", "--join", "id", "--task", "classification")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_answers_of_ids_are_scored_and_their_folders_compared(folder, form):
+    """Row 0 and 2 are red: of `right` first answers, those two can be right."""
+    for name, right in (("a", 1), ("b", 3)):
+        file = write_lines(Path(f"{name}.jsonl"), FORMS[form](right))
+        summary = eval_json(file, *OF_SET, "--out", name)
+        assert_metrics(summary, accuracy={1: 0.25, 3: 0.5}[right])
+        if "batch" in form:
+            assert_metrics(summary, truncated_rate=0.25)
+        further = [note for note in summary["notes"] if "the first counts" in note]
+        assert (form in ("an id and a completion", "a batch")) is (further == [])
+    result = run_json("compare", "a", "b")
+    accuracy = result["metrics"]["accuracy"]
+    assert (accuracy["a"], accuracy["b"], result["rows"]) == (0.25, 0.5, 4)
+    assert [flip["id"] for flip in result["gained"]] == ["2"]
+    again = eval_json("a")
+    assert again["metrics"]["accuracy"]["value"] == 0.25
+
+
+def kept_metrics(*arguments, task="detection") -> None:
+    """The folder is worth what the file is, and compares with itself as equal."""
+    summary = eval_json(*arguments, "--out", "kept")
+    result = run_json("compare", "kept", "kept", "--bootstrap", "20")
+    assert result["task"] == task and result["protocol"] == summary["protocol"]
+    for name, metric in summary["metrics"].items():
+        assert result["metrics"][name]["b"] == metric["value"], name
+
+
+def test_a_list_of_boxes_is_kept_and_compared(folder):
+    results = detection_set()[2]
+    Path("boxes.json").write_text(json.dumps(results))
+    kept_metrics("boxes.json", "--gold", "gold.json")
+    assert json.loads(Path("kept/predictions.json").read_text()) == results
+    fewer = [box for n, box in enumerate(results) if n % 3]
+    Path("fewer.json").write_text(json.dumps(fewer))
+    eval_json("fewer.json", "--gold", "gold.json", "--out", "fewer")
+    ap = run_json("compare", "fewer", "kept")["metrics"]["AP"]
+    assert 0 < ap["low"] < ap["difference"] < ap["high"]
+    write_lines(Path("p.jsonl"), detection_set()[0])
+    assert "compare two of a kind" in refusal("compare", "kept", "p.jsonl", "--gold", "gold.json")
+
+
+def test_rows_are_kept_with_what_they_are_scored_by(folder):
+    rows = detection_set()[0]
+    write_lines(Path("p.jsonl"), rows)
+    kept_metrics("p.jsonl")
+    kept_metrics("p.jsonl", "--gold", "gold.json", "--force")
+    in_pixels = [row | {"frame": "pixels", "width": 640, "height": 640} for row in rows]
+    write_lines(Path("p.jsonl"), [{k: v for k, v in row.items() if k != "id"} for row in in_pixels])
+    eval_json("p.jsonl", "--gold", "gold.json", "--out", "other")
+    assert "Possible here: --join" in refusal("compare", "other", "other")
+    assert run_json("compare", "other", "other", "--join", "order")["rows"] == len(rows)
+
+
+def test_a_models_answers_and_a_file_in_the_folder_stay(folder):
+    file = write_lines(Path("p.jsonl"), classification_rows([("red", "red")] * 3))
+    Path("run/parts").mkdir(parents=True)
+    Path("run/run.json").write_text("{}")
+    assert "holds results of a model" in refusal("eval", "--predictions", file, "--out", "run")
+    assert not Path("run/summary.json").exists()
+    eval_json(file, "--out", "run", "--force")
+    assert Path("run/before-1/run.json").exists() and Path("run/predictions.jsonl").exists()
+    own = write_lines(Path("run/predictions.jsonl"), classification_rows([("red", "red")] * 4))
+    before = own.read_bytes()
+    eval_json(own, "--out", "run")
+    assert (
+        own.read_bytes() == before and json.loads(Path("run/summary.json").read_text())["rows"] == 4
+    )
+
+
+BATCH = of_batch(1)[0]
+REFUSED = {
+    "a request that failed": (
+        BATCH | {"response": None, "error": {"code": "timeout"}},
+        "line 1: a batch's line without response.body.choices[].message.content ({'code': 'tim",
+    ),
+    "a request that vLLM refused": (
+        BATCH | {"response": {"status_code": 400, "body": None}, "error": {"message": "too long"}},
+        "too long'}); ask the request again, or remove the line",
+    ),
+    "another endpoint": (
+        BATCH | {"response": {"status_code": 200, "body": {"data": [{"embedding": [0.1]}]}}},
+        "without response.body.choices",
+    ),
+    "no completion in the list": ({"id": 1, "completion": []}, "no gold solution in any of the 1"),
+    "several without an id": (
+        {"completion": ["a", "b"], "solution": "a"},
+        "of several completions of one row, write the row's 'id' into the line",
+    ),
+}
+
+
+@pytest.mark.parametrize(("line", "said"), REFUSED.values(), ids=REFUSED)
+def test_a_line_without_one_answer_is_refused_in_one_line(folder, line, said):
+    file = write_lines(Path("p.jsonl"), [line])
+    text = refusal("eval", "--predictions", file, "--task", "classification")
+    assert said in text and text.count("error:") == 1

@@ -1,0 +1,140 @@
+"""A list of boxes in another unit, order or numbering of categories is refused, not worth AP 0."""
+
+import json
+
+import pytest
+from scored import answer, detection_set, eval_json, refusal, write_lines
+
+from swift_vlrft.evaluation.misread import COCO_IDS
+
+SIZES = {image["id"]: (image["width"], image["height"]) for image in detection_set()[1]["images"]}
+
+
+def boxes(change, results):
+    return [
+        one | {"bbox": [round(v, 4) for v in change(*one["bbox"], *SIZES[one["image_id"]])]}
+        for one in results
+    ]
+
+
+IN_UNITS = {
+    "corners": (lambda x, y, w, h, *_: (x, y, x + w, y + h), "corners x1, y1, x2, y2 in pixels"),
+    "shares": (lambda x, y, w, h, W, H: (x / W, y / H, w / W, h / H), "shares of the sides"),
+    "shares, corners": (
+        lambda x, y, w, h, W, H: (x / W, y / H, (x + w) / W, (y + h) / H),
+        "corners x1, y1, x2, y2 in shares of the sides",
+    ),
+    "YOLO's shares": (
+        lambda x, y, w, h, W, H: ((x + w / 2) / W, (y + h / 2) / H, w / W, h / H),
+        "centre x, centre y, width, height in shares of the sides",
+    ),
+    "thousandths, corners": (
+        lambda x, y, w, h, W, H: (
+            *(x / W * 1000, y / H * 1000),
+            *((x + w) / W * 1000, (y + h) / H * 1000),
+        ),
+        "corners x1, y1, x2, y2 in norm1000",
+    ),
+    "percent": (
+        lambda x, y, w, h, W, H: (x / W * 100, y / H * 100, w / W * 100, h / H * 100),
+        "percent",
+    ),
+}
+
+
+@pytest.fixture
+def scored(tmp_path):
+    def arguments(results, coco):
+        (tmp_path / "p.json").write_text(json.dumps(results))
+        (tmp_path / "gold.json").write_text(json.dumps(coco))
+        return tmp_path / "p.json", "--gold", tmp_path / "gold.json"
+
+    return arguments
+
+
+@pytest.mark.parametrize("images", [4, 20])
+@pytest.mark.parametrize(("change", "said"), IN_UNITS.values(), ids=IN_UNITS)
+def test_boxes_that_are_no_pixels_or_corners_are_refused(scored, change, said, images):
+    _, coco, results = detection_set(images)
+    text = refusal("eval", "--predictions", *scored(boxes(change, results), coco))
+    assert said in text and "Write bbox as x, y, width, height in pixels" in text
+    assert text.count("error:") == 1
+
+
+def test_thousandths_of_larger_pictures_are_found_where_they_lie_on_the_gold(scored):
+    """None of them leaves its picture."""
+    _, coco, results = detection_set()
+    for image in coco["images"]:
+        image |= {"width": image["width"] * 4, "height": image["height"] * 4}
+    for gold in coco["annotations"]:
+        gold["bbox"] = [v * 4 for v in gold["bbox"]]
+        gold["area"] *= 16
+    thousandths = boxes(IN_UNITS["thousandths, corners"][0], results)
+    text = refusal("eval", "--predictions", *scored(thousandths, coco))
+    assert "corners x1, y1, x2, y2 in norm1000" in text
+
+
+def test_boxes_far_outside_are_refused_in_any_reading(scored):
+    _, coco, results = detection_set()
+    far = boxes(lambda x, y, w, h, *_: (x + 5000, y, w, h), results)
+    assert "boxes leave their images" in refusal("eval", "--predictions", *scored(far, coco))
+
+
+def numbered(ids, shown):
+    """Annotations of 80 categories with the ids; the results with those ``shown`` instead."""
+    _, coco, results = detection_set()
+    coco["categories"] = [{"id": n, "name": f"thing {n}"} for n in ids]
+    rank = {1: 5, 2: 20, 3: 70}
+    for gold in coco["annotations"]:
+        gold["category_id"] = ids[rank[gold["category_id"]]]
+    said = [one | {"category_id": shown[rank[one["category_id"]]]} for one in results]
+    return said, coco
+
+
+FROM_0, FROM_1 = list(range(80)), list(range(1, 81))
+OTHER = {
+    "from 0 for COCO's": (COCO_IDS, FROM_0, "counted from 0"),
+    "from 1 for COCO's": (COCO_IDS, FROM_1, "counted from 1"),
+    "COCO's for those from 1": (FROM_1, COCO_IDS, "COCO's, 1 to 90"),
+    "COCO's for those from 0": (FROM_0, COCO_IDS, "COCO's, 1 to 90"),
+    "from 0 for those from 1": (FROM_1, FROM_0, "counted from 0"),
+    "from 1 for those from 0": (FROM_0, FROM_1, "counted from 1"),
+}
+
+
+@pytest.mark.parametrize(("ids", "shown", "said"), OTHER.values(), ids=OTHER)
+def test_category_ids_in_another_numbering_are_refused(scored, ids, shown, said):
+    text = refusal("eval", "--predictions", *scored(*numbered(ids, shown)))
+    first = next(n for n in (5, 20) if ids[n] != shown[n])
+    assert f"look {said}" in text and f"such as {ids[first]} for 'thing {ids[first]}'" in text
+    assert text.count("error:") == 1
+
+
+@pytest.mark.parametrize("ids", [COCO_IDS, FROM_0, FROM_1])
+def test_the_annotations_own_ids_are_scored_and_a_weak_model_is(scored, ids):
+    results, coco = numbered(ids, ids)
+    assert eval_json(*scored(results, coco))["metrics"]["AP"]["value"] > 0.3
+    weak = boxes(lambda x, y, w, h, W, H: (W - w - x / 3, (H - h) / 2, w, h), results)
+    summary = eval_json(*scored(weak, coco))
+    assert summary["metrics"]["AP"]["value"] < 0.1 and summary["problems"] == {}
+    summary = eval_json(*scored([], coco))
+    assert "the list holds no box: every gold box counts as missed" in summary["notes"]
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ("detection", "[{'Position': [%s, %s, %s, %s], 'Confidence': 1}]"),
+        ("grounding", "[%s, %s, %s, %s]"),
+    ],
+)
+def test_answers_in_shares_or_beyond_their_images_get_a_note(tmp_path, task, said):
+    shared = {"task": task, "frame": "norm1000", "solution": said % (100, 200, 300, 400)}
+    for box, note in (
+        ((0.1, 0.2, 0.3, 0.4), "hardly a number of the answers' 6 boxes is above 1"),
+        ((1100, 200, 1300, 400), "6 of the answers' 6 boxes leave their images"),
+        ((100, 200, 310, 420), None),
+    ):
+        rows = [shared | {"id": n, "completion": answer(said % box)} for n in range(6)]
+        notes = eval_json(write_lines(tmp_path / "p.jsonl", rows))["notes"]
+        assert any(note in one for one in notes) if note else not any("boxes" in n for n in notes)
