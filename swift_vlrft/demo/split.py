@@ -17,6 +17,7 @@ from swift_vlrft.datasets.convert import image_base, written_row
 from swift_vlrft.datasets.image import stored_image
 from swift_vlrft.datasets.opening import splits_of
 from swift_vlrft.datasets.report import Report
+from swift_vlrft.datasets.routing import tasks_of_row
 from swift_vlrft.datasets.row import Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import WORDS
@@ -82,7 +83,7 @@ def _fit(source: Path, split: str, notes: list[str]) -> list[dict[str, Any]]:
     for checked in islice(rows, MOST):
         if isinstance(row := checked.row, Row) and checked.problem is None:
             item = written_row(row, stored_image(row.image, base)[0])
-            item["task"] = checked.made.columns["task"] if checked.made else row.columns["task"]
+            item["task"] = tasks_of_row(row)[0]
             found.append(item)
     if more := next(iter(rows), None) is not None:
         notes.append(f"only the first {MOST} rows of the split {split} are taken")

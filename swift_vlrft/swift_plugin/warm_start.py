@@ -39,7 +39,7 @@ SIZE = TinySize(hidden=128)
 SIDE = 112
 """Of the images as the model sees them, about, in pixels."""
 BATCH = 32
-GUESSES = 0.15, 0.6
+GUESSES = 0.15, 0.75
 """The share of guesses at first, and in the last quarter of the steps."""
 LOOK, GUESS = "<think>I look at the image.</think>", "<think>I guess.</think>"
 CELLS = 20

@@ -1,4 +1,4 @@
-"""The start models of `vlrft try`: every family learns a set's format with a vocabulary of its own."""
+"""The start models of `vlrft try`: each learns a set's format with a vocabulary of its own."""
 
 import json
 import random
