@@ -104,14 +104,16 @@ def asking(model: Path, rows: int, max_tokens: int, options: dict[str, Any]) -> 
     os.environ.setdefault("LOG_LEVEL", "WARNING")
     from swift.infer_engine import RequestConfig
 
-    from swift_vlrft.demo.data import write_parquet
-    from swift_vlrft.demo.tasks import known_task
+    from swift_vlrft.datasets.writer import write_folder
+    from swift_vlrft.demo.rows import stored
+    from swift_vlrft.demo.tasks import TASKS
     from swift_vlrft.evaluation.predictions import Problems
     from swift_vlrft.evaluation.queries import QuerySet, Settings
     from swift_vlrft.swift_plugin.inference import answer_batch, load_engine
 
     with tempfile.TemporaryDirectory() as folder:
-        write_parquet(known_task("colours").make(random.Random(0), rows), Path(folder) / "set")
+        drawn = TASKS["colours"].rows(random.Random(0), rows, False)
+        write_folder(Path(folder) / "set", {"train": map(stored, drawn)})
         config = RequestConfig(max_tokens=max_tokens, temperature=0.0)
         seconds = {}
         for engine, at_once in (("transformers", 1), ("vllm", rows)):

@@ -1,6 +1,6 @@
 """An evaluation from Python: what `vlrft eval` prints, as values.
 
-    python examples/evaluate.py runs/demo/grpo/checkpoint-100 runs/demo/data/held_out classification
+    python examples/evaluate.py runs/demo/grpo/checkpoint-60 runs/demo/data classification
 
 Answers and summary are written to runs/eval/MODEL-DATASET; a run that was ended goes on there.
 """

@@ -22,6 +22,7 @@ from swift_vlrft.commands.report import report
 from swift_vlrft.commands.resume import resume
 from swift_vlrft.commands.score import score
 from swift_vlrft.commands.tiny import tiny
+from swift_vlrft.commands.try_road import try_
 
 app = typer.Typer(
     cls=Commands,
@@ -46,6 +47,7 @@ for command in (
     app.command()(command)
 app.command(context_settings={"allow_extra_args": True})(score)
 app.command("eval")(evaluate)
+app.command("try")(try_)
 app.add_typer(data, name="data")
 app.add_typer(recipe, name="recipe")
 

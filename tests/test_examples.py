@@ -235,7 +235,7 @@ def test_rewards_as_verls_compute_score(monkeypatch):
         reward = verl_reward.BY_TASK[row.columns["task"]]
         columns = {name: [value] for name, value in row.columns.items()}
         assert reward.task.name == row.columns["task"]
-        for text in (row.seen, row.solution, "<answer>none of it</answer>", "no tags"):
+        for text in (row.solution[8:-9], row.solution, "<answer>none of it</answer>", "no tags"):
             scored = verl_reward.compute_score(
                 row.columns["task"], text, row.solution, further | row.columns
             )

@@ -1,21 +1,13 @@
 """``vlrft demo``: what `make demo` runs."""
 
-import signal
-import sys
+import shutil
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from swift_vlrft.commands.output import print_json, say
-
-REWARD = """\
-{name} {first:.2f} -> {last:.2f}{more}: sampled answers, {steps} steps, {seconds:.0f} s in all
-held-out images ({held_out_rows}): {held_out_before:.2f} -> {held_out_after:.2f}, greedy answers
-evaluation: {metric} {metric_before:.2f} -> {metric_after:.2f}, difference {change:+.2f}{bounds}"""
-FILES = """\
-{folder}/summary.json  {folder}/reward.png  {folder}/answers.png
-report: {folder}/report.html"""
+from swift_vlrft.commands.output import print_json
+from swift_vlrft.commands.try_road import go, print_road
 
 
 def demo(
@@ -28,28 +20,20 @@ def demo(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    """Watch a real `swift rlhf` GRPO run learn on a CPU, in minutes.
+    """Watch a real `swift rlhf` GRPO run learn on a CPU, in minutes: `vlrft try` on drawn data.
 
     Example: vlrft demo --task coins
     """
-    from swift_vlrft.demo.run import run_demo
-    from swift_vlrft.demo.tasks import known_task
+    from swift_vlrft.demo.road import Road, remove_road
+    from swift_vlrft.demo.tasks import write_drawn
 
-    demo_task = known_task(task)
     folder = out / task if task != "colours" else out
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) == signal.SIG_DFL:  # as Ctrl-C: the training is stopped, too
-            signal.signal(number, lambda received, _: sys.exit(128 + received))
-    summary = run_demo(demo_task, folder, steps=steps)
+    remove_road(folder)
+    drawn = folder.with_name(f"{folder.name}_drawn")
+    shutil.rmtree(drawn, ignore_errors=True)
+    options = write_drawn(task, drawn).road | ({"steps": steps} if steps else {})
+    summary = go(Road(str(drawn), **options), folder)
     if as_json:
         print_json(summary)
         return
-    form = summary["format"]
-    more = f", vlrft_format {form['first']:.2f} -> {form['last']:.2f}"
-    for name, of in summary["rewards"].items():
-        low, high = of["difference_95"]
-        bounds = "" if low is None or high is None else f" (95 %: {low:+.2f} to {high:+.2f})"
-        change = of["metric_after"] - of["metric_before"]
-        rest = {"name": name, "more": more, "change": change, "bounds": bounds}
-        say(*REWARD.format(**summary | of | rest).splitlines())
-    say(*FILES.format(folder=folder).splitlines())
+    print_road(summary, folder)

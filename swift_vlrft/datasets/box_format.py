@@ -282,6 +282,26 @@ def _converted(
     return solution[:start] + solution[start:end].replace(gold, written, 1) + solution[end:]
 
 
+def on_grid(solution: str, name: str, size: Size, cells: int) -> str:
+    """The solution with the edges of its boxes on a grid of ``cells`` x ``cells`` over the image,
+    whose width and height are ``size`` in pixels; a solution without boxes as it is.
+    """
+    found, form = read_boxes(gold := gold_text(solution)), box_format(name)
+    if found is None or None in found.boxes or not found.boxes:
+        return solution
+    steps = [edge / cells for edge in form.edges(size)]
+
+    def ends(low: float, high: float, step: float) -> tuple[float, float]:
+        first = min(round(low / step), cells - 1)
+        return first * step, max(round(high / step), first + 1) * step
+
+    boxes: list[Corners | None] = []
+    for x1, y1, x2, y2 in filter(None, found.boxes):
+        (left, right), (top, bottom) = ends(x1, x2, steps[0]), ends(y1, y2, steps[1])
+        boxes.append((left, top, right, bottom))
+    return solution.replace(gold, _with_numbers(gold, boxes, form), 1)
+
+
 def _renamed(text: str, key: str | None) -> str:
     return text if key is None else re.sub(_ANY_KEYED, rf"\g<quote>{key}\g<quote>", text)
 

@@ -11,7 +11,6 @@ pointing     "Point at the shape."                   [[0, 500, 500, 1000]], answ
 
 from __future__ import annotations
 
-import json
 import random
 
 from PIL import ImageDraw, ImageFont
@@ -31,7 +30,7 @@ IN_DEMO = {
 
 
 def demo_rows(rng: random.Random, n: int) -> list[Row]:
-    """``n`` rows of all tasks in turn; ``seen`` is the right answer."""
+    """``n`` rows of all tasks in turn."""
     # Letters are the hardest to see: two rows in six.
     tasks = ["ocr", *IN_DEMO]
     return [_demo_row(rng, tasks[i % len(tasks)]) for i in range(n)]
@@ -40,9 +39,9 @@ def demo_rows(rng: random.Random, n: int) -> list[Row]:
 def _demo_row(rng: random.Random, task: str) -> Row:
     image, colour = grey(rng, 56), rng.choice(list(COLOURS))
     if task == "ocr":
-        seen = solution = rng.choice(LETTERS)
+        solution = rng.choice(LETTERS)
         place = rng.randint(10, 16), rng.randint(-8, -4)
-        ImageDraw.Draw(image).text(place, seen, fill="white", font=ImageFont.load_default(52))
+        ImageDraw.Draw(image).text(place, solution, fill="white", font=ImageFont.load_default(52))
     else:
         count = rng.randint(1, 3) if task == "counting" else 1
         cells = rng.sample([(x, y) for y in range(2) for x in range(2)], count)
@@ -53,34 +52,15 @@ def _demo_row(rng: random.Random, task: str) -> Row:
         box = [x * HALF, y * HALF, (x + 1) * HALF, (y + 1) * HALF]
         if task == "grounding" and rng.random() < 0.7:
             colour = drawn
-        seen = solution = {
+        solution = {
             "counting": str(count),
             "grounding": _written(box) if colour == drawn else "No Objects",
         }.get(task, f"[{_written(box)}]")
-        if task == "pointing":
-            seen = _written([box[0] + HALF // 2, box[1] + HALF // 2])
     question = IN_DEMO[task].format(colour=colour)
     if task in ("detection", "grounding", "pointing"):
         question += " Coordinates are from 0 to 1000."
     answer = f"<answer>{solution}</answer>"
-    return Row(image, f"{question} {FORMAT}", answer, seen, {"task": task})
-
-
-def demo_guess(rng: random.Random, seen: str) -> str:
-    """An answer of the same kind: right by chance, a box mostly too large."""
-    if len(seen) == 1:
-        return rng.choice("123" if seen in "123" else LETTERS)
-    if seen.count(",") == 1:
-        # Of points drawn without looking, GRPO made one answer for all images.
-        guess = [rng.randrange(2) * HALF + HALF // 2 for _ in range(2)]
-        right = json.loads(seen)
-        return _written([r if rng.random() < 0.3 else g for r, g in zip(right, guess, strict=True)])
-    if "[" not in seen or (not seen.startswith("[[") and rng.random() < 0.2):
-        return rng.choice(["No Objects", _written([0, 0, 2 * HALF, 2 * HALF])])
-    box = json.loads(seen.strip("[]").join("[]"))
-    edges = [0, 0, 2 * HALF, 2 * HALF]
-    loose = [v if rng.random() < 0.5 else edge for v, edge in zip(box, edges, strict=True)]
-    return seen.replace(_written(box), _written(loose))
+    return Row(image, f"{question} {FORMAT}", answer, {"task": task})
 
 
 def _written(numbers: list[int]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,8 +24,15 @@ class Row:
     image: Image.Image
     problem: str
     solution: str  # with its answer tags, as ViRFT stores it
-    seen: str
     columns: dict[str, Any] = field(default_factory=dict)
+
+
+def stored(row: Row) -> dict[str, Any]:
+    """The row as a set on disk holds it."""
+    buffer = io.BytesIO()
+    row.image.save(buffer, "PNG")
+    image = {"bytes": buffer.getvalue(), "path": None}
+    return {"image": image, "problem": row.problem, "solution": row.solution, **row.columns}
 
 
 def grey(rng: random.Random, side: int) -> Image.Image:

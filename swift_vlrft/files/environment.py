@@ -7,7 +7,8 @@ VLRFT_TRACK_MEMORY=no    or unset                  off
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -62,3 +63,15 @@ def number(name: str, environment: Mapping[str, str] | None = None) -> int:
     if not text.isdecimal():
         raise ValueError(f"{name}={text}: not a whole number ({VARIABLES[name].meaning})")
     return int(text)
+
+
+@contextmanager
+def warnings_only() -> Iterator[None]:
+    """Have ms-swift log no more than warnings; it reads the variable when it is first imported."""
+    told = os.environ.get("LOG_LEVEL")
+    os.environ.setdefault("LOG_LEVEL", "WARNING")
+    try:
+        yield
+    finally:
+        if told is None:
+            del os.environ["LOG_LEVEL"]

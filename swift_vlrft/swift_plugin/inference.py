@@ -31,6 +31,7 @@ from swift_vlrft.evaluation.run import Manifest, answer_line, answered, new_part
 from swift_vlrft.families import family_of
 from swift_vlrft.families.chatglm4v import COGAGENT, FAMILY
 from swift_vlrft.files.checkpoints import weights_problem
+from swift_vlrft.files.environment import warnings_only
 from swift_vlrft.files.records import read_record, write_record
 from swift_vlrft.files.writing import free_space, space_named
 from swift_vlrft.swift_plugin.command_line import CommandLine
@@ -108,13 +109,9 @@ def load_engine(settings: Settings) -> tuple[Ask, int]:
     """A function that answers a list of requests, and the number of queries per call. It gets the
     arguments of `swift infer`: without them an engine drops the family's system prompt.
     """
-    logged = os.environ.get("LOG_LEVEL")
-    os.environ.setdefault("LOG_LEVEL", "WARNING")  # ms-swift reads it on import
-    from swift.arguments import InferArguments
-    from swift.pipelines.infer.infer import SwiftInfer
-
-    if logged is None:
-        del os.environ["LOG_LEVEL"]
+    with warnings_only():
+        from swift.arguments import InferArguments
+        from swift.pipelines.infer.infer import SwiftInfer
 
     model, adapter = model_and_adapter(settings.model, settings.base_model)
     engine = chosen_engine(settings.engine)

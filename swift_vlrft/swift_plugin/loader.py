@@ -39,6 +39,7 @@ from swift_vlrft.swift_plugin.streaming import streamed
 logger = get_logger()
 
 SHOWN = 20
+CACHE = Path(get_cache_dir()) / "datasets" / "vlrft"
 MODEL_TYPE: dict[str, str | None] = {"given": None}
 """The argument of ``register(model_type=...)``, for use without a command line."""
 
@@ -98,7 +99,7 @@ class VlrftLoader(DatasetLoader):
             # ms-swift encodes a row to learn its length, in every step; headers tell it beforehand.
             too_long = length_check(resize, command.max_length, text_tokens(command))
         return LoadOptions(
-            cache=Path(get_cache_dir()) / "datasets" / "vlrft",
+            cache=CACHE,
             subset=tuple(subsets),
             tasks=subset.tasks,
             box_format=box_format,

@@ -15,6 +15,8 @@ from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.geometry.box_format import NATIVE
 from swift_vlrft.swift_plugin.command_line import CommandLine
 
+STATED_IDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "glm4v", "glm46v")
+
 
 def is_glm4v(command: CommandLine) -> bool:
     """Whether the command's model is GLM-4V or CogAgent, which ms-swift cannot load by itself."""
@@ -40,6 +42,10 @@ def register_model_of(command: CommandLine, *, check: bool = True) -> None:
         from swift_vlrft.swift_plugin import internvl as template
 
         template.register()
+    if any(family and family.name in STATED_IDS for family in families):
+        from swift_vlrft.swift_plugin import token_ids
+
+        token_ids.register()
     if not is_glm4v(command):
         return
     if check and command.use_liger_kernel:

@@ -12,8 +12,8 @@ from support.stored_sets import picture
 from support.written_sets import check, data, write_rows
 
 from swift_vlrft.datasets import read_rows
-from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.rewards import REWARDS
+from tests.support.parquet import write_parquet
 
 NAMES = [name for name, reward in REWARDS.items() if reward.task and reward.task.name in MIXED]
 

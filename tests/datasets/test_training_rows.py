@@ -30,7 +30,7 @@ from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.report import Report
 from swift_vlrft.datasets.storage import Stream as StreamedSet
 from swift_vlrft.datasets.training import LoadOptions, streamed_rows
-from swift_vlrft.demo.data import write_parquet
+from tests.support.parquet import write_parquet
 
 VIEW = ImageResize("qwen2_5_vl", 3136, 12_845_056)
 

@@ -4,21 +4,15 @@ import json
 import os
 import random
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from skimage.filters import threshold_otsu
 from skimage.measure import label, regionprops
-from transformers import AutoProcessor
 
-from swift_vlrft.demo import coins, run
-from swift_vlrft.demo.model import prompt
-from swift_vlrft.demo.run import DemoError, step_rewards, training
-from swift_vlrft.demo.tasks import known_task
-from swift_vlrft.demo.warm_start import warm_start
+from swift_vlrft.demo import coins, road
+from swift_vlrft.demo.road import Road, RoadError, step_rewards, training
 from swift_vlrft.geometry.boxes import iou
-from swift_vlrft.rewards import REWARDS
 
 
 def test_every_coin_of_the_photograph_has_one_box_of_its_own():
@@ -58,27 +52,12 @@ def test_windows_to_learn_from_and_held_out_ones_share_no_pixel(monkeypatch):
             assert darkest <= low <= high <= lightest
 
 
-def test_the_answer_before_training_is_a_box_too_large_that_earns_something():
-    task, rng = known_task("coins"), random.Random(0)
-    rows = task.make(rng, 200)
-    guesses = [json.loads(task.guess(rng, row.seen)) for row in rows]
-    seen = [json.loads(f"[{row.seen}]") for row in rows]
-
-    def earned(boxes):
-        texts = [f"<think>t</think><answer>{box}</answer>" for box in boxes]
-        return np.mean(REWARDS[task.rewards[0]](texts, [row.solution for row in rows]))
-
-    assert 0.2 < earned(guesses) < 0.65 and earned(seen) > 0.9
-    wide, true = np.array(guesses), np.array(seen)
-    assert (wide[:, :2] <= true[:, :2]).all() and (wide[:, 2:] >= true[:, 2:]).all()
-
-
 @pytest.fixture
 def recipe(monkeypatch, tmp_path):
     """Stands for recipes/demo_cpu.sh: a script that writes what ms-swift would log."""
     script = tmp_path / "recipe.sh"
-    monkeypatch.setattr(run, "shipped_file", lambda *_: script)
-    monkeypatch.setattr(run, "POLL", 0.02)
+    monkeypatch.setattr(road, "shipped_file", lambda *_: script)
+    monkeypatch.setattr(road, "POLL", 0.02)
 
     def wrote(text):
         script.write_text(f'set -e\nmkdir -p "$OUTPUT_DIR"\n{text}')
@@ -95,7 +74,7 @@ def test_steps_come_as_they_are_logged(recipe, tmp_path):
         f"printf '%s' '{rows[:half]}' > $OUTPUT_DIR/logging.jsonl; sleep 0.2\n"
         f"printf '%s' '{rows[half:]}' >> $OUTPUT_DIR/logging.jsonl; sleep 0.1\n"
     )
-    with training(known_task("colours"), tmp_path, 2) as steps:
+    with training(Road("set"), tmp_path, ["vlrft_classification"], 12) as steps:
         assert list(steps) == [
             (step, {"vlrft_classification": classification, "vlrft_format": form})
             for step, (classification, form) in enumerate(rewards, 1)
@@ -103,32 +82,11 @@ def test_steps_come_as_they_are_logged(recipe, tmp_path):
     assert step_rewards(tmp_path / "grpo" / "logging.jsonl", keys[1]) == [1.0, 0.875]
 
 
-def test_only_an_earlier_demo_is_replaced(tmp_path, monkeypatch):
-    """`vlrft demo --out .` beside somebody's data: refused, and nothing is touched."""
-
-    def stops(*_, **__):
-        raise InterruptedError
-
-    monkeypatch.setattr("swift_vlrft.demo.warm_start.warm_start", stops)
-    mine = tmp_path / "data" / "mine.txt"
-    mine.parent.mkdir()
-    mine.write_text("years of work")
-    with pytest.raises(DemoError, match="data would"):
-        run.run_demo(known_task("colours"), tmp_path)
-    assert mine.read_text() == "years of work"
-    for _ in range(2):  # the second finds what the first one left when it was stopped
-        with pytest.raises(InterruptedError):
-            run.run_demo(known_task("colours"), tmp_path / "runs")
-        assert (tmp_path / "runs" / "data" / "train").is_dir()
-        assert not (tmp_path / "runs" / "report.html").exists(), "of a demo before"
-        (tmp_path / "runs" / "report.html").touch()
-
-
 def test_a_failed_run_says_how_its_output_ends(recipe, tmp_path):
     recipe("echo out of cheese; exit 3")
     with (
-        pytest.raises(DemoError, match=r"(?s)code 3; \S+grpo.log .*out of cheese"),
-        training(known_task("colours"), tmp_path, 2) as steps,
+        pytest.raises(RoadError, match=r"(?s)code 3; \S+grpo.log .*out of cheese"),
+        training(Road("set"), tmp_path, ["vlrft_classification"], 12) as steps,
     ):
         list(steps)
 
@@ -138,7 +96,7 @@ def test_a_demo_that_stops_takes_its_training_along(recipe, tmp_path):
     file = tmp_path / "grpo" / "pid"
     with (
         pytest.raises(KeyboardInterrupt),
-        training(replace(known_task("colours"), name="x"), tmp_path, 2),
+        training(Road("set"), tmp_path, ["vlrft_classification"], 12),
     ):
         while not (file.exists() and file.read_text().strip()):
             time.sleep(0.02)
@@ -150,20 +108,3 @@ def test_a_demo_that_stops_takes_its_training_along(recipe, tmp_path):
             return
         time.sleep(0.02)
     raise AssertionError("the training goes on")
-
-
-@pytest.mark.slow
-def test_the_warm_start_trains_on_the_prompts_of_ms_swift(tmp_path):
-    pytest.importorskip("swift")
-    from swift import get_processor, get_template
-
-    task = replace(known_task("colours"), warm_steps=1)
-    rows = task.make(random.Random(0), 32)
-    warm_start(task, rows, tmp_path / "start", progress=lambda step, note: None)
-    rows[0].image.save(tmp_path / "image.png")
-    template = get_template(get_processor(str(tmp_path / "start")))
-    turn = {"role": "user", "content": f"<image>{rows[0].problem}"}
-    theirs = template.encode({"messages": [turn], "images": [str(tmp_path / "image.png")]})
-    processor = AutoProcessor.from_pretrained(tmp_path / "start")
-    ours = processor(text=prompt(rows[0].problem), images=rows[0].image)["input_ids"]
-    assert list(theirs["input_ids"]) == list(ours[0])

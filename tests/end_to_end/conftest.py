@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from swift_vlrft.demo.data import write_parquet
-from swift_vlrft.demo.tasks import Row, known_task
+from swift_vlrft.demo.rows import Row
+from swift_vlrft.demo.tasks import TASKS
 from swift_vlrft.tiny.checkpoint import write_tiny
+from tests.support.parquet import write_parquet
 
 # Two run at a time: the longest first, so that none is left alone at the end.
 LONGEST = (
@@ -35,7 +36,7 @@ def tiny_qwen2_5_vl(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def rows() -> list[Row]:
-    return known_task("colours").make(random.Random(0), 16)
+    return TASKS["colours"].rows(random.Random(0), 16, False)
 
 
 @pytest.fixture(scope="session")

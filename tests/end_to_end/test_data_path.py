@@ -3,13 +3,14 @@
 import hashlib
 import json
 import random
+import re
 
 import pytest
 from support.drawn_rows import boxed_rows
 from support.swift_run import SUPPORT, grpo_command, run_swift, run_swift_unchecked
 
-from swift_vlrft.demo.data import png_bytes, write_parquet
-from swift_vlrft.demo.tasks import known_task
+from swift_vlrft.demo.tasks import TASKS
+from tests.support.parquet import png_bytes, write_parquet
 
 pytestmark = pytest.mark.end_to_end
 
@@ -32,13 +33,13 @@ def mixed_sets(folder):
         values.append(bad)
     columns["task"] = ["detection"] * 5  # one box: a grounding reward would read it, too
     Dataset.from_dict(columns).save_to_disk(folder / "boxes")
-    colours = known_task("colours").make(random.Random(2), 4)
+    colours = TASKS["colours"].rows(random.Random(2), 4, False)
     write_parquet(colours, folder / "colours")
     phrases = boxed_rows(random.Random(3), 4)
     lines = []
     for i, row in enumerate(phrases):
         row.image.save(folder / f"{i}.png")
-        pixels = [v * 112 // 1000 for v in map(int, row.seen.split(","))]
+        pixels = [v * 112 // 1000 for v in box_of(row)]
         turns = [
             {"from": "human", "value": f"<image>Where is the shape, number {i}?"},
             {"from": "gpt", "value": str(pixels)},
@@ -47,6 +48,10 @@ def mixed_sets(folder):
     (folder / "phrases.jsonl").write_text("\n".join(lines))
     rows = {"detection": detection, "classification": colours, "grounding": phrases}
     return {digest(row): (task, row) for task, found in rows.items() for row in found}
+
+
+def box_of(row):
+    return [int(v) for v in re.findall(r"\d+", row.solution)[:4]]
 
 
 def digest(row):
@@ -80,7 +85,7 @@ def test_three_tasks_in_three_forms_train_in_one_run(tiny_qwen2_5_vl, tmp_path):
     for sample in got:
         task, row = by_image[sample["image"]]
         assert sample["task"] == task
-        box = [int(v) for v in row.seen.split(",")] if task != "classification" else []
+        box = box_of(row) if task != "classification" else []
         if task == "detection":
             # 112 x 112 under MAX_PIXELS 9408 is seen as 84 x 84, quarters of it 21 apart.
             scaled = [v // 250 * 21 for v in box]

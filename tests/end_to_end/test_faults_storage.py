@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from support.swift_run import SUPPORT, grpo_command, run_swift, run_swift_unchecked
 
-from swift_vlrft.demo.data import png_bytes, write_parquet
-from swift_vlrft.demo.tasks import known_task
+from swift_vlrft.demo.tasks import TASKS
+from tests.support.parquet import png_bytes, write_parquet
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
 
@@ -27,7 +27,7 @@ def columns(rows):
 
 
 def test_files_that_change_and_go_while_a_run_reads_them(tiny_qwen2_5_vl, tmp_path):
-    rows = known_task("colours").make(random.Random(0), 12)
+    rows = TASKS["colours"].rows(random.Random(0), 12, False)
     write_parquet(rows, tmp_path / "parquet")
     (tmp_path / "other").mkdir()
     lines = []

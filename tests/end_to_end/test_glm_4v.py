@@ -22,7 +22,7 @@ from support.swift_run import (
     run_swift,
 )
 
-from swift_vlrft.demo.tasks import known_task
+from swift_vlrft.demo.tasks import TASKS
 
 pytestmark = pytest.mark.end_to_end
 
@@ -57,7 +57,7 @@ def trained(tmp_path_factory) -> Trained:
     folder = tmp_path_factory.mktemp("glm_4v")
     base = write_published(folder / "downloaded")
     images = []
-    for i, row in enumerate(known_task("colours").make(random.Random(0), 3)):
+    for i, row in enumerate(TASKS["colours"].rows(random.Random(0), 3, False)):
         images.append(folder / f"{i}.png")
         row.image.save(images[-1])
     rows = [conversation("<image>What colour is it?", image, answer=ANSWER) for image in images]

@@ -14,8 +14,8 @@ import pytest
 from support.drawn_rows import boxed_rows
 from support.swift_run import ON_CPU, REPOSITORY, VLLM_ON_CPU, forking, grpo_command, run_swift
 
-from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.parsing.answers import gold_text, read_boxes
+from tests.support.parquet import write_parquet
 
 pytestmark = pytest.mark.end_to_end
 

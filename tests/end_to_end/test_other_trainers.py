@@ -67,7 +67,7 @@ def rows():
     found = []
     for row in [*mixed_rows(random.Random(0), 12), *demo_rows(random.Random(0), 10)]:
         boxed = row.solution.replace("0]", "9]").replace("500", "450")
-        seen = f"<answer>[{row.seen}]</answer>"  # a point
+        seen = "<answer>[[250, 250]]</answer>"  # a point
         texts = (seen, row.solution, f"<think>t</think>{row.solution}", boxed)
         texts += ("<answer>none of it</answer>", "<answer>[1, 2", "<answer></answer>", "", "é\x00<")
         found += [(text, row.solution, row.columns) for text in texts]

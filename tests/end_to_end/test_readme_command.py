@@ -15,7 +15,7 @@ from support.swift_run import (
     run_swift_unchecked,
 )
 
-from swift_vlrft.demo.data import write_parquet
+from tests.support.parquet import write_parquet
 
 pytestmark = pytest.mark.end_to_end
 

@@ -25,10 +25,10 @@ from end_to_end.recipe_run import (
 )
 from support.drawn_rows import boxed_rows
 
-from swift_vlrft.demo.data import png_bytes, write_parquet
 from swift_vlrft.demo.mixed import demo_rows
-from swift_vlrft.demo.tasks import known_task
+from swift_vlrft.demo.tasks import TASKS
 from swift_vlrft.tiny.checkpoint import write_tiny
+from tests.support.parquet import png_bytes, write_parquet
 
 pytestmark = pytest.mark.end_to_end
 
@@ -78,7 +78,7 @@ def sets(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sets")
     found = boxed_rows(random.Random(0), 16)
     write_parquet(found, folder / "detection")
-    write_parquet(known_task("colours").make(random.Random(0), 16), folder / "classification")
+    write_parquet(TASKS["colours"].rows(random.Random(0), 16, False), folder / "classification")
     boxes = [re.findall(r"\d+", row.solution.split("Confidence")[0])[:4] for row in found]
     write_parquet(demo_rows(random.Random(0), 25), folder / "mixed")
     (folder / "sft").symlink_to(folder / "classification")

@@ -14,8 +14,7 @@ from safetensors.numpy import save_file
 from scored import answer, invoke, refusal, run_json, write_lines
 
 import swift_vlrft
-from swift_vlrft.demo.data import write_parquet
-from swift_vlrft.demo.tasks import known_task
+from swift_vlrft.demo.tasks import TASKS
 from swift_vlrft.evaluation.annotations import Gold, open_annotations
 from swift_vlrft.evaluation.compare import compare
 from swift_vlrft.evaluation.predictions import EvaluationError, Problems, read_predictions
@@ -25,6 +24,7 @@ from swift_vlrft.evaluation.summary import Summary, summarise
 from swift_vlrft.files import jsonl
 from swift_vlrft.files.records import as_json, read_record, record_of
 from swift_vlrft.swift_plugin import evaluate, inference
+from tests.support.parquet import write_parquet
 
 CAT = "<answer>[{'Position': [0, 0, 500, 500], 'Confidence': 1}]</answer>"
 
@@ -51,7 +51,7 @@ def colours(tmp_path):
     """Writes a set of so many rows; the settings of a run on it."""
 
     def make(count: int, model: str = "m", seed: int = 0, **more) -> Settings:
-        write_parquet(known_task("colours").make(random.Random(seed), count), tmp_path / "set")
+        write_parquet(TASKS["colours"].rows(random.Random(seed), count, False), tmp_path / "set")
         return Settings(model, tmp_path / "set", "classification", **more)
 
     return make

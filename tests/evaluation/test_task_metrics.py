@@ -10,10 +10,10 @@ from scored import answer, assert_metrics, eval_json, write_lines
 from support.drawn_rows import MIXED, mixed_rows
 
 from swift_vlrft.datasets import read_rows
-from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.evaluation.predictions import EVALUATED
 from swift_vlrft.parsing.answers import gold_text
 from swift_vlrft.rewards import TASK_NAMES
+from tests.support.parquet import write_parquet
 
 TABLE = Path(__file__).with_name("by_hand.jsonl")
 """``answers``: answer and gold, null where there is no block; ``columns``: of those rows;

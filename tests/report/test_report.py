@@ -15,12 +15,12 @@ from support.drawn_rows import boxed_rows, mixed_rows
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
-from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.evaluation.predictions import Problems
 from swift_vlrft.evaluation.queries import QuerySet, Settings
 from swift_vlrft.evaluation.run import answer_line, begin, finish, new_part
 from swift_vlrft.report.curves import curve, ticks
 from swift_vlrft.report.run_log import read_run
+from tests.support.parquet import write_parquet
 
 EVIL = "</pre><script>alert(1)</script><img src=x onerror=alert(2)> & \ud800"
 VOID = {"meta", "img", "br"}

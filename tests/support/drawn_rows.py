@@ -29,7 +29,7 @@ GRID = 250  # boxes lie on quarters of the side: 28 pixels of 112, one image tok
 
 
 def boxed_rows(rng: random.Random, n: int) -> list[Row]:
-    """``n`` rows of detection; ``seen`` is the box, in thousandths with commas between."""
+    """``n`` rows of detection, boxes in thousandths."""
     rows = []
     for _ in range(n):
         image, w, h = grey(rng, 112), rng.randint(1, 3), rng.randint(1, 3)
@@ -39,7 +39,7 @@ def boxed_rows(rng: random.Random, n: int) -> list[Row]:
         box = [v * GRID for v in (x, y, x + w, y + h)]
         problem = f"Find the shape, in coordinates from 0 to 1000. {FORMAT}"
         solution = f"<answer>[{{'Position': {box}, 'Confidence': 1}}]</answer>"
-        rows.append(Row(image, problem, solution, ",".join(map(str, box))))
+        rows.append(Row(image, problem, solution))
     return rows
 
 
@@ -69,7 +69,7 @@ def _row(rng: random.Random, task: str) -> Row:
         }[task]
         if task in ("grounding", "pointing"):
             question += " Coordinates are from 0 to 1000. If there is none, say No Objects."
-    return Row(image, f"{question} {FORMAT}", f"<answer>{solution}</answer>", solution, columns)
+    return Row(image, f"{question} {FORMAT}", f"<answer>{solution}</answer>", columns)
 
 
 def _scene(image: Image.Image, rng: random.Random) -> dict[str, list[int]]:

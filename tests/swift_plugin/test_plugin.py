@@ -12,11 +12,11 @@ from support.stored_sets import columns, command, picture, train_on
 
 from swift_vlrft.datasets import Source
 from swift_vlrft.datasets.training import LoadOptions
-from swift_vlrft.demo.data import write_parquet
 from swift_vlrft.demo.mixed import demo_rows
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.rewards import REWARDS
 from swift_vlrft.swift_plugin.command_line import read_command_line
+from tests.support.parquet import write_parquet
 
 pytestmark = pytest.mark.slow  # ms-swift is imported
 

@@ -20,7 +20,7 @@ from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.report import Report
 from swift_vlrft.datasets.training import LoadOptions, streamed_rows, training_set
-from swift_vlrft.demo.data import write_parquet
+from tests.support.parquet import write_parquet
 
 BROKEN = {"bytes": b"no image", "path": None}
 CHANGES = {

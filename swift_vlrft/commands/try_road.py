@@ -1,0 +1,98 @@
+"""``vlrft try``: the road from own data to a verdict, without a GPU."""
+
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from swift_vlrft.commands.compare import COLOURS
+from swift_vlrft.commands.output import print_json, say, say_marked
+
+FAMILY = "internvl"
+SHOWS = """\
+This shows that data, prompts and rewards work together, not what a real model will reach."""
+
+
+def try_(
+    data: Annotated[
+        Path,
+        typer.Argument(help="A set in any form: COCO's instances.json, a ViRFT folder, Parquet."),
+    ],
+    family: Annotated[
+        str, typer.Option(help="Family of the tiny model: qwen2_5_vl, qwen3_vl, internvl, ...")
+    ] = FAMILY,
+    out: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Folder to write; default: runs/try/DATA.")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="GRPO steps.")] = 60,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Take your own data through a whole run on a CPU, in minutes: check, split by picture, a tiny
+    model that knows the format, GRPO with the rewards that fit, evaluation, report.
+
+    Example: vlrft try instances_train.json --family qwen2_5_vl
+
+    An interrupted road goes on behind its last whole stage when the command is given again.
+    """
+    from swift_vlrft.demo.road import Road
+
+    folder = out or Path("runs", "try", data.stem if data.suffix else data.name)
+    summary = go(Road(str(data), family, steps=steps), folder)
+    if as_json:
+        print_json(summary)
+        return
+    print_road(summary, folder)
+    dataset = folder / "data"
+    task = next(iter(summary["tasks"]))
+    say(SHOWS, "A script for real GPUs:")
+    say(
+        f"  vlrft recipe new run.sh --model {example_model(family)} --task {task} "
+        f"--dataset {dataset}:native --gpus 4x24"
+    )
+
+
+def example_model(family: str) -> str:
+    """The model of the first shipped recipe for that family."""
+    from swift_vlrft.families import family_of
+    from swift_vlrft.recipe.shipped import shipped_recipes
+
+    for path in shipped_recipes().values():
+        found = re.search(r"^MODEL=\$\{MODEL:-(\S+)\}", path.read_text(), re.MULTILINE)
+        if found and (of := family_of(name=found[1])) and of.name == family:
+            return found[1]
+    return "MODEL"
+
+
+def go(road: Any, folder: Path) -> dict[str, Any]:
+    """Take the road; a signal that ends this process ends the training, too."""
+    from swift_vlrft.demo.road import take_road
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, lambda received, _: sys.exit(128 + received))
+    return take_road(road, folder)
+
+
+def print_road(summary: dict[str, Any], folder: Path) -> None:
+    for note in summary["notes"]:
+        say_marked("note:", note, "yellow")
+    for task, of in summary["tasks"].items():
+        say_marked(f"{task}: {of['verdict']}:", of["why"], COLOURS[of["verdict"]])
+    form = summary["format"]
+    for of in summary["tasks"].values():
+        say(
+            f"{of['reward']} {of['first']:.2f} -> {of['last']:.2f}, vlrft_format "
+            f"{form['first']:.2f} -> {form['last']:.2f}: sampled answers, {summary['steps']} "
+            f"steps, {summary['seconds']:.0f} s in all"
+        )
+        low, high = of["difference_95"]
+        bounds = "" if low is None or high is None else f" (95 %: {low:+.2f} to {high:+.2f})"
+        change = of["metric_after"] - of["metric_before"]
+        say(
+            f"held-out images ({of['rows']} rows): {of['metric']} {of['metric_before']:.2f} -> "
+            f"{of['metric_after']:.2f}, difference {change:+.2f}{bounds}"
+        )
+    say(f"{folder}/summary.json  {folder}/reward.png", f"report: {folder}/report.html")

@@ -1,0 +1,310 @@
+"""The road from a data set to a verdict, on a CPU and in minutes.
+
+    OUT/road.json            what was asked: an interrupted road goes on behind its last whole stage
+    OUT/data                 the rows that are fit to train on, split by picture: train and test
+    OUT/start                a tiny model of the family that writes the format and guesses
+    OUT/grpo                 what `swift rlhf` wrote; what it printed is in grpo.log
+    OUT/eval/before, after   `vlrft eval` of both on the held-out pictures; with several tasks, a
+                             folder for each
+    OUT/{summary.json, reward.png, report.html}
+
+It shows that data, prompts and rewards work together, not what a real model will reach.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import msgspec
+
+from swift_vlrft.demo.split import Halves, write_halves
+from swift_vlrft.files.environment import warnings_only
+from swift_vlrft.files.records import as_json, read_record, write_record
+from swift_vlrft.files.shipped import shipped_file
+from swift_vlrft.files.writing import beside, write_atomically
+from swift_vlrft.report.reward_picture import draw_rewards
+from swift_vlrft.tiny.start import Start
+
+FORMAT = "vlrft_format"
+POLL = 0.5  # seconds
+SPARE = 8
+"""Tokens that an answer may take beyond the longest gold answer."""
+
+Advance = Callable[[int, str], None]
+"""Takes the steps done, and a note."""
+
+
+class RoadError(ChildProcessError):
+    """A part of the road failed; the message says which, and where its output is."""
+
+    exit_code = 1
+
+
+class Road(msgspec.Struct, frozen=True):
+    """What is asked. ``side``: of the images as the tiny model sees them, in pixels."""
+
+    data: str
+    family: str = "internvl"
+    side: int = 112
+    warm_steps: int = 600
+    steps: int = 60
+    learning_rate: float = 2e-4
+    seed: int = 0
+
+
+class _Begun(msgspec.Struct):
+    road: Road
+    halves: Halves
+
+
+def take_road(road: Road, folder: Path) -> dict[str, Any]:
+    """Go the whole road in ``folder``; what summary.json holds. DataError says what is wrong with
+    the set before anything is trained, RoadError which part failed.
+    """
+    started = time.monotonic()
+    halves = _begin(road, folder)
+    tasks = halves.rewards()
+    os.environ["MAX_PIXELS"] = str(road.side**2)  # as the tiny model sees them
+    with _stages() as begin:
+        from swift_vlrft.report.page import write_report
+
+        start = _start(road, folder, begin)
+
+        def evaluated(name: str, checkpoint: Path) -> None:
+            advance = begin(f"held-out images, {name}", sum(halves.test.values()))
+            _evaluate(checkpoint, folder, name, list(tasks), start.longest, advance)
+
+        last = folder / "grpo" / f"checkpoint-{road.steps}"
+        rewards = [*tasks.values()]
+        if last.is_dir():
+            evaluated("before", folder / "start")
+        else:
+            with training(road, folder, rewards, start.longest + SPARE) as run:
+                evaluated("before", folder / "start")
+                advance = begin("swift rlhf --rlhf_type grpo", road.steps)
+                for step, logged in run:
+                    advance(step, " ".join(f"{name} {v:.2f}" for name, v in logged.items()))
+        if not last.is_dir():
+            raise RoadError(f"{folder / 'grpo'} holds no {last.name}; see {folder / 'grpo.log'}")
+        evaluated("after", last)
+        # A page shows one evaluation before and after; several tasks have curves each.
+        sides = [folder / "eval" / name for name in ("before", "after")]
+        write_report(folder / "grpo", sides if len(tasks) == 1 else [], folder / "report.html")
+    curves = _curves(folder, rewards)
+    summary: dict[str, Any] = {
+        **as_json(road),
+        "train": halves.train,
+        "test": halves.test,
+        "notes": halves.notes,
+        "format": _ends(curves[FORMAT]),
+        "tasks": {
+            task: {
+                "reward": name,
+                **_ends(curves[name]),
+                "rows": halves.test[task],
+                **_compared(folder, task if len(tasks) > 1 else ""),
+            }
+            for task, name in tasks.items()
+        },
+        "seconds": round(time.monotonic() - started, 1),
+    }
+    write_atomically(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+    with beside(folder / "reward.png") as unfinished:
+        draw_rewards(curves, unfinished)
+    return summary
+
+
+def remove_road(folder: Path) -> None:
+    """Remove an earlier road, and nothing else."""
+    if (folder / "road.json").exists():
+        shutil.rmtree(folder)
+
+
+def _begin(road: Road, folder: Path) -> Halves:
+    """The halves of the set: written now, or by an earlier road of the same data."""
+    stamp = folder / "road.json"
+    if stamp.exists():
+        begun = read_record(stamp, _Begun)
+        if begun.road != road:
+            raise RoadError(
+                f"{folder} holds the road of {begun.road.data} with other settings; name another "
+                "folder with --out, or remove this one"
+            )
+        return begun.halves
+    if folder.exists() and any(folder.iterdir()):
+        raise RoadError(f"{folder} is not empty; name another folder with --out")
+    halves = write_halves(Path(road.data), folder / "data", road.seed)
+    write_record(stamp, _Begun(road, halves))
+    return halves
+
+
+def _start(road: Road, folder: Path, begin: Callable[[str, int], Advance]) -> Start:
+    """The start model: made now, or there already."""
+    stamp = folder / "start.json"
+    if not stamp.exists():
+        shutil.rmtree(folder / "start", ignore_errors=True)
+        with warnings_only():
+            from swift_vlrft.swift_plugin.warm_start import write_warm_start
+
+        advance = begin("warm start: the format, and a guess", road.warm_steps)
+        made = write_warm_start(
+            road.family,
+            folder / "data",
+            folder / "start",
+            steps=road.warm_steps,
+            side=road.side,
+            seed=road.seed,
+            progress=advance,
+        )
+        write_record(stamp, made)
+    return read_record(stamp, Start)
+
+
+def _ends(values: list[float]) -> dict[str, float]:
+    """Means of the first and the last tenth."""
+    tenth = max(1, len(values) // 10)
+    return {"first": mean(values[:tenth]), "last": mean(values[-tenth:])}
+
+
+def _compared(folder: Path, kind: str) -> dict[str, Any]:
+    """The headline metric of the two evaluations."""
+    from swift_vlrft.evaluation.compare import compare_runs
+
+    compared = compare_runs(*(folder / "eval" / side / kind for side in ("before", "after")))
+    headline = compared.metrics[compared.headline]
+    return {
+        "verdict": compared.verdict.word,
+        "why": compared.verdict.why,
+        "metric": compared.headline,
+        "metric_before": headline.a or 0.0,
+        "metric_after": headline.b or 0.0,
+        "difference_95": [headline.low, headline.high],  # paired bootstrap of after - before
+    }
+
+
+def _evaluate(
+    checkpoint: Path, folder: Path, name: str, tasks: Sequence[str], longest: int, advance: Advance
+) -> None:
+    """Greedy answers on the held-out pictures, into ``folder``/eval/``name``."""
+    from swift_vlrft.swift_plugin.evaluate import evaluate
+
+    done = 0
+
+    def answered(total: int, n: int) -> None:
+        nonlocal done
+        done += n
+        advance(done, "")
+
+    for task in tasks:
+        evaluate(
+            checkpoint,
+            f"{folder / 'data'}:native",
+            task,
+            out=folder / "eval" / name / (task if len(tasks) > 1 else ""),
+            split="test",
+            engine="transformers",
+            batch_size=64,
+            dtype="float32",
+            max_tokens=longest + SPARE,
+            workers=1,
+            progress=answered,
+        )
+
+
+@contextmanager
+def _stages() -> Iterator[Callable[[str, int], Advance]]:
+    """``begin(name, steps)`` shows a bar; where there is no terminal, a line for every tenth."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal) as bars:
+
+        def begin(name: str, total: int) -> Advance:
+            bar = bars.add_task(name, total=total)
+
+            def advance(done: int, note: str) -> None:
+                bars.update(bar, completed=done, description=f"{name} {note}")
+                if not console.is_terminal and (done % max(1, total // 10) == 0 or done == total):
+                    console.print(f"{name}: {done}/{total} {note}", highlight=False)
+
+            return advance
+
+        yield begin
+
+
+@contextmanager
+def training(
+    road: Road, folder: Path, rewards: Sequence[str], longest: int
+) -> Iterator[Iterator[tuple[int, dict[str, float]]]]:
+    """Run recipes/demo_cpu.sh beside what the block does; gives the steps and mean rewards as they
+    come. Its output goes to grpo.log.
+    """
+    shutil.rmtree(folder / "grpo", ignore_errors=True)  # of a road that was interrupted there
+    environment = os.environ | {
+        "MODEL": str(folder / "start"),
+        "DATASET": f"{folder / 'data'}:native",
+        "OUTPUT_DIR": str(folder / "grpo"),
+        "REWARDS": " ".join(rewards),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    command = ["bash", str(shipped_file("recipes", "demo_cpu.sh")), "--max_steps", str(road.steps)]
+    command += ["--max_completion_length", str(longest)]
+    command += ["--learning_rate", str(road.learning_rate)]
+    with (folder / "grpo.log").open("w") as out:
+        # In a session of its own: bash, `swift` and its Python end together.
+        process = subprocess.Popen(
+            command, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        yield _steps(process, folder, rewards)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
+
+
+def _steps(
+    process: subprocess.Popen[bytes], folder: Path, rewards: Sequence[str]
+) -> Iterator[tuple[int, dict[str, float]]]:
+    seen, ended = 0, False
+    while not ended:
+        ended = process.poll() is not None
+        logged = _curves(folder, rewards)
+        for step in range(seen, len(logged[FORMAT])):  # which scores every row
+            seen = step + 1
+            yield seen, {name: values[step] for name, values in logged.items() if values[step:]}
+        if not ended:
+            time.sleep(POLL)
+    if process.returncode != 0:
+        text = (folder / "grpo.log").read_text(errors="replace")
+        tail = "\n".join(text.splitlines()[-15:])
+        raise RoadError(
+            f"`swift rlhf` ended with exit code {process.returncode}; "
+            f"{folder / 'grpo.log'} ends:\n{tail}"
+        )
+
+
+def _curves(folder: Path, rewards: Sequence[str]) -> dict[str, list[float]]:
+    log = folder / "grpo" / "logging.jsonl"
+    return {name: step_rewards(log, f"rewards/{name}/mean") for name in (*rewards, FORMAT)}
+
+
+def step_rewards(log: Path, name: str = "reward") -> list[float]:
+    """One number of every training step, from ms-swift's logging.jsonl as far as it is written."""
+    if not log.exists():
+        return []
+    lines = [line for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    rows = [json.loads(line) for line in lines if line.strip()]
+    return [float(row[name]) for row in rows if name in row]

@@ -1,0 +1,132 @@
+"""A set becomes the two that a run needs: rows to train on, and held-out rows of other pictures."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from swift_vlrft.datasets.check import check_splits
+from swift_vlrft.datasets.convert import image_base, written_row
+from swift_vlrft.datasets.image import stored_image
+from swift_vlrft.datasets.opening import splits_of
+from swift_vlrft.datasets.report import Report
+from swift_vlrft.datasets.routing import tasks_of_row
+from swift_vlrft.datasets.row import Row
+from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.splits import WORDS
+from swift_vlrft.datasets.validate import RowRules
+from swift_vlrft.datasets.writer import write_folder
+from swift_vlrft.rewards import REWARDS, TASK_NAMES
+
+SHARE = 0.2
+"""Of the pictures, that are held out where the set has no split for it."""
+LEAST = 40
+"""Pictures: with fewer, eight are left to compare, and no difference can be told from chance."""
+MOST = 2000
+"""Rows that are taken: more do not fit into minutes."""
+
+
+class Halves(msgspec.Struct):
+    """How many rows of each task are trained on and held out, and what is to be said of the set."""
+
+    train: dict[str, int] = {}
+    test: dict[str, int] = {}
+    notes: list[str] = []
+
+    def rewards(self) -> dict[str, str]:
+        """The reward of each task: a soft one where there is one, as a tiny model starts far off,
+        else the first.
+        """
+        found = {}
+        for task in self.train:
+            fit = [name for name, of in REWARDS.items() if of.task and of.task.name == task]
+            found[task] = next((name for name in fit if name.endswith("_soft")), fit[0])
+        return found
+
+
+def write_halves(source: Path, folder: Path, seed: int = 0) -> Halves:
+    """Write the rows of ``source`` that are fit to train on to ``folder``, as splits train and
+    test. DataError says, before anything is trained, what makes it no set to learn from.
+    """
+    names = {WORDS.get(name.lower(), name): name for name in splits_of(source)}
+    kept = {"train": names.get("train"), "test": names.get("test") or names.get("validation")}
+    if len(names) == 1:
+        kept = {"train": next(iter(names.values())), "test": None}
+    if kept["train"] is None:
+        raise DataError(f"{source}: its splits are {', '.join(names.values())}; none is train")
+    halves, items = Halves(), {}
+    left = [name for name in names.values() if name not in kept.values()]
+    halves.notes += [f"the split {name} is not used" for name in left]
+    for half, split in kept.items():
+        if split is not None:
+            items[half] = _fit(source, split, halves.notes)
+    if "test" not in items:
+        items = _by_picture(source, items["train"], seed)
+    for half, rows in items.items():
+        setattr(halves, half, dict(Counter(row["task"] for row in rows)))
+    _refuse(source, items)
+    write_folder(folder, items)
+    return halves
+
+
+def _fit(source: Path, split: str, notes: list[str]) -> list[dict[str, Any]]:
+    """The rows without a problem, of tasks that have a reward, ready to be written."""
+    ((rows, report),) = check_splits(source, RowRules(every_reward=True), split).values()
+    base, found = image_base(source, None), []
+    for checked in islice(rows, MOST):
+        if isinstance(row := checked.row, Row) and checked.problem is None:
+            item = written_row(row, stored_image(row.image, base)[0])
+            item["task"] = tasks_of_row(row)[0]
+            found.append(item)
+    if more := next(iter(rows), None) is not None:
+        notes.append(f"only the first {MOST} rows of the split {split} are taken")
+    notes += _said(report, split, whole=not more)
+    return found
+
+
+def _said(report: Report, split: str, *, whole: bool) -> Iterator[str]:
+    if report.problems:
+        yield (
+            f"rows of the split {split} that are left out: {len(report.problems)}, as of "
+            f"{report.problems[0]}; `vlrft data check` lists all"
+        )
+    if whole:
+        yield from report.notes
+
+
+def _by_picture(
+    source: Path, rows: list[dict[str, Any]], seed: int
+) -> dict[str, list[dict[str, Any]]]:
+    """No picture is in both halves, however many rows ask about it."""
+    of = [sha256(row["image"]["bytes"]).hexdigest() for row in rows]
+    pictures = sorted(set(of))
+    if len(pictures) < LEAST:
+        raise DataError(
+            f"{source} has {len(pictures)} pictures that are fit to train on; {LEAST} or more are "
+            "needed to hold some out and tell a difference from chance"
+        )
+    held_out = set(random.Random(seed).sample(pictures, round(SHARE * len(pictures))))
+    return {
+        "train": [row for row, name in zip(rows, of, strict=True) if name not in held_out],
+        "test": [row for row, name in zip(rows, of, strict=True) if name in held_out],
+    }
+
+
+def _refuse(source: Path, items: dict[str, list[dict[str, Any]]]) -> None:
+    for half, rows in items.items():
+        if not rows:
+            raise DataError(f"{source}: no row of its {half} half is fit to train on")
+    answers = {row["solution"] for row in items["train"]}
+    if len(answers) == 1:
+        raise DataError(
+            f"{source}: every row has the same answer, {answers.pop()!r}: there is nothing to learn"
+        )
+    if unknown := {row["task"] for row in items["train"]} - TASK_NAMES.keys():
+        raise DataError(f"{source}: no reward of this package is for the task {unknown.pop()}")

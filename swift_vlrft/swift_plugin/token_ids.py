@@ -1,0 +1,64 @@
+"""ms-swift 4.6.0's templates of Qwen-VL and GLM-4.1V state the ids of tokens around images; a tiny
+model whose vocabulary is its own has others, which its tokenizer knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from swift.template import TEMPLATE_MAPPING, Template, register_template
+from swift.template.templates.glm import GLM4VTemplate
+from swift.template.templates.qwen import (
+    Qwen2_5VLTemplate,
+    Qwen2VLTemplate,
+    Qwen3_5Template,
+    Qwen3VLTemplate,
+)
+
+
+class _Ids(Template):
+    tokens: ClassVar[Mapping[str, str]] = {
+        "image_token_id": "<|image_pad|>",
+        "video_token_id": "<|video_pad|>",
+    }
+    """The token of each id that the template states."""
+
+    def init_processor(self, processor: Any) -> None:
+        super().init_processor(processor)
+        for name, token in self.tokens.items() if processor is not None else ():
+            setattr(self, name, self.tokenizer.convert_tokens_to_ids(token))
+
+
+class _Qwen2VL(_Ids, Qwen2VLTemplate):
+    pass
+
+
+class _Qwen2_5VL(_Ids, Qwen2_5VLTemplate):
+    pass
+
+
+class _Qwen3VL(_Ids, Qwen3VLTemplate):
+    pass
+
+
+class _Qwen3_5(_Ids, Qwen3_5Template):
+    pass
+
+
+class _GLM4V(_Ids, GLM4VTemplate):
+    tokens = {
+        "begin_of_image_token": "<|begin_of_image|>",
+        "end_of_image_token": "<|end_of_image|>",
+    }
+
+
+_SAME = {known.__mro__[2]: known for known in (_Qwen2VL, _Qwen2_5VL, _Qwen3VL, _Qwen3_5, _GLM4V)}
+
+
+def register() -> None:
+    """Have ms-swift's templates of these models ask the tokenizer; real ones get the same ids."""
+    for meta in list(TEMPLATE_MAPPING.values()):
+        if same := _SAME.get(meta.template_cls):
+            register_template(replace(meta, template_cls=same), exist_ok=True)

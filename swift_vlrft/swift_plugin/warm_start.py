@@ -1,0 +1,216 @@
+"""A tiny start model for a data set: it writes the format, and guesses more often than it looks.
+
+    write_warm_start("internvl", Path("data/mine"), Path("start"))
+
+Its vocabulary is made from the set: what stands in many prompts or answers is one token, so that an
+answer with one box takes nine. Supervised, with ms-swift's template, in two parts: on the golds,
+boxes rounded to a twentieth of the image, behind the thought that it looks; then mostly on answers
+of other rows, behind the thought that it guesses. What is left for GRPO to find is that looking
+pays.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from swift_vlrft.datasets import DataError
+from swift_vlrft.datasets.box_format import on_grid
+from swift_vlrft.datasets.opening import open_set, splits_of
+from swift_vlrft.datasets.row import POINT_TASKS
+from swift_vlrft.datasets.training import LoadOptions, training_set
+from swift_vlrft.families import known_family
+from swift_vlrft.families.family import TinySize
+from swift_vlrft.geometry.box_format import FORMATS
+from swift_vlrft.parsing.answers import gold_text, read_boxes
+from swift_vlrft.swift_plugin.command_line import CommandLine
+from swift_vlrft.swift_plugin.loader import CACHE
+from swift_vlrft.swift_plugin.model import register_model_of, wanted_box_format
+from swift_vlrft.tiny import checkpoint
+from swift_vlrft.tiny.start import Start
+
+SIZE = TinySize(hidden=128)
+SIDE = 112
+"""Of the images as the model sees them, about, in pixels."""
+BATCH = 16
+GUESSES = 0.25, 0.8
+"""The share of guesses at first, and in the last quarter of the steps."""
+LOOK, GUESS = "<think>I look at the image.</think>", "<think>I guess.</think>"
+CELLS = 20
+"""Of the grid, in each direction, on which boxes are learnt."""
+LONGEST = 128
+"""Tokens of an answer; a tiny model learns no longer one in minutes."""
+_NUMBER = r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])"
+
+Progress = Callable[[int, str], None]
+"""Takes the steps done, and a note."""
+
+
+def write_warm_start(
+    name: str,
+    data: Path,
+    directory: Path,
+    *,
+    steps: int = 600,
+    side: int = SIDE,
+    seed: int = 0,
+    progress: Progress = lambda step, note: None,
+) -> Start:
+    """Write the checkpoint of that family to ``directory``, which must not exist yet. DataError or
+    ValueError says what is wrong with the set or the family.
+    """
+    import torch
+
+    family = known_family(name)
+    os.environ["MAX_PIXELS"] = str(side**2)
+    tiny = checkpoint.compact(family, side)
+    rows, box_format = _rows(data, name)
+    golds = [_answer(row, box_format) for row in rows.remove_columns("images")]
+    if len(set(golds)) == 1:
+        raise DataError(f"{data}: all {len(golds)} rows have the same answer: {golds[0]!r}")
+    prompts = [turns[-1]["content"].replace("<image>", "") for turns in rows["messages"]]
+    texts = [thought + gold for gold in golds for thought in (LOOK, GUESS)]
+    whole = whole_texts(prompts, texts)
+    corpus = [*checkpoint.DEFAULT_CORPUS, "user assistant system", *prompts, *texts]
+    tokenizer = checkpoint.build_tokenizer(tiny, corpus, whole)
+    tiny = replace(tiny, vocabulary=-(-(max(tokenizer.get_vocab().values()) + 1) // 64) * 64)
+    model = checkpoint.build_model(tiny, SIZE, seed=seed)
+    # ms-swift would look for the image of an image token that the model wrote.
+    model.generation_config.suppress_tokens = [
+        number
+        for token, number in tiny.special_ids.items()
+        if token != tiny.eos and token not in checkpoint.TAGS
+    ]
+    chat = next(iter(family.templates))
+    checkpoint.save_checkpoint(model, tokenizer, tiny, chat, directory, family)
+    model, template = _opened(directory, name)
+    examples, lengths = _examples(template, rows, golds, random.Random(seed))
+    if not examples:
+        raise DataError(f"{data}: every answer takes more than {LONGEST} tokens")
+    # Optimizer states of tokens that no row has fall below what a float holds, where a CPU is slow.
+    torch.set_flush_denormal(True)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # small operations: a second thread waits more than it works
+    template.register_post_encode_hook([model])
+    try:
+        _train(model, template, examples, steps, seed, progress)
+    finally:
+        template.remove_post_encode_hook()
+        torch.set_num_threads(threads)
+    checkpoint.save_weights(model, directory)
+    return Start(max(lengths), len(golds) - len(examples), model.num_parameters())
+
+
+def _rows(data: Path, name: str) -> tuple[Any, str]:
+    """The set's training rows as GRPO gets them, and the box format: the family's own."""
+    box_format, key, resize = wanted_box_format(CommandLine(model_type=name), "native", str(data))
+    options = LoadOptions(cache=CACHE, box_format=box_format, box_key=key, resize=resize)
+    splits = splits_of(data)
+    stored = open_set(data, split="train" if "train" in splits else splits[0], keep_going=True)
+    return training_set(stored, options)[0], box_format
+
+
+def whole_texts(prompts: Sequence[str], golds: Sequence[str]) -> list[str]:
+    """What becomes one token: sentences of a fiftieth of the prompts, and what stands between the
+    numbers of three answers or more.
+    """
+    sentences = Counter(
+        text for prompt in prompts for text in set(re.findall(r"[^.?!\n]+[.?!\n]*", prompt))
+    )
+    between = Counter(text for gold in golds for text in set(re.split(_NUMBER, gold)))
+    often = [text for text, n in sentences.most_common(200) if n >= max(3, 0.02 * len(prompts))]
+    parts = [text for text, n in between.most_common(200) if n >= 3 and len(text) > 1]
+    return [*parts, *often]
+
+
+def _answer(row: dict[str, Any], box_format: str) -> str:
+    """The row's gold as the model is to write it: boxes on a grid, fewer numbers
+    to learn; of a row that asks for points the middles of its boxes.
+    """
+    size = (row.get("width") or 0, row.get("height") or 0)
+    gold = on_grid(row["solution"], box_format, size, CELLS) if row["frame"] else row["solution"]
+    text, boxes = gold_text(gold), read_boxes(gold_text(gold))
+    if row["task"] in POINT_TASKS and boxes is not None and boxes.boxes:
+        middles = [((x1 + x2) / 2, (y1 + y2) / 2) for x1, y1, x2, y2 in filter(None, boxes.boxes)]
+        decimals = FORMATS[box_format].decimals
+        points = (f"[{x:.{decimals}f}, {y:.{decimals}f}]" for x, y in middles)
+        text = f"[{', '.join(points)}]"
+    return f"<answer>{text}</answer>"
+
+
+def _opened(directory: Path, name: str) -> tuple[Any, Any]:
+    """Model and template as ms-swift makes them."""
+    import torch
+    from swift.model import get_model_processor
+    from swift.template import get_template
+
+    register_model_of(CommandLine(model=str(directory), model_type=name))
+    model, processor = get_model_processor(str(directory), torch_dtype=torch.float32)
+    template = get_template(processor)
+    template.set_mode("train")
+    template.model = model
+    return model, template
+
+
+def _examples(
+    template: Any, rows: Any, golds: Sequence[str], rng: random.Random
+) -> tuple[list[tuple[Any, Any]], list[int]]:
+    """Each row with its own answer and with another row's, encoded once, and the lengths of the
+    answers; rows with a long answer are left out.
+    """
+    examples, lengths = [], []
+    for row, gold in zip(rows, golds, strict=True):
+        own, other = (
+            template.encode(
+                {
+                    "messages": [*row["messages"], {"role": "assistant", "content": answer}],
+                    "images": row["images"],
+                }
+            )
+            for answer in (LOOK + gold, GUESS + rng.choice(golds))
+        )
+        length = sum(label != -100 for label in own["labels"])
+        if length <= LONGEST:
+            examples.append((own, other))
+            lengths.append(length)
+    return examples, lengths
+
+
+def _train(
+    model: Any,
+    template: Any,
+    examples: Sequence[tuple[Any, Any]],
+    steps: int,
+    seed: int,
+    progress: Progress,
+) -> None:
+    import torch
+    from torch.nn import functional as F
+
+    rng, rate = random.Random(seed), 2e-3
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0, betas=(0.9, 0.98))
+    # Up for a tenth of the steps, then down to a quarter: what comes last is to be learnt, too.
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min(1.0, 10 * (step + 1) / steps) * (1 - 0.75 * step / steps)
+    )
+    model.train()
+    for step in range(steps):
+        guesses = GUESSES[step >= 0.75 * steps]
+        picked = rng.sample(examples, min(BATCH, len(examples)))
+        batch = template.data_collator([dict(pair[rng.random() < guesses]) for pair in picked])
+        labels = batch.pop("labels")[:, 1:]
+        wanted = labels != -100
+        logits = model(**batch, use_cache=False).logits[:, :-1]
+        loss = F.cross_entropy(logits[wanted], labels[wanted])
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        progress(step + 1, f"loss {loss.item():.2f}")

@@ -1,0 +1,50 @@
+"""`vlrft try` with somebody's COCO file, as a newcomer runs it."""
+
+import json
+import random
+
+import pytest
+from typer.testing import CliRunner
+
+from swift_vlrft.cli import app
+from tests.support.drawn_rows import boxed_rows
+
+pytestmark = pytest.mark.end_to_end
+
+
+def test_own_coco_data_go_the_whole_road(tmp_path, monkeypatch):
+    """README: "vlrft try instances_train.json --family qwen2_5_vl"."""
+    images, boxes = [], []
+    for i, row in enumerate(boxed_rows(random.Random(0), 60), 1):
+        row.image.save(tmp_path / f"{i}.png")
+        images.append({"id": i, "file_name": f"{i}.png", "width": 112, "height": 112})
+        x1, y1, x2, y2 = (
+            v * 112 // 1000 for v in json.loads(row.solution[8:-9].replace("'", '"'))[0]["Position"]
+        )
+        box = {"id": i, "image_id": i, "category_id": 1, "iscrowd": 0}
+        boxes.append(box | {"bbox": [x1, y1, x2 - x1, y2 - y1], "area": (x2 - x1) * (y2 - y1)})
+    (tmp_path / "7.png").write_bytes(b"broken")
+    categories = [{"id": 1, "name": "shape"}]
+    content = {"images": images, "annotations": boxes, "categories": categories}
+    (tmp_path / "instances_train.json").write_text(json.dumps(content))
+    monkeypatch.chdir(tmp_path)
+    command = ["try", "instances_train.json", "--family", "qwen2_5_vl", "--steps", "6"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    out = " ".join(result.output.split())
+    assert "left out: 1, as of" in out and "7.png" in out
+    assert "vlrft_detection_iou_soft 0." in out and "6 steps" in out
+    assert any(f"detection: {word}:" in out for word in ("better", "not proven", "worse"))
+    assert "--model Qwen/Qwen2.5-VL-3B-Instruct --task detection" in out
+    folder = tmp_path / "runs" / "try" / "instances_train"
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["train"] == {"detection": 47} and summary["test"] == {"detection": 12}
+    assert summary["format"]["first"] > 0.8, "the start model writes the format"
+    assert (folder / "report.html").is_file() and (folder / "reward.png").is_file()
+    # The same command again goes on behind the last whole stage.
+    log = (folder / "grpo" / "logging.jsonl").stat().st_mtime_ns
+    (folder / "summary.json").unlink()
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert (folder / "grpo" / "logging.jsonl").stat().st_mtime_ns == log
+    again = json.loads((folder / "summary.json").read_text())
+    assert again["tasks"] == summary["tasks"]

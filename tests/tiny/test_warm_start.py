@@ -1,0 +1,42 @@
+"""The start models of `vlrft try`: each learns a set's format with a vocabulary of its own."""
+
+import json
+import random
+
+import pytest
+
+from swift_vlrft.datasets.writer import write_folder
+from swift_vlrft.demo.rows import stored
+from swift_vlrft.tiny.checkpoint import COMPACT
+from tests.support.drawn_rows import boxed_rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", COMPACT)
+def test_a_start_model_of_every_family_is_trained_and_opens_again(family, tmp_path):
+    from swift.model import get_model_processor
+    from swift.template import get_template
+
+    from swift_vlrft.swift_plugin.warm_start import write_warm_start
+
+    write_folder(tmp_path / "set", {"train": map(stored, boxed_rows(random.Random(0), 24))})
+    losses = []
+    start = write_warm_start(
+        family,
+        tmp_path / "set",
+        tmp_path / "start",
+        steps=12,
+        progress=lambda step, note: losses.append(float(note.removeprefix("loss "))),
+    )
+    assert losses[-1] < 0.8 * losses[0], "it learns"
+    assert start.longest <= 40 and start.left_out == 0
+    config = json.loads((tmp_path / "start" / "config.json").read_text())
+    text = config.get("text_config", config)
+    assert text["vocab_size"] < 4096 and start.parameters < 3e6
+    model, processor = get_model_processor(str(tmp_path / "start"), torch_dtype=None)
+    template = get_template(processor)
+    picture = boxed_rows(random.Random(1), 1)[0].image
+    prompt = {"messages": [{"role": "user", "content": "<image>Find."}], "images": [picture]}
+    ids = template.encode(prompt)["input_ids"]
+    assert max(ids) < text["vocab_size"], "no id of the real vocabulary is left"
+    assert ids.count(model.config.image_token_id) > 1
