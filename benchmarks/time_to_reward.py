@@ -34,9 +34,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.demo.data import write_parquet
-from swift_vlrft.demo.tasks import DemoTask, known_task
-from swift_vlrft.demo.warm_start import warm_start
+from swift_vlrft.demo.tasks import TASKS as DEMO
+from swift_vlrft.demo.tasks import write_drawn
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "time_to_reward.jsonl"
@@ -85,27 +84,37 @@ VARIANTS = {
 }
 
 
-def prepared(task: DemoTask, seed: int, work: Path) -> Path:
+REWARD, KIND = "vlrft_classification", "classification"
+LONGEST, STEPS, RATE = 12, 100, 5e-4
+"""Tokens of an answer, steps and learning rate of the task."""
+
+
+def prepared(task: str, seed: int, work: Path) -> Path:
     """The folder with the warm-started model and the training data."""
-    folder = work / f"{task.name}-{seed}"
+    folder = work / f"{task}-{seed}"
     if not (folder / "start" / "config.json").exists():
         shutil.rmtree(folder, ignore_errors=True)
-        rows = task.make(random.Random(seed), task.train_rows)
-        write_parquet(rows, folder / "train")
-        warm_start(task, rows, folder / "making", seed=seed, progress=lambda step, note: None)
+        write_drawn(task, folder / "train", seed)
+        # datasets.py beside this file would be taken for the library.
+        sys.path[:] = [path for path in sys.path if path != str(HERE)]
+        from swift_vlrft.swift_plugin.warm_start import write_warm_start
+
+        asked = DEMO[task].road
+        size = {"steps": asked["warm_steps"], "side": asked["side"]}
+        write_warm_start("internvl", folder / "train", folder / "making", seed=seed, **size)
         (folder / "making").rename(folder / "start")
     return folder
 
 
-def kept_rows(folder: Path, task: DemoTask, keep: str) -> tuple[Path, dict[str, float]]:
+def kept_rows(folder: Path, task: str, keep: str) -> tuple[Path, dict[str, float]]:
     """The rows that the model gets right now and then, and what asking for all of them took."""
     out, kept = folder / "rates", folder / f"keep_{keep.replace(':', '_')}"
     for earlier in (out, kept):
         shutil.rmtree(earlier, ignore_errors=True)
-    rates = ["eval", str(folder / "start"), str(folder / "train"), "--task", task.kinds[0]]
+    rates = ["eval", str(folder / "start"), str(folder / "train"), "--task", KIND]
     rates += ["--samples", "8", "--temperature", "1", "--split", "train", "--out", str(out)]
     rates += ["--engine", "transformers", "--workers", "1", "--batch-size", "64"]
-    rates += ["--max-tokens", str(task.max_completion_length)]
+    rates += ["--max-tokens", str(LONGEST)]
     kept_of = ["data", "convert", str(folder / "train"), str(kept), "--split", "train"]
     begin, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     for command in (rates, [*kept_of, "--pass-rates", str(out), "--keep", keep]):
@@ -132,20 +141,20 @@ def environment(**more: Any) -> dict[str, str]:
     return os.environ | {"PATH": path} | {name: str(value) for name, value in more.items()}
 
 
-def measured(task: DemoTask, name: str, seed: int, peers: str, work: Path) -> dict[str, Any]:
+def measured(task: str, name: str, seed: int, peers: str, work: Path) -> dict[str, Any]:
     folder, variant = prepared(task, seed, work), VARIANTS[name]
-    (reward,) = task.rewards
+    reward = REWARD
     names = [reward, "vlrft_format"]
     if "Visual-RFT" in name:
         names = [*PEER[reward], reward]
     weights = ["0" if one == reward and len(names) > 2 else "1" for one in names]
-    steps = 2 * task.grpo_steps * variant.updates
+    steps = 2 * STEPS * variant.updates
     log, out = folder / "rollouts.jsonl", folder / "out"
     shutil.rmtree(out, ignore_errors=True)
     log.unlink(missing_ok=True)
     command = ["bash", str(HERE.parent / "recipes" / "demo_cpu.sh"), "--max_steps", str(steps)]
-    command += ["--max_completion_length", str(task.max_completion_length)]
-    command += ["--learning_rate", str(task.learning_rate), "--seed", str(seed)]
+    command += ["--max_completion_length", str(LONGEST)]
+    command += ["--learning_rate", str(RATE), "--seed", str(seed)]
     command += ["--save_strategy", "no"]
     command += ["--reward_funcs", *names, "--reward_weights", *weights, *variant.flags]
     command += ["--beta", str(variant.beta), "--num_iterations", str(variant.updates)]
@@ -177,7 +186,7 @@ def measured(task: DemoTask, name: str, seed: int, peers: str, work: Path) -> di
         text = (folder / "out.log").read_text(errors="replace")
         raise ChildProcessError("\n".join(text.splitlines()[-20:]))
     last = found or _rollouts(log)[-1]
-    run = {"task": task.name, "variant": name, "seed": seed, "start": digest(folder / "start")}
+    run = {"task": task, "variant": name, "seed": seed, "start": digest(folder / "start")}
     run |= {"reached": found is not None, "step": last["step"]}
     return run | {unit: last[unit] + before[unit] for unit in before}
 
@@ -290,7 +299,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "time_to_reward")
     options = parser.parse_args()
     for name, seed, variant in [] if options.table else list(wanted(options)):
-        task = known_task(name)
+        task = name
         start = digest(prepared(task, seed, options.work) / "start")
         beside = any(r["variant"] == OURS and _begin(r) == (name, seed, start) for r in kept())
         for one in [variant] if beside or variant == OURS else [OURS, variant]:

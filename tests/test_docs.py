@@ -37,6 +37,7 @@ TESTS = {
 RUN_BY = {
     "make demo": "end_to_end/test_demo.py",
     "make test": "test_docs.py",
+    "vlrft try": "end_to_end/test_try.py",
     "pip install -r requirements/gpu.txt": "end_to_end/test_wheel.py",
     "export NPROC_PER_NODE=": "end_to_end/test_readme_command.py",
     "swift rlhf": "end_to_end/test_readme_command.py",

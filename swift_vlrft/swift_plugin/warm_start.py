@@ -82,11 +82,8 @@ def write_warm_start(
     tiny = replace(tiny, vocabulary=-(-(max(tokenizer.get_vocab().values()) + 1) // 64) * 64)
     model = checkpoint.build_model(tiny, SIZE, seed=seed)
     # ms-swift would look for the image of an image token that the model wrote.
-    model.generation_config.suppress_tokens = [
-        number
-        for token, number in tiny.special_ids.items()
-        if token != tiny.eos and token not in checkpoint.TAGS
-    ]
+    marks = tiny.special_ids.keys() - {tiny.eos, *checkpoint.TAGS}
+    model.generation_config.update(suppress_tokens=sorted(tiny.special_ids[mark] for mark in marks))
     chat = next(iter(family.templates))
     checkpoint.save_checkpoint(model, tokenizer, tiny, chat, directory, family)
     model, template = _opened(directory, name)

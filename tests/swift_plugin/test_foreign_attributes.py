@@ -10,6 +10,7 @@ OURS = {
     **dict.fromkeys(("command", "stored", "found", "Measuring"), "objects of this package"),
     **dict.fromkeys(("meta", "syntax"), "made or copied in the same function"),
     "config": "what the trainer of `vlrft agree`, a subclass, asks its own engine for",
+    "template": "its model, as ms-swift's own trainers tell it (pipelines/train/sft.py)",
     "sys": "the arguments of a process of our own, which measures for `vlrft agree`",
     "parameter": "weights that it hands to vLLM as copies",
     "sample": "samples that `vlrft agree` makes itself",
