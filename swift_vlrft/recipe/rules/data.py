@@ -40,7 +40,7 @@ def reward_names(run: Run) -> Iterator[Finding]:
     every = [*dict.fromkeys([*own, *REWARDS, *run.facts.rewards])]
     known = {*own, *run.facts.rewards} | (REWARDS.keys() if any(p.ours for p in plugins) else set())
     for name in run.texts("reward_funcs"):
-        if name in known:
+        if name in known or "," in name:
             continue
         if name in REWARDS:
             text = f'{name} is ours: add --external_plugins "$(vlrft plugin)"'
