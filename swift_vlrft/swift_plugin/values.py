@@ -74,6 +74,7 @@ def names() -> dict[str, list[str]]:
         "loss_type": loss_map,
         "lr_scheduler_type": [kind.value for kind in SchedulerType],
         "model_type": [meta.model_type for meta in metas],
+        "model_type of text": [meta.model_type for meta in metas if not meta.is_multimodal],
         "optimizer": optimizers_map,
         "report_to": ["none", "all", *INTEGRATION_TO_CALLBACK],
         "template": TEMPLATE_MAPPING,
