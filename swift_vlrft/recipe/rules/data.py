@@ -158,7 +158,8 @@ def data_sets(run: Run) -> Iterator[Finding]:
 
 def _of_set(run: Run, data_set: _Set) -> Iterator[Finding]:
     flag, value, report = data_set.flag, data_set.value, data_set.report
-    yield from no_such_path(run, flag, "dataset", data_set.name)
+    if "," not in value and parse(value).is_a_path:  # the rule of commas has those
+        yield from no_such_path(run, flag, "dataset", data_set.name)
     ours = [name for name in run.texts("reward_funcs") if name in REWARDS]
     needing = [name for name in ours if "solution" in REWARDS[name].needs]
     if needing and data_set.columns and "solution" not in data_set.columns:

@@ -16,17 +16,19 @@ from contextlib import suppress
 from swift_vlrft.files.secrets import is_secret_name
 from swift_vlrft.recipe.plugins import read_plugin
 from swift_vlrft.recipe.reader import Flag
-from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Edit, Finding, note, problem
+from swift_vlrft.recipe.rules.finding import (
+    NOTE,
+    PLACEHOLDER,
+    PROBLEM,
+    Edit,
+    Finding,
+    note,
+    problem,
+)
 from swift_vlrft.recipe.rules.history import old_value
 from swift_vlrft.recipe.rules.model import given_plugins
 from swift_vlrft.recipe.run import NoValue, Run, one, typed, written
 
-PLACEHOLDER = re.compile(
-    r"<(?!/?(?:think|answer|image|video|audio|bbox|ref-object)>)[\w -]+>"
-    r"|\b(?:path/to/|your[-_ ]|xxx+\b|todo\b)"
-    r"|\[(?:your|model|path)[\w -]*\]",
-    re.IGNORECASE,
-)
 CLOSED = ("deepspeed", "fsdp", "attn_impl", "lr_scheduler_type", "report_to")
 """Flags whose names no plugin adds to."""
 MEANT = {
