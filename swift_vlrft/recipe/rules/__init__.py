@@ -44,7 +44,7 @@ RULES: tuple[Rule, ...] = (
 )
 """For `swift`, whose trainers are those of transformers and TRL."""
 RULES_OF_MEGATRON: tuple[Rule, ...] = (
-    *(*TEXT, removed_flags, *OF_BOTH, length_bias, unscaled_cispo, *MEGATRON),
+    *(*TEXT, removed_flags, clashes, *OF_BOTH, length_bias, unscaled_cispo, *MEGATRON),
     *(rule for rule in (*MODEL, *PREFIX, *DATA, installed) if rule is not liger),
 )
 

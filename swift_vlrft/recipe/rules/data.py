@@ -176,14 +176,11 @@ def _of_set(run: Run, data_set: _Set) -> Iterator[Finding]:
 
 
 def _stream(run: Run) -> Iterator[Finding]:
-    """A stream has no length, which transformers says after the model is loaded; of GRPO's on one,
-    ms-swift's sampler that repeats a prompt is not used (get_train_dataloader of TRL).
+    """On a stream ms-swift's sampler that repeats a prompt is not used (get_train_dataloader of
+    TRL).
     """
     if not run.true("streaming") or run.command not in ("rlhf", "sft", "pt"):
         return
-    if not run.megatron and run.integer("max_steps") <= 0:  # Megatron asks for its --train_iters
-        text = "--streaming true: a stream has no length; --max_steps says how many train"
-        yield problem(run, "streaming", "streaming", text)
     if run.grpo and run.integer("num_generations") > 1 and not given_plugins(run):
         text = (
             "--streaming true: ms-swift 4.6.0 samples one answer a prompt, so GRPO compares those "
