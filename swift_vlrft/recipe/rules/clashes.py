@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from swift_vlrft.families import sees_images
@@ -58,7 +59,7 @@ def _steps(run: Run) -> tuple[float, float]:
 
 def _sees(run: Run) -> bool:
     known = family(run)
-    return known.images is not None if known else sees_images(run.text("model") or "")
+    return known.images is not None if known else sees_images(Path(run.text("model") or "").name)
 
 
 def _frozen(run: Run) -> bool:
@@ -77,9 +78,8 @@ def _crossed(run: Run) -> bool:
 
 
 def _of_text(run: Run, flag: str) -> bool:
-    return run.text(flag) in run.facts.names[f"{flag} of text"] and sees_images(
-        run.text("model") or ""
-    )
+    sees = sees_images(Path(run.text("model") or "").name)
+    return sees and run.text(flag) in run.facts.names[f"{flag} of text"]
 
 
 def _liger(holds: Callable[[Run], bool]) -> Callable[[Run], bool]:

@@ -24,7 +24,7 @@ def visible_gpus(run: Run) -> Iterator[Finding]:
     if not run.trains or run.variable("SWIFT_SINGLE_DEVICE_MODE") == "1":
         return
     processes = run.count("NPROC_PER_NODE") or 1
-    listed = [name.strip() for name in (visible or "").split(",")]
+    listed = [name.strip() for name in (visible or "").split(",") if name.strip()]
     if len(set(listed)) < len(listed):
         text = f"CUDA_VISIBLE_DEVICES={visible} names a GPU twice: CUDA then shows none"
         yield problem(run, run.recipe.line, "visible-gpus", text)

@@ -99,7 +99,8 @@ def named_values(run: Run) -> Iterator[Finding]:
     kind, plugins = run.text("rlhf_type") if run.command == "rlhf" else None, given_plugins(run)
     own = any(not path or path.is_file() and not read_plugin(path).ours for *_, path in plugins)
     for name, flag in run.given.items():
-        known = run.facts.names.get(f"{name} {kind}", run.facts.names.get(name, []))
+        kinded = f"{name} {kind}" if kind and name == "loss_type" else name
+        known = run.facts.names.get(kinded, [])
         listed = name in run.flags and run.flags[name].choices  # which argparse compares
         if not known or listed or not flag.known or (own and name not in CLOSED):
             continue
@@ -130,14 +131,17 @@ def variables(run: Run) -> Iterator[Finding]:
     with suppress(NoValue):
         given |= {name.upper(): str(value) for name, value in run.model_kwargs.items()}
     for name, kind in run.facts.variables.items():
-        if (text := given.get(name, "").strip()) and text not in run.facts.names.get(name, ()):
-            try:
-                one(kind, text, run.facts.bounds.get(name))
-            except ValueError as error:
-                why = f"{name}={text}: {error}"
-                if PRODUCT.fullmatch(text):
-                    why += f". bash does not multiply by itself: write {name}=$(({text}))"
-                yield problem(run, run.recipe.line, "variable", why)
+        bounds, text = run.facts.bounds.get(name), given.get(name, "").strip()
+        taken = {*run.facts.names.get(name, ()), *(("on", "off") if kind == "bool" else ()), ""}
+        try:
+            one(kind, "1" if text.lower() in taken else text, bounds)
+        except ValueError as error:
+            why = f"{name}={text}: {error}"
+            if PRODUCT.fullmatch(text):
+                why += f". bash does not multiply by itself: write {name}=$(({text}))"
+            # One without bounds may be for a template of another model.
+            level = PROBLEM if bounds or kind == "bool" else NOTE
+            yield problem(run, run.recipe.line, "variable", why, level=level)
 
 
 def _is_placeholder(flag: Flag) -> bool:
