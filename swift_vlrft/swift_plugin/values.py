@@ -30,7 +30,7 @@ COUNTS = (
 )
 BY_MEANING = {
     **dict.fromkeys(COUNTS, "[1, inf)"),
-    **dict.fromkeys(("eval_steps", "save_steps", "FPS"), "(0, inf)"),
+    **dict.fromkeys(("eval_steps", "FPS"), "(0, inf)"),
     **dict.fromkeys(("lora_dropout", "split_dataset_ratio", "top_entropy_quantile"), "[0, 1]"),
     **dict.fromkeys(("beta", "learning_rate", "sdar_loss_coef", "warmup_ratio"), "[0, inf)"),
     **dict.fromkeys(("weight_decay", "lora_alpha", "max_grad_norm", "epsilon"), "[0, inf)"),
