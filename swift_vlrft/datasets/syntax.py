@@ -42,8 +42,19 @@ class DatasetName:
         return path_of(self.name)
 
     @property
+    def is_a_path(self) -> bool:
+        """Whether it is no id of a hub, which has a slash at most and no ending of a file."""
+        if self.in_store:
+            return False
+        return is_a_path(self.name) or self.path.suffix in (".parquet", ".json", ".jsonl", ".csv")
+
+    @property
     def in_store(self) -> bool:
         return isinstance(self.path, Address)
+
+
+def is_a_path(name: str) -> bool:
+    return name.startswith(("/", "./", "../", "~")) or name.count("/") > 1
 
 
 def parse(text: str, exists: Callable[[str], bool] = os.path.exists) -> DatasetName:

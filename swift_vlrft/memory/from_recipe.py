@@ -23,7 +23,7 @@ from swift_vlrft.memory.vllm import largest_image
 from swift_vlrft.recipe.reader import Flag, Recipe
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
 from swift_vlrft.recipe.rules.batches import BATCHES
-from swift_vlrft.recipe.run import RANGES, NotKnown, Run, resolve
+from swift_vlrft.recipe.run import NotKnown, Run, resolve
 from swift_vlrft.shared_prefix import settings as shared_prefix
 
 PROMPT_TEXT = 256
@@ -69,7 +69,7 @@ def settings_of(
     for name in (*RESOLUTION, shared_prefix.SWITCH, shared_prefix.CACHE):
         run.variable(name)  # which must be known
     refuse(run)
-    for name in filter(run.given.get, RANGES):
+    for name in filter(run.given.get, run.facts.bounds):
         run.read(name)  # a number that is none, whether this run uses it or not
     problems = [found.text for found in check_recipe(run, BATCHES) if found.level == PROBLEM]
     notes += [f"what `vlrft check` calls a problem is mended: {text}" for text in problems]

@@ -1,4 +1,5 @@
-"""Facts of ms-swift: its flags with types, choices and defaults, its rewards, its templates.
+"""Facts of ms-swift: its flags with types, choices, bounds and defaults, its variables, rewards and
+templates.
 
     facts().flags("rlhf")["beta"]          Flag(kind="float", default=None, choices=())
     facts().flags("rlhf")["rlhf_type"]     Flag(kind="str", default="dpo", choices=("dpo", ...))
@@ -52,6 +53,14 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     """Data-set ids that ms-swift registers, of either hub."""
     templates: dict[str, Template]
     """The templates that write something before a completion."""
+    names: dict[str, list[str]]
+    """What a text flag may name beside files and ids of a hub; `loss_type grpo`: with that
+    --rlhf_type; `template of text`: of templates, those of models without images.
+    """
+    bounds: dict[str, str]
+    """By flag or variable, the interval that its number lies in, as `(0, 1]`."""
+    variables: dict[str, Literal["int", "float", "bool"]]
+    """Of the environment, as far as ms-swift reads numbers and switches from it."""
     commands: dict[str, dict[str, Flag]]
     """By flag name, then by the commands that share the definition, as "sft pt"."""
     note: str = ""

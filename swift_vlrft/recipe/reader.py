@@ -33,7 +33,7 @@ from swift_vlrft.recipe.flags import flag_name, flags_of, is_flag
 from swift_vlrft.recipe.script import Command, Script
 from swift_vlrft.recipe.tree import Mistake, Note, Span
 from swift_vlrft.recipe.words import Value
-from swift_vlrft.recipe.wrappers import COMMANDS, called
+from swift_vlrft.recipe.wrappers import ANYTHING, COMMANDS, called
 
 TRAINS = ("rlhf", "sft", "pt")
 CONFIGURATION = (".yaml", ".yml", ".json")
@@ -138,6 +138,12 @@ class Recipe(Command):
             return found
         return self.folder / found if self.folder is not None else None
 
+    def may_make(self, path: str) -> bool:
+        """Whether the script makes a path before the command, as far as its words tell."""
+        names = {os.path.normpath(name) for name in self.given | self.written} - {"."}
+        found = Path(os.path.normpath(path))
+        return ANYTHING in names or any(str(one) in names for one in (found, *found.parents))
+
     @property
     def trains(self) -> bool:
         return self.command[-1] in TRAINS
@@ -227,6 +233,8 @@ def read_text(
 ) -> list[Recipe]:
     """As ``read_recipes``, from the text of a script, of one command or of a configuration."""
     path = Path(path)
+    if path.suffix == ".ipynb":
+        raise RecipeError(f"{path}: a notebook; write its `swift` command into a script")
     caller = os.environ if environment is None else environment
     if path.suffix in CONFIGURATION:
         recipe = _configuration(path, text, dict(caller))

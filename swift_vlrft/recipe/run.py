@@ -21,30 +21,14 @@ from typing import Any
 from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.files.environment import truth
 from swift_vlrft.recipe import facts as ms_swift
+from swift_vlrft.recipe.bounds import Bounds
 from swift_vlrft.recipe.history import OLD_FLAGS, OLD_MEGATRON_FLAGS, Old
 from swift_vlrft.recipe.reader import Flag, Recipe
 
 Value = bool | int | float | str | tuple[Any, ...] | None
 
-ANY = math.inf
 DIGITS = 18
 """Of the largest whole number that is taken; more do not fit into 64 bits."""
-_COUNTS = (
-    *("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"),
-    *("steps_per_generation", "generation_batch_size", "num_generations", "num_iterations"),
-    *("max_completion_length", "max_length", "max_pixels", "lora_rank", "sequence_parallel_size"),
-    *("move_model_batches", "vllm_tensor_parallel_size", "vllm_max_model_len"),
-    *("vllm_max_num_seqs", "micro_batch_size", "global_batch_size", "tensor_model_parallel_size"),
-    *("pipeline_model_parallel_size", "context_parallel_size"),
-)
-RANGES: dict[str, tuple[float, float]] = {
-    **dict.fromkeys(_COUNTS, (1, ANY)),
-    **{"sleep_level": (0, 2), "vllm_gpu_memory_utilization": (0.01, 1)},
-    **dict.fromkeys(("lora_dropout", "split_dataset_ratio", "top_entropy_quantile"), (0, 1)),
-    **dict.fromkeys(("beta", "learning_rate", "sdar_loss_coef"), (0, ANY)),
-    **{name: (float("MIN" not in name), ANY) for name in RESOLUTION},
-}
-"""Minimum and maximum of numbers whose meaning bounds them."""
 PLURAL = ("ints", "floats", "strs")
 UNREAD = "cannot be read without running the script; write its value"
 
@@ -136,7 +120,7 @@ class Run:
         if not flag.known:
             return NotKnown(f"{what}{UNREAD}")
         try:
-            return typed(name, fact, flag.values)
+            return typed(fact, flag.values, self.facts.bounds.get(name))
         except ValueError as error:
             empty = not flag.values and fact and fact.kind in PLURAL
             return () if empty else NotTaken(f"{what}{error}")
@@ -250,7 +234,7 @@ class Run:
         limits = {name: both[name] for name in RESOLUTION if both.get(name, "").strip()}
         for name, text in limits.items():
             try:
-                _number(name, text.strip(), whole=True)
+                one("int", text.strip(), self.facts.bounds.get(name))
             except ValueError as error:
                 raise NotTaken(f"{self.recipe.path}: {name}={text}: {error}") from None
         return limits
@@ -277,7 +261,7 @@ def resolve(recipe: Recipe | Run, facts: ms_swift.Facts | None = None) -> Run:
     return Run(recipe, ms_swift.of_megatron(facts) if recipe.megatron else facts)
 
 
-def typed(name: str, fact: ms_swift.Flag | None, values: Sequence[str]) -> Value:
+def typed(fact: ms_swift.Flag | None, values: Sequence[str], bounds: str | None = None) -> Value:
     """The value of a flag; ValueError says what is wrong with its text."""
     kind = fact.kind if fact else "str"
     if not values and kind != "bool":
@@ -285,11 +269,11 @@ def typed(name: str, fact: ms_swift.Flag | None, values: Sequence[str]) -> Value
     if not values:
         return True
     if kind in PLURAL:
-        return tuple(_one(name, kind[:-1], value) for value in values)
+        return tuple(one(kind[:-1], value, bounds) for value in values)
     if fact and len(values) > 1:
         raise ValueError(f"takes one value, got {len(values)}: {' '.join(values)}")
     if not fact or not fact.choices:
-        return _one(name, kind, values[0])
+        return one(kind, values[0], bounds)
     known = {str(choice): choice for choice in fact.choices}
     if values[0] not in known:
         raise ValueError(f"known are {', '.join(known)}")
@@ -301,26 +285,25 @@ def written(flag: Flag) -> str:
     return " ".join((f"--{flag.name}", *flag.values)) + (": " if flag.values else " ")
 
 
-def _one(name: str, kind: str, text: str) -> Value:
-    if kind in ("int", "float"):
-        return _number(name, text, whole=kind == "int")
-    if kind.startswith("bool") and truth(text) is None:
-        raise ValueError("true or false is needed")
-    return truth(text) if kind.startswith("bool") else text
-
-
-def _number(name: str, text: str, *, whole: bool) -> int | float:
-    least, most = RANGES.get(name, (-ANY, ANY))
-    to = f", from {least:g} to {most:g}" if most < ANY else f", {least:g} or more"
+def one(kind: str, text: str, bounds: str | None = None) -> Value:
+    """A value of one word; ``bounds``: the interval that a number lies in."""
+    if kind.startswith("bool"):
+        if truth(text) is None:
+            raise ValueError("true or false is needed")
+        return truth(text)
+    if kind not in ("int", "float"):
+        return text
+    within = Bounds.of(bounds) if bounds else Bounds()
+    said = f", {within.said}" if bounds else ""
     try:
-        value = int(text) if whole else float(text)
-        if whole and abs(value) >= 10**DIGITS:
-            least, to = 0, f", of {DIGITS} digits at most"
-        elif name not in RANGES or (least <= value <= most and value < ANY):
+        value = int(text) if kind == "int" else float(text)
+        if kind == "int" and abs(value) >= 10**DIGITS:
+            said = f", of {DIGITS} digits at most"
+        elif not bounds or value in within:
             return value
     except ValueError:
         pass
-    raise ValueError(f"a {'whole ' * whole}number is needed" + to * (least > -ANY))
+    raise ValueError(f"a {'whole ' * (kind == 'int')}number is needed{said}")
 
 
 # How ms-swift derives flags from others (rlhf_args.py, sft_args.py, trainers/arguments.py)

@@ -33,7 +33,16 @@ from swift_vlrft.recipe.words import (
     notes_of,
     parameters,
 )
-from swift_vlrft.recipe.wrappers import ASSIGNMENT, SHELLS, WITHIN, base, not_read, unwrapped
+from swift_vlrft.recipe.wrappers import (
+    A_SCRIPT,
+    ASSIGNMENT,
+    SHELLS,
+    WITHIN,
+    base,
+    made_by,
+    not_read,
+    unwrapped,
+)
 
 FOR_SWIFT = re.compile(
     r"NPROC_PER_NODE|NNODES|NODE_RANK|MASTER_(?:ADDR|PORT)|CUDA_VISIBLE_DEVICES|USE_HF|HF_\w+"
@@ -80,6 +89,8 @@ class Command:
     """From `swift` on."""
     written: frozenset[str] = frozenset()
     """Files that the script writes before."""
+    given: frozenset[str] = frozenset()
+    """Paths that the script may make before (wrappers.py: made_by)."""
     file: Path | None = None
     """The other script that this one runs and in which the command stands; None: this one."""
     text: str = ""
@@ -99,7 +110,7 @@ class Script(Words):
             script,
         )
         self.commands: list[Command] = []
-        self._written = set[str]()
+        self._written, self._given = set[str](), set[str]()
         self._functions: dict[str, Node] = {}
         """Those that are not read yet."""
         self._called = set[str]()
@@ -354,13 +365,18 @@ class Script(Words):
                 why = f"the `swift` command of `{name}` is not read; {BY_ITSELF}"
                 self.notes.append(Note(line, "unread", why))
         else:
-            fed = " ".join(r.Hdoc.text for r in redirections if r.Hdoc)
+            # What is kept as a file, no script, is a text that nothing runs.
+            files = [r.Word.text for r in redirections if ">" in r.Op]
+            kept = files and not any(map(A_SCRIPT.search, files))
+            fed = " ".join(r.Hdoc.text for r in redirections if r.Hdoc and not kept)
             conditional = dict(self.conditional)
             with self._alone():
                 for assigned in node.Assigns:
                     self._set_to(assigned.Name.Value, self._assign(assigned, True))
                     self.conditional.pop(assigned.Name.Value, None)
+                before = len(self.commands)
                 self.program(values, fed)
+            self._given.update(made_by(values, len(self.commands) > before))
             self.conditional = conditional
             self._ended |= name == "exec" and bool(rest) and not self._blocks
 
@@ -437,6 +453,7 @@ class Script(Words):
             Command(
                 words=list(values[at:]),  # with those that vanish
                 written=frozenset(self._written),
+                given=frozenset(self._given),
                 environment=environment,
                 line=line,
                 notes=[replace(n, kind="needed") if n.kind == "unset" else n for n in notes],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from swift_vlrft.recipe.words import Value, Variable
@@ -16,6 +16,8 @@ COMMANDS = ("rlhf", "sft", "pt", "rollout", "infer", "deploy", "export", "eval",
 PROGRAMS = {"swift": COMMANDS, "megatron": ("rlhf", "sft", "pt", "export")}
 """ms-swift's programs and their commands (swift/cli/main.py, swift/cli/_megatron/main.py)."""
 MODULE = re.compile(r"swift\.cli\.(?:(_megatron)\.)?(\w+)")
+MAIN = re.compile(r"swift\.cli\.(?:_megatron\.)?main|.*/swift/cli/(?:_megatron/)?main\.py")
+"""What `swift` and `megatron` start, which start the processes themselves."""
 SCRIPT = re.compile(r"(?:^|.*/)swift/cli/(?:(_megatron)/)?(\w+)\.py")
 LAUNCHERS = {
     "torchrun": ("nproc_per_node", "nnodes", "1"),
@@ -48,6 +50,12 @@ WITHIN = re.compile(
     + "|".join(rf"{name}\s+(?:{'|'.join(commands)})" for name, commands in PROGRAMS.items())
     + r")\b"
 )
+ANYTHING = "*"
+"""For any path."""
+A_SCRIPT = re.compile(r"\.(?:sh|slurm|sbatch)[\"']?$")
+OUTPUT = re.compile(r"--(?:output|result|save)[\w-]*")
+"""Flags of `swift` for what it writes."""
+ARCHIVE = re.compile(r"\.(?:git|zip|tgz|tar(?:\.\w+)?)$")
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=")
 
 
@@ -97,6 +105,8 @@ def called(words: Sequence[Value]) -> tuple[tuple[str, str], list[Value]]:
         match, rest = MODULE.fullmatch(second), words[2:]
     if match and first not in PROGRAMS:
         program, command = "megatron" if match[1] else "swift", match[2]
+        if command == "main" and rest:
+            command, rest = rest[0].text, rest[1:]
     else:
         program, command = base(words[0]), second
     return (program, command.replace("_", "-")), list(rest)
@@ -132,7 +142,10 @@ def unwrapped(words: Sequence[Value]) -> Unwrapped | None:
         if name in LAUNCHERS or text in MODULES:
             _launched(inner, words[i:], MODULES.get(text, name))
         elif PYTHON.fullmatch(name) and not inner.launcher:
-            inner.launcher = "python" * (base(inner.words[0]) not in PROGRAMS)
+            starts = base(inner.words[0]) in PROGRAMS or any(
+                map(MAIN.fullmatch, texts[at : at + 2])
+            )
+            inner.launcher = "python" * (not starts)
     return inner
 
 
@@ -153,6 +166,25 @@ def _launched(inner: Unwrapped, words: Sequence[Value], name: str) -> None:
         inner.processes = str(int(inner.processes) // int(inner.nodes)) if divides else ""
 
 
+def made_by(words: Sequence[Value], is_swift: bool) -> Iterator[str]:
+    """The paths that a command may make: all that it is given, as `models/q` and, of a download or
+    an archive, its name; a program of the user's may make any. Of `swift` it is --output_dir
+    and the like.
+    """
+    texts = [word.text for word in words if word.known]
+    if is_swift:
+        behind = zip(texts, texts[1:], strict=False)
+        yield from (value for flag, value in behind if OUTPUT.fullmatch(flag))
+        return
+    for name in map(os.path.basename, texts[:1]):
+        texts = [] if PRINTS.fullmatch(name) else texts
+        yield from [ANYTHING] * bool(PYTHON.fullmatch(name) or name in (*SHELLS, "make"))
+    for text in texts[1:]:
+        text = text.partition("=")[2] if text.startswith("-") else text
+        name = os.path.basename(text.rstrip("/")) if "://" in text else text
+        yield from {name, ARCHIVE.sub("", name)} - {""}
+
+
 def not_read(words: Sequence[Value], fed: str = "") -> str | None:
     """Why a command that mentions `swift`, or is fed a text that does, was not read; None if it
     does not, or only prints.
@@ -160,7 +192,7 @@ def not_read(words: Sequence[Value], fed: str = "") -> str | None:
     name = base(words[0]) if words else ""
     if PRINTS.fullmatch(name) or not words:
         return None
-    scripts = [word.text for word in words[:3] if word.text.endswith((".sh", ".slurm", ".sbatch"))]
+    scripts = [word.text for word in words[:3] if A_SCRIPT.search(word.text)]
     if scripts and name not in ("chmod", "cat", "cp", "mv", "rm", "ls", "sed", "tee", "touch"):
         return f"{scripts[0]} is another script: it is not read"
     given = any(WITHIN.search(text) for text in (*(word.text for word in words), fed))

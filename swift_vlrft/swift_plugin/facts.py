@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from swift_vlrft.recipe.facts import Facts, Flag, Template, installed_versions
+from swift_vlrft.swift_plugin import values
 
 CLASSES = {
     "rlhf": "RLHFArguments",
@@ -63,7 +64,16 @@ def read_facts() -> Facts:
     ids = {name for key in DATASET_MAPPING if isinstance(key, tuple) for name in key[:2] if name}
     rewards = [name for name in orms if name not in REWARDS]
     commands = dict(sorted(commands.items()))
-    return Facts(installed_versions(), rewards, sorted(ids), templates(), commands)
+    return Facts(
+        installed_versions(),
+        rewards,
+        sorted(ids),
+        templates(),
+        values.names(),
+        values.bounds(commands),
+        values.variables(),
+        commands,
+    )
 
 
 def megatron_classes() -> dict[str, type]:

@@ -192,11 +192,7 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report
 def _register_hub_id(
     asked: DatasetName, dataset: str, command: CommandLine, *, check: bool
 ) -> Report | None:
-    if (
-        asked.name.startswith(("/", "./", "../", "~"))
-        or asked.name.count("/") > 1
-        or (asked.path.suffix in (".parquet", ".json", ".jsonl", ".csv"))
-    ):
+    if asked.is_a_path:
         text = f"the path {asked.name} does not exist (from {Path.cwd()})"
         if Path(dataset.rpartition(":")[0]).exists():
             text += "; ms-swift takes all behind the first ':' for subsets: link the set under a "

@@ -18,10 +18,11 @@ from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.recipe import gpus, tree
-from swift_vlrft.recipe.facts import facts
+from swift_vlrft.recipe.facts import facts, installed_versions
 from swift_vlrft.recipe.history import NEW_DEFAULTS, OLD_FLAGS, OLD_MEGATRON_FLAGS
 from swift_vlrft.recipe.reader import read_recipes, read_text
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
+from swift_vlrft.recipe.rules.clashes import CLASHES
 from swift_vlrft.swift_plugin.facts import CLASSES, OF_MEGATRON
 
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "recipes").rglob("*.sh"))
@@ -202,6 +203,18 @@ def test_the_table_of_old_flags_is_true_of_this_ms_swift():
     defaults = {name: flags[name].default for _, name, _, _ in NEW_DEFAULTS}
     assert (defaults.pop("top_k"), defaults.pop("top_p")) == (-1, 1)
     assert not any(defaults.values())
+
+
+def test_every_clash_names_the_line_that_ends_the_run():
+    if installed_versions() != facts().versions:
+        pytest.skip("the lines are those of other versions")
+    for clash in CLASHES:
+        file, _, line = clash.where.partition(":")
+        package, _, name = file.partition("/")
+        if not file or not (spec := find_spec(package)):
+            continue
+        text = Path(spec.origin).parent.joinpath(name).read_text().splitlines()
+        assert re.search("raise |assert |init_device_mesh", text[int(line) - 1]), clash
 
 
 def test_16_bits_lose_a_step_of_1e_6_and_the_weight_sync_makes_lora_weights_16_bit():

@@ -1,4 +1,5 @@
-"""What `vlrft check` finds in a command: rules.jsonl has a fault of each rule, and what is near it.
+"""What `vlrft check` finds in a command: rules.jsonl has a fault of each rule, and what is near it;
+mistakes.jsonl has what people write, some of it by the threads that it links.
 
 ``script``: a command, or several lines, with the names below; ``config``: what it changes of a
 configuration of Ray's roles; ``findings``: level, rule, line, and a word of the text.
@@ -19,6 +20,7 @@ from swift_vlrft.recipe.rules import check_recipe
 
 TABLE = Path(__file__).with_name("rules.jsonl")
 ROWS = [json.loads(line) for line in TABLE.read_text().splitlines()]
+MISTAKES = TABLE.with_name("mistakes.jsonl").read_text().splitlines()
 
 SWIFT = (
     "swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-3B-Instruct --max_pixels 401408 "
@@ -96,6 +98,21 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['rules']}: {row['why'][:50]}")
 def test_a_rule_finds_its_fault_and_passes_what_is_near(row, folder, monkeypatch):
+    findings = findings_of(row, folder, monkeypatch)
+    assert [(f.level, f.rule, f.line) for f in findings] == [tuple(f[:3]) for f in row["findings"]]
+    for finding, (*_, word) in zip(findings, row["findings"], strict=True):
+        assert word in finding.text and row.get("never", "\0") not in finding.text
+
+
+@pytest.mark.parametrize("row", [*map(json.loads, MISTAKES)], ids=lambda row: row["script"][-60:])
+def test_what_people_write_wrong_is_found(row, folder, monkeypatch):
+    findings = findings_of(row, folder, monkeypatch)
+    level = row.get("level", "problem")
+    found = [f.text for f in findings if (f.level, f.rule) == (level, row["rule"])]
+    assert any(row["word"] in text for text in found), findings
+
+
+def findings_of(row, folder, monkeypatch):
     """On a machine without GPUs, on which every package is installed, unless the row says so."""
     lacking = row.get("lacking", ())
     monkeypatch.chdir(folder)
@@ -111,7 +128,4 @@ def test_a_rule_finds_its_fault_and_passes_what_is_near(row, folder, monkeypatch
         text = text.replace(name, command)
     text = text.replace(row.get("without", "\0"), "")
     recipes = read_text(text, path, row.get("environment", {}))
-    findings = [finding for recipe in recipes for finding in check_recipe(recipe)]
-    assert [(f.level, f.rule, f.line) for f in findings] == [tuple(f[:3]) for f in row["findings"]]
-    for finding, (*_, word) in zip(findings, row["findings"], strict=True):
-        assert word in finding.text and row.get("never", "\0") not in finding.text
+    return [finding for recipe in recipes for finding in check_recipe(recipe)]

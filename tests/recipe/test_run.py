@@ -19,8 +19,9 @@ from swift_vlrft.memory.recipe_plan import plan_recipe
 from swift_vlrft.memory.settings import parse_gpus
 from swift_vlrft.recipe import facts as ms_swift
 from swift_vlrft.recipe.reader import read_text
-from swift_vlrft.recipe.rules import PROBLEM, check_recipe
+from swift_vlrft.recipe.rules import PROBLEM, check_recipe, text
 from swift_vlrft.recipe.rules.batches import BATCHES
+from swift_vlrft.recipe.rules.clashes import clashes
 from swift_vlrft.recipe.run import DECIDED, NotKnown, NotTaken, resolve
 from swift_vlrft.swift_plugin.facts import CLASSES
 
@@ -37,6 +38,7 @@ ROWS = [json.loads(line) for line in Path(__file__).with_name("values.jsonl").op
 the planner makes of them.
 """
 FLAGS = [row for row in ROWS if "planned" not in row]
+REFUSING = (*BATCHES, clashes, text.named_values, text.values)
 PLANNED = [row for row in ROWS if "planned" in row]
 COMPARED = {*DECIDED, "freeze_vit", "use_vllm", "offload_model", "num_generations", "tuner_type",
             "per_device_train_batch_size", "gradient_checkpointing", "lora_rank", "lora_dropout",
@@ -57,7 +59,7 @@ with contextlib.redirect_stdout(sys.stderr):
     for argv in json.loads(sys.argv[1]):
         try:
             arguments = parser.parse_args_into_dataclasses(argv)[0]
-        except ValueError as error:
+        except (AssertionError, NotImplementedError, ValueError) as error:
             answers.append(str(error))
         else:
             values = {name: getattr(arguments, name) for name in json.loads(sys.argv[2])}
@@ -88,7 +90,7 @@ def ms_swift_says(tmp_path_factory):
 def test_every_value_is_what_ms_swift_makes_of_it(ms_swift_says):
     for row, line, values in ms_swift_says[0]:
         run = run_of(f"swift rlhf {line} --reward_funcs format")
-        problems = {f.text for f in check_recipe(run, BATCHES) if f.level == PROBLEM}
+        problems = {f.text for f in check_recipe(run, REFUSING) if f.level == PROBLEM}
         assert bool(problems) == isinstance(values, str) == row.get("refused", False), row
         if not problems:
             assert {name: run.read(name) for name in COMPARED} == values, line

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from swift_vlrft.recipe.reader import Recipe, read_recipes
 from swift_vlrft.recipe.rules.batches import BATCHES, OF_BOTH
+from swift_vlrft.recipe.rules.clashes import clashes
 from swift_vlrft.recipe.rules.data import DATA
 from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Edit, Finding
 from swift_vlrft.recipe.rules.gpus import visible_gpus
@@ -28,12 +29,22 @@ from swift_vlrft.recipe.run import NoValue, Run, resolve
 
 Rule = Callable[[Run], Iterator[Finding]]
 RULES: tuple[Rule, ...] = (
-    *(*TEXT, *HISTORY, *BATCHES, *LOSSES, visible_gpus, device_groups, *MODEL, code_and_pickles),
+    *(
+        *TEXT,
+        *HISTORY,
+        clashes,
+        *BATCHES,
+        *LOSSES,
+        visible_gpus,
+        device_groups,
+        *MODEL,
+        code_and_pickles,
+    ),
     *(*PREFIX, *RESUME, *DATA, installed),
 )
 """For `swift`, whose trainers are those of transformers and TRL."""
 RULES_OF_MEGATRON: tuple[Rule, ...] = (
-    *(*TEXT, removed_flags, *OF_BOTH, length_bias, unscaled_cispo, *MEGATRON),
+    *(*TEXT, removed_flags, clashes, *OF_BOTH, length_bias, unscaled_cispo, *MEGATRON),
     *(rule for rule in (*MODEL, *PREFIX, *DATA, installed) if rule is not liger),
 )
 

@@ -93,13 +93,6 @@ def evaluation_batch(run: Run) -> Iterator[Finding]:
         yield problem(run, "per_device_eval_batch_size", "eval-batch", text)
 
 
-def engine(run: Run) -> Iterator[Finding]:
-    mode = run.text("vllm_mode")
-    if run.grpo and mode and not run.true("use_vllm"):
-        text = f"--vllm_mode {mode} without --use_vllm true: ms-swift ends with an error"
-        yield problem(run, "vllm_mode", "vllm-mode", text)
-
-
 def vllm_mode(run: Run) -> str | None:
     """None without vLLM; if the mode is missing, the default before ms-swift 3.12. On Ray engines
     have their own GPUs unless colocate_groups says otherwise.
@@ -189,4 +182,4 @@ def precision(run: Run) -> Iterator[Finding]:
 
 OF_BOTH = (algorithm, rewards, tensor_parallel, sleep_level, server, lengths, truncation, sampling)
 """Those that hold for Megatron's trainers, too."""
-BATCHES = (*OF_BOTH, generation_batch, evaluation_batch, engine, precision)
+BATCHES = (*OF_BOTH, generation_batch, evaluation_batch, precision)

@@ -40,7 +40,7 @@ def reward_names(run: Run) -> Iterator[Finding]:
     every = [*dict.fromkeys([*own, *REWARDS, *run.facts.rewards])]
     known = {*own, *run.facts.rewards} | (REWARDS.keys() if any(p.ours for p in plugins) else set())
     for name in run.texts("reward_funcs"):
-        if name in known:
+        if name in known or "," in name:
             continue
         if name in REWARDS:
             text = f'{name} is ours: add --external_plugins "$(vlrft plugin)"'
@@ -158,7 +158,8 @@ def data_sets(run: Run) -> Iterator[Finding]:
 
 def _of_set(run: Run, data_set: _Set) -> Iterator[Finding]:
     flag, value, report = data_set.flag, data_set.value, data_set.report
-    yield from no_such_path(run, flag, "dataset", data_set.name)
+    if "," not in value and parse(value).is_a_path:  # the rule of commas has those
+        yield from no_such_path(run, flag, "dataset", data_set.name)
     ours = [name for name in run.texts("reward_funcs") if name in REWARDS]
     needing = [name for name in ours if "solution" in REWARDS[name].needs]
     if needing and data_set.columns and "solution" not in data_set.columns:
@@ -175,14 +176,11 @@ def _of_set(run: Run, data_set: _Set) -> Iterator[Finding]:
 
 
 def _stream(run: Run) -> Iterator[Finding]:
-    """A stream has no length, which transformers says after the model is loaded; of GRPO's on one,
-    ms-swift's sampler that repeats a prompt is not used (get_train_dataloader of TRL).
+    """On a stream ms-swift's sampler that repeats a prompt is not used (get_train_dataloader of
+    TRL).
     """
     if not run.true("streaming") or run.command not in ("rlhf", "sft", "pt"):
         return
-    if not run.megatron and run.integer("max_steps") <= 0:  # Megatron asks for its --train_iters
-        text = "--streaming true: a stream has no length; --max_steps says how many train"
-        yield problem(run, "streaming", "streaming", text)
     if run.grpo and run.integer("num_generations") > 1 and not given_plugins(run):
         text = (
             "--streaming true: ms-swift 4.6.0 samples one answer a prompt, so GRPO compares those "

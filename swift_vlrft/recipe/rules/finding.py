@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from swift_vlrft.recipe.run import Run
 
+PLACEHOLDER = re.compile(
+    r"<(?!/?(?:think|answer|image|video|audio|bbox|ref-object)>)[\w -]+>"
+    r"|\b(?:path/to/|your[-_ ]|xxx+\b|todo\b)"
+    r"|\[(?:your|model|path)[\w -]*\]",
+    re.IGNORECASE,
+)
 PROBLEM = "problem"
 NOTE = "note"
 

@@ -24,6 +24,11 @@ def visible_gpus(run: Run) -> Iterator[Finding]:
     if not run.trains or run.variable("SWIFT_SINGLE_DEVICE_MODE") == "1":
         return
     processes = run.count("NPROC_PER_NODE") or 1
+    listed = [name.strip() for name in (visible or "").split(",") if name.strip()]
+    if len(set(listed)) < len(listed):
+        text = f"CUDA_VISIBLE_DEVICES={visible} names a GPU twice: CUDA then shows none"
+        yield problem(run, run.recipe.line, "visible-gpus", text)
+        return
     names = named(visible) if visible is not None else [str(n) for n in range(gpus_here())]
     count = len(names)
     if not count or count == processes:

@@ -11,7 +11,7 @@ from swift_vlrft.recipe.run import NoValue, Run
 OF_FLAGS = (
     ("use_ray", "true", "ray", "'ms-swift[ray]'"),
     ("deepspeed", "", "deepspeed", "deepspeed"),
-    ("attn_impl", "flash", "flash_attn", "flash-attn --no-build-isolation"),
+    ("attn_impl", "flash_att", "flash_attn", "flash-attn --no-build-isolation"),
     ("use_liger_kernel", "true", "liger_kernel", "'liger-kernel>=0.7.0'"),
     ("quant_method", "bnb", "bitsandbytes", "bitsandbytes"),
     *(("report_to", name, name, name) for name in ("tensorboard", "wandb", "swanlab")),

@@ -19,8 +19,6 @@ from swift_vlrft.recipe.rules.gpus import named
 from swift_vlrft.recipe.run import Run
 
 SIZES = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
-REFUSED = {"async_generate": False, "sync_ref_model": False, "num_iterations": 1}
-"""Flags of GRPO that Megatron takes, and ends with an error unless they are as here."""
 WORKERS = {"sft": ("default",), "sample": ("sampler", "prm", "orm")}
 """The commands that start Ray, and the workers that each of them needs."""
 COUNTS = ("nproc_per_node", "nnodes")
@@ -55,54 +53,6 @@ def visible_gpus(run: Run) -> Iterator[Finding]:
     if visible is not None and run.recipe.ray is None and 0 < len(named(visible)) < processes:
         text = f"NPROC_PER_NODE={processes}, and CUDA_VISIBLE_DEVICES={visible} names fewer GPUs"
         yield problem(run, run.recipe.line, "visible-gpus", text)
-
-
-def iterations(run: Run) -> Iterator[Finding]:
-    """TrainerState(max_steps=None), after the model is loaded (megatron/trainers/base.py)."""
-    if run.trains and run.lacks("train_iters", "num_train_epochs"):
-        text = "Megatron has no default for --train_iters or --num_train_epochs: give one"
-        yield problem(run, run.recipe.line, "train-iters", text)
-
-
-def engine(run: Run) -> Iterator[Finding]:
-    if not run.grpo or run.recipe.ray is not None:
-        return
-    if not run.true("use_vllm"):
-        text = "--use_vllm false: in Megatron GRPO generates with vLLM alone"
-        yield problem(run, "use_vllm", "vllm-mode", text)
-    elif run.lacks("vllm_mode"):
-        text = "GRPO in Megatron needs --vllm_mode colocate or server"
-        yield problem(run, run.recipe.line, "vllm-mode", text)
-
-
-def not_supported(run: Run) -> Iterator[Finding]:
-    for name, value in REFUSED.items() if run.grpo else ():
-        if run.read(name) != value:
-            text = f"--{name} {run.read(name)}: Megatron's GRPO does not support it"
-            yield problem(run, name, "megatron", text)
-
-
-def recomputation(run: Run) -> Iterator[Finding]:
-    method = run.text("recompute_method")
-    if method and run.text("recompute_granularity") == "selective":
-        text = f"--recompute_method {method} is for --recompute_granularity full, not selective"
-        yield problem(run, "recompute_method", "recompute", text)
-
-
-def saving(run: Run) -> Iterator[Finding]:
-    kept = run.optional("save_total_limit")
-    if kept is not None and kept < 2:
-        text = f"--save_total_limit {kept}: Megatron keeps 2 or more (the best and the last)"
-        yield problem(run, "save_total_limit", "save", text)
-    elif kept is not None and run.true("async_save"):
-        text = "--async_save true with --save_total_limit: ms-swift ends with an error"
-        yield problem(run, "async_save", "save", text)
-
-
-def packing(run: Run) -> Iterator[Finding]:
-    if run.true("group_by_length") and (run.true("padding_free") or run.true("packing")):
-        text = "--group_by_length true needs --padding_free false (the default is true)"
-        yield problem(run, "group_by_length", "padding-free", text)
 
 
 def roles(run: Run) -> Iterator[Finding]:
@@ -182,7 +132,4 @@ def _wrong_groups(groups: dict[str, Any], needed: tuple[str, ...]) -> Iterator[s
         yield f"no group has the worker {', '.join(missing)}"
 
 
-MEGATRON = (
-    *(batch, visible_gpus, iterations, engine, not_supported, recomputation, saving, packing),
-    roles,
-)
+MEGATRON = (batch, visible_gpus, roles)

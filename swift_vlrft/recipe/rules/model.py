@@ -7,13 +7,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from swift_vlrft.datasets.syntax import is_a_path
 from swift_vlrft.families import family_of
 from swift_vlrft.families.family import Family
 from swift_vlrft.families.fixed import Budget
 from swift_vlrft.families.resize import ImageRule
 from swift_vlrft.files.jsonl import LineError, read_json
 from swift_vlrft.recipe.plugins import clash, read_plugin
-from swift_vlrft.recipe.rules.finding import Edit, Finding, note, problem
+from swift_vlrft.recipe.rules.finding import PLACEHOLDER, Edit, Finding, note, problem
 from swift_vlrft.recipe.run import Run
 
 OURS = "chatglm4v"
@@ -28,11 +29,18 @@ FILES = (
 )
 
 
-def no_such_path(run: Run, flag: str, rule: str, name: str) -> Iterator[Finding]:
-    """A name that is that of a path, which does not exist."""
+def no_such_path(
+    run: Run, flag: str, rule: str, name: str, why: str = "does not exist"
+) -> Iterator[Finding]:
+    """A path that does not exist; only a note where the script may make it."""
     path = run.recipe.at(name)
-    if name.startswith(("/", "./", "../", "~")) and path is not None and not path.exists():
-        yield problem(run, flag, rule, f"--{flag} {name} does not exist (from {run.recipe.folder})")
+    if path is None or path.exists() or PLACEHOLDER.search(name):
+        return
+    if run.recipe.may_make(name):
+        text = f"--{flag} {name} does not exist yet; a command before makes it, or is given it"
+        yield note(run, flag, rule, text)
+    else:
+        yield problem(run, flag, rule, f"--{flag} {name} {why} (from {run.recipe.folder})")
 
 
 def family(run: Run) -> Family | None:
@@ -55,7 +63,10 @@ def model(run: Run) -> Iterator[Finding]:
     name = run.text("model")
     if name == "":
         yield problem(run, "model", "model", "--model has no value")
-    yield from no_such_path(run, "model", "model", name or "")
+    named = [("model", name or ""), *(("adapters", path) for path in run.texts("adapters"))]
+    for flag, path in named:
+        if is_a_path(path):
+            yield from no_such_path(run, flag, "model", path)
 
 
 def images(run: Run) -> Iterator[Finding]:
@@ -124,8 +135,10 @@ def plugins(run: Run) -> Iterator[Finding]:
         if path.is_dir():
             why = f"a folder; ms-swift takes a file, as {value.rstrip('/')}/__init__.py"
         elif not path.is_file():
-            why = f"no such file (from {run.recipe.folder}); ms-swift's wheel has no examples"
+            why = "is no file; ms-swift's wheel has no examples"
             why += '. Ours is "$(vlrft plugin)"' if path.name == "vlrft.py" else ""
+            yield from no_such_path(run, name, "plugin", value, why)
+            continue
         elif path.stem in SHADOWS:
             why = f"Python would find it in place of the package {path.stem}. Rename it"
         else:
@@ -178,10 +191,8 @@ def files(run: Run) -> Iterator[Finding]:
     """Files that flags name: a prompt, a DeepSpeed configuration."""
     for name, ending, other in FILES:
         value = run.text(name) or ""
-        path = run.recipe.at(value)
-        if value.endswith(ending) and path is not None and not path.is_file():
-            text = f"--{name} {value}: no such file (from {run.recipe.folder}). {other}"
-            yield problem(run, name, "file", text)
+        if value.endswith(ending):
+            yield from no_such_path(run, name, "file", value, f"is no file. {other}")
 
 
 MODEL = (plugins, model, images, liger, files)

@@ -11,19 +11,34 @@ import difflib
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 
 from swift_vlrft.files.secrets import is_secret_name
+from swift_vlrft.recipe.plugins import read_plugin
 from swift_vlrft.recipe.reader import Flag
-from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Edit, Finding, note, problem
-from swift_vlrft.recipe.rules.history import old_value
-from swift_vlrft.recipe.run import Run, typed, written
-
-PLACEHOLDER = re.compile(
-    r"<(?!/?(?:think|answer|image|video|audio|bbox|ref-object)>)[\w -]+>"
-    r"|\b(?:path/to/|your[-_ ]|xxx+\b|todo\b)"
-    r"|\[(?:your|model|path)[\w -]*\]",
-    re.IGNORECASE,
+from swift_vlrft.recipe.rules.finding import (
+    NOTE,
+    PLACEHOLDER,
+    PROBLEM,
+    Edit,
+    Finding,
+    note,
+    problem,
 )
+from swift_vlrft.recipe.rules.history import old_value
+from swift_vlrft.recipe.rules.model import given_plugins
+from swift_vlrft.recipe.run import NoValue, Run, one, typed, written
+
+CLOSED = ("deepspeed", "fsdp", "attn_impl", "lr_scheduler_type", "report_to")
+"""Flags whose names no plugin adds to."""
+MEANT = {
+    ("loss_type", "gspo"): "GSPO is --importance_sampling_level sequence, under any loss",
+    ("report_to", "None"): "write none",
+}
+ELSEWHERE = re.compile(r"[/{,]|\.json$")
+"""A file, JSON, an id of a hub (--attn_impl kernels-community/flash-attn), or several at once."""
+LISTED = re.compile(r"[\w./:#-]+(?:,[\w./:#-]+)+")
+PRODUCT = re.compile(r"\d+(?:\s*[*+/-]\s*\d+)+")
 QUOTES = "\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb"
 VARIABLE = re.compile(r"^\s*(?:export\s+)?([A-Z_]+)=[\"']?([^\s\"'$]+)")
 
@@ -70,13 +85,63 @@ def values(run: Run) -> Iterator[Finding]:
         try:
             if fact.kind == "json" and flag.values and flag.values[0].lstrip().startswith("{"):
                 json.loads(flag.values[0])
-            typed(flag.name, fact, flag.values)
+            typed(fact, flag.values, run.facts.bounds.get(flag.name))
         except json.JSONDecodeError as error:  # often, bash took its quotes and cut it at blanks
             what = f"--{flag.name} is no JSON ({error.msg} at character {error.pos + 1})"
             text = f"{what}: {error.doc} arrives; write single quotes, as '{{\"image\": 2}}'"
             yield problem(run, flag.line, "json", text)
         except ValueError as error:
             yield problem(run, flag.line, "value", f"{written(flag)}{error}")
+
+
+def named_values(run: Run) -> Iterator[Finding]:
+    """Names that no registry of the installed packages has; a plugin of the user's may add some."""
+    kind, plugins = run.text("rlhf_type") if run.command == "rlhf" else None, given_plugins(run)
+    own = any(not path or path.is_file() and not read_plugin(path).ours for *_, path in plugins)
+    for name, flag in run.given.items():
+        kinded = f"{name} {kind}" if kind and name == "loss_type" else name
+        known = run.facts.names.get(kinded, [])
+        listed = name in run.flags and run.flags[name].choices  # which argparse compares
+        if not known or listed or not flag.known or (own and name not in CLOSED):
+            continue
+        for value in flag.values:
+            if value not in known and not ELSEWHERE.search(value):
+                near = difflib.get_close_matches(value, known, n=1, cutoff=0.5)
+                all_of_them = "known are " + ", ".join(known) if len(known) < 40 else ""
+                meant = f"did you mean {near[0]}?" if near else all_of_them
+                text = f"--{name} {value}: ms-swift {run.facts.versions['ms-swift']} has no such "
+                text += f"name; {MEANT.get((name, value)) or meant}".removesuffix("; ")
+                yield problem(run, name, "value", text)
+
+
+def commas(run: Run) -> Iterator[Finding]:
+    """argparse takes `a,b` for one name."""
+    for name, flag in run.given.items():
+        fact = run.flags.get(name)
+        for value in flag.values if fact and fact.kind == "strs" and flag.known else ():
+            path = run.recipe.at(value)
+            if LISTED.fullmatch(value) and name != "stop_words" and not (path and path.exists()):
+                text = f"--{name} {value} is one name with a comma in it; part names by blanks: "
+                yield problem(run, name, "comma", f"{text}--{name} {value.replace(',', ' ')}")
+
+
+def variables(run: Run) -> Iterator[Finding]:
+    """Of the environment, where ms-swift makes numbers and switches of them."""
+    given = dict(run.recipe.environment)
+    with suppress(NoValue):
+        given |= {name.upper(): str(value) for name, value in run.model_kwargs.items()}
+    for name, kind in run.facts.variables.items():
+        bounds, text = run.facts.bounds.get(name), given.get(name, "").strip()
+        taken = {*run.facts.names.get(name, ()), *(("on", "off") if kind == "bool" else ()), ""}
+        try:
+            one(kind, "1" if text.lower() in taken else text, bounds)
+        except ValueError as error:
+            why = f"{name}={text}: {error}"
+            if PRODUCT.fullmatch(text):
+                why += f". bash does not multiply by itself: write {name}=$(({text}))"
+            # One without bounds may be for a template of another model.
+            level = PROBLEM if bounds or kind == "bool" else NOTE
+            yield problem(run, run.recipe.line, "variable", why, level=level)
 
 
 def _is_placeholder(flag: Flag) -> bool:
@@ -117,4 +182,4 @@ def secrets(run: Run) -> Iterator[Finding]:
             yield problem(run, line, "secret", text)
 
 
-TEXT = (not_read, names, values, placeholders, repeated, secrets)
+TEXT = (not_read, names, values, named_values, commas, variables, placeholders, repeated, secrets)
