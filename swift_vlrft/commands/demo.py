@@ -1,6 +1,6 @@
 """``vlrft demo``: what `make demo` runs."""
 
-import shutil
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -29,10 +29,10 @@ def demo(
 
     folder = out / task if task != "colours" else out
     remove_road(folder)
-    drawn = folder.with_name(f"{folder.name}_drawn")
-    shutil.rmtree(drawn, ignore_errors=True)
-    options = write_drawn(task, drawn).road | ({"steps": steps} if steps else {})
-    summary = go(Road(str(drawn), **options), folder)
+    with tempfile.TemporaryDirectory() as place:
+        drawn = Path(place) / task
+        options = write_drawn(task, drawn).road | ({"steps": steps} if steps else {})
+        summary = go(Road(str(drawn), **options), folder)
     if as_json:
         print_json(summary)
         return

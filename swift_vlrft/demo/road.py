@@ -106,7 +106,7 @@ def take_road(road: Road, folder: Path) -> dict[str, Any]:
         **as_json(road),
         "train": halves.train,
         "test": halves.test,
-        "notes": halves.notes,
+        "notes": halves.notes + _too_long(start),
         "format": _ends(curves[FORMAT]),
         "tasks": {
             task: {
@@ -126,9 +126,14 @@ def take_road(road: Road, folder: Path) -> dict[str, Any]:
 
 
 def remove_road(folder: Path) -> None:
-    """Remove an earlier road, and nothing else."""
-    if (folder / "road.json").exists():
-        shutil.rmtree(folder)
+    """Remove what an earlier road wrote, and nothing else."""
+    if not (folder / "road.json").exists():
+        return
+    for name in ("data", "start", "grpo", "eval"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    files = ("start.json", "grpo.log", "summary.json", "reward.png", "report.html", "road.json")
+    for name in files:
+        (folder / name).unlink(missing_ok=True)
 
 
 def _begin(road: Road, folder: Path) -> Halves:
@@ -169,6 +174,12 @@ def _start(road: Road, folder: Path, begin: Callable[[str, int], Advance]) -> St
         )
         write_record(stamp, made)
     return read_record(stamp, Start)
+
+
+def _too_long(start: Start) -> list[str]:
+    if not start.left_out:
+        return []
+    return [f"rows whose answers are too long for a tiny model to learn: {start.left_out}"]
 
 
 def _ends(values: list[float]) -> dict[str, float]:

@@ -10,6 +10,7 @@ from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.writer import write_folder
+from swift_vlrft.demo.road import remove_road
 from swift_vlrft.demo.rows import Row, stored
 from swift_vlrft.demo.split import LEAST, write_halves
 
@@ -84,3 +85,14 @@ def test_another_road_is_not_overwritten(tmp_path):
     )
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 1 and "holds the road of elsewhere" in result.output
+
+
+def test_only_an_earlier_road_is_removed(tmp_path):
+    for name in ("road.json", "summary.json", "notes.txt", "data/x", "mine/x"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    remove_road(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "notes.txt"]
+    (tmp_path / "data").mkdir()
+    remove_road(tmp_path)  # without its road.json it is somebody's
+    assert (tmp_path / "data").exists()
