@@ -57,7 +57,7 @@ def write_warm_start(
     data: Path,
     directory: Path,
     *,
-    steps: int = 600,
+    steps: int = 400,
     side: int = SIDE,
     seed: int = 0,
     progress: Progress = lambda step, note: None,
