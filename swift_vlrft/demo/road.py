@@ -57,7 +57,7 @@ class Road(msgspec.Struct, frozen=True):
     data: str
     family: str = "internvl"
     side: int = 112
-    warm_steps: int = 600
+    warm_steps: int = 400
     steps: int = 60
     learning_rate: float = 2e-4
     seed: int = 0

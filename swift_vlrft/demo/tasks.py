@@ -50,10 +50,10 @@ def _coin_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
 
 
 TASKS = {
-    "colours": DemoTask(_colour_rows, 512, 64, {"side": 56, "warm_steps": 160}),
+    "colours": DemoTask(_colour_rows, 512, 64, {"side": 56, "warm_steps": 240}),
     "coins": DemoTask(_coin_rows, 1200, 64, {"warm_steps": 600}),
     "mixed": DemoTask(
-        lambda rng, n, _: demo_rows(rng, n), 1200, 96, {"side": 56, "warm_steps": 600, "steps": 100}
+        lambda rng, n, _: demo_rows(rng, n), 1200, 96, {"side": 56, "warm_steps": 800, "steps": 100}
     ),
 }
 

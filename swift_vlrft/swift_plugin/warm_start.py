@@ -38,7 +38,7 @@ from swift_vlrft.tiny.start import Start
 SIZE = TinySize(hidden=128)
 SIDE = 112
 """Of the images as the model sees them, about, in pixels."""
-BATCH = 16
+BATCH = 32
 GUESSES = 0.25, 0.8
 """The share of guesses at first, and in the last quarter of the steps."""
 LOOK, GUESS = "<think>I look at the image.</think>", "<think>I guess.</think>"
@@ -57,7 +57,7 @@ def write_warm_start(
     data: Path,
     directory: Path,
     *,
-    steps: int = 600,
+    steps: int = 400,
     side: int = SIDE,
     seed: int = 0,
     progress: Progress = lambda step, note: None,
@@ -190,7 +190,7 @@ def _train(
     import torch
     from torch.nn import functional as F
 
-    rng, rate = random.Random(seed), 2e-3
+    rng, rate = random.Random(seed), 1e-3
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0, betas=(0.9, 0.98))
     # Up for a tenth of the steps, then down to a quarter: what comes last is to be learnt, too.
     schedule = torch.optim.lr_scheduler.LambdaLR(
