@@ -100,7 +100,7 @@ def prepared(task: str, seed: int, work: Path) -> Path:
         from swift_vlrft.swift_plugin.warm_start import write_warm_start
 
         asked = DEMO[task].road
-        size = {"steps": asked["warm_steps"], "side": asked["side"]}
+        size = {"steps": asked["warm_steps"], "rate": asked["warm_rate"], "side": asked["side"]}
         write_warm_start("internvl", folder / "train", folder / "making", seed=seed, **size)
         (folder / "making").rename(folder / "start")
     return folder

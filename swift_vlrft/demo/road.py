@@ -58,6 +58,7 @@ class Road(msgspec.Struct, frozen=True):
     family: str = "internvl"
     side: int = 112
     warm_steps: int = 400
+    warm_rate: float = 2e-3
     steps: int = 60
     learning_rate: float = 2e-4
     seed: int = 0
@@ -168,6 +169,7 @@ def _start(road: Road, folder: Path, begin: Callable[[str, int], Advance]) -> St
             folder / "data",
             folder / "start",
             steps=road.warm_steps,
+            rate=road.warm_rate,
             side=road.side,
             seed=road.seed,
             progress=advance,

@@ -49,11 +49,16 @@ def _coin_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
     return [Row(image, text, gold(box)) for image, box in windows(rng, n, held_out)]
 
 
+# With twice the rate, where a shape is was not seen in the same steps.
+SLOW = {"warm_rate": 1e-3}
 TASKS = {
-    "colours": DemoTask(_colour_rows, 512, 64, {"side": 56, "warm_steps": 240}),
-    "coins": DemoTask(_coin_rows, 1200, 64, {"warm_steps": 600}),
+    "colours": DemoTask(_colour_rows, 512, 64, SLOW | {"side": 56, "warm_steps": 240}),
+    "coins": DemoTask(_coin_rows, 1200, 64, SLOW | {"warm_steps": 600}),
     "mixed": DemoTask(
-        lambda rng, n, _: demo_rows(rng, n), 1200, 96, {"side": 56, "warm_steps": 800, "steps": 100}
+        lambda rng, n, _: demo_rows(rng, n),
+        1200,
+        96,
+        SLOW | {"side": 56, "warm_steps": 800, "steps": 100},
     ),
 }
 

@@ -58,6 +58,7 @@ def write_warm_start(
     directory: Path,
     *,
     steps: int = 400,
+    rate: float = 2e-3,
     side: int = SIDE,
     seed: int = 0,
     progress: Progress = lambda step, note: None,
@@ -96,7 +97,7 @@ def write_warm_start(
     torch.set_num_threads(1)  # small operations: a second thread waits more than it works
     template.register_post_encode_hook([model])
     try:
-        _train(model, template, examples, steps, seed, progress)
+        _train(model, template, examples, steps, rate, seed, progress)
     finally:
         template.remove_post_encode_hook()
         torch.set_num_threads(threads)
@@ -184,13 +185,14 @@ def _train(
     template: Any,
     examples: Sequence[tuple[Any, Any]],
     steps: int,
+    rate: float,
     seed: int,
     progress: Progress,
 ) -> None:
     import torch
     from torch.nn import functional as F
 
-    rng, rate = random.Random(seed), 1e-3
+    rng = random.Random(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0, betas=(0.9, 0.98))
     # Up for a tenth of the steps, then down to a quarter: what comes last is to be learnt, too.
     schedule = torch.optim.lr_scheduler.LambdaLR(
