@@ -19,7 +19,9 @@ This shows that data, prompts and rewards work together, not what a real model w
 def try_(
     data: Annotated[
         Path,
-        typer.Argument(help="A set in any form: COCO's instances.json, a ViRFT folder, Parquet."),
+        typer.Argument(
+            help="A set on disk in any form: COCO's instances.json, a ViRFT folder, Parquet."
+        ),
     ],
     family: Annotated[
         str, typer.Option(help="Family of the tiny model: qwen2_5_vl, qwen3_vl, internvl, ...")
@@ -39,8 +41,9 @@ def try_(
     """
     from swift_vlrft.demo.road import Road
 
+    there = data.absolute() if data.exists() else data  # else an address, or an error names it
     folder = out or Path("runs", "try", data.stem if data.suffix else data.name)
-    summary = go(Road(str(data), family, steps=steps), folder)
+    summary = go(Road(str(there), family, steps=steps), folder)
     if as_json:
         print_json(summary)
         return

@@ -29,6 +29,7 @@ from typing import Any
 import msgspec
 
 from swift_vlrft.demo.split import Halves, write_halves
+from swift_vlrft.families import known_family
 from swift_vlrft.files.environment import warnings_only
 from swift_vlrft.files.records import as_json, read_record, write_record
 from swift_vlrft.files.shipped import shipped_file
@@ -138,7 +139,7 @@ def remove_road(folder: Path) -> None:
 
 
 def _begin(road: Road, folder: Path) -> Halves:
-    """The halves of the set: written now, or by an earlier road of the same data."""
+    """The halves of the set: written now, or by an earlier road that has its start model."""
     stamp = folder / "road.json"
     if stamp.exists():
         begun = read_record(stamp, _Begun)
@@ -147,9 +148,24 @@ def _begin(road: Road, folder: Path) -> Halves:
                 f"{folder} holds the road of {begun.road.data} with other settings; name another "
                 "folder with --out, or remove this one"
             )
-        return begun.halves
-    if folder.exists() and any(folder.iterdir()):
-        raise RoadError(f"{folder} is not empty; name another folder with --out")
+        if (folder / "start.json").exists():
+            return begun.halves
+        remove_road(folder)  # nothing is trained yet, and the set may have been mended since
+    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RoadError(f"{folder} is no empty folder; name another folder with --out")
+    if folder.resolve().is_relative_to(Path(road.data).resolve()):
+        raise RoadError(
+            f"{folder} lies in {road.data}, whose rows could then not be told from those that are "
+            "written; name a folder elsewhere with --out"
+        )
+    if marks := [mark for mark in ":#" if mark in str(folder)]:
+        raise RoadError(
+            f"{folder} has {marks[0]!r} in its name, behind which ms-swift expects a subset or a "
+            "number of rows; name another folder with --out"
+        )
+    from swift_vlrft.tiny.checkpoint import compact
+
+    compact(known_family(road.family), road.side)  # a ValueError lists the families
     halves = write_halves(Path(road.data), folder / "data", road.seed)
     write_record(stamp, _Begun(road, halves))
     return halves

@@ -23,7 +23,7 @@ from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import WORDS
 from swift_vlrft.datasets.validate import RowRules
 from swift_vlrft.datasets.writer import write_folder
-from swift_vlrft.rewards import REWARDS, TASK_NAMES
+from swift_vlrft.rewards import REWARDS
 
 SHARE = 0.2
 """Of the pictures, that are held out where the set has no split for it."""
@@ -56,22 +56,27 @@ def write_halves(source: Path, folder: Path, seed: int = 0) -> Halves:
     test. DataError says, before anything is trained, what makes it no set to learn from.
     """
     names = {WORDS.get(name.lower(), name): name for name in splits_of(source)}
+    halves = Halves()
     kept = {"train": names.get("train"), "test": names.get("test") or names.get("validation")}
     if len(names) == 1:
         kept = {"train": next(iter(names.values())), "test": None}
+        if "train" not in names:
+            halves.notes.append(f"its only split, {kept['train']}, is trained on and held out from")
     if kept["train"] is None:
         raise DataError(f"{source}: its splits are {', '.join(names.values())}; none is train")
-    halves, items = Halves(), {}
+    items = {}
     left = [name for name in names.values() if name not in kept.values()]
     halves.notes += [f"the split {name} is not used" for name in left]
     for half, split in kept.items():
         if split is not None:
             items[half] = _fit(source, split, halves.notes)
+    why = "".join(f"; {note}" for note in halves.notes)
     if "test" not in items:
-        items = _by_picture(source, items["train"], seed)
+        items = _by_picture(source, items["train"], seed, why)
+    _refuse(source, items, why)
+    halves.notes += _in_both(source, items)
     for half, rows in items.items():
         setattr(halves, half, dict(Counter(row["task"] for row in rows)))
-    _refuse(source, items)
     write_folder(folder, items)
     return halves
 
@@ -102,7 +107,7 @@ def _said(report: Report, split: str, *, whole: bool) -> Iterator[str]:
 
 
 def _by_picture(
-    source: Path, rows: list[dict[str, Any]], seed: int
+    source: Path, rows: list[dict[str, Any]], seed: int, why: str
 ) -> dict[str, list[dict[str, Any]]]:
     """No picture is in both halves, however many rows ask about it."""
     of = [sha256(row["image"]["bytes"]).hexdigest() for row in rows]
@@ -110,7 +115,7 @@ def _by_picture(
     if len(pictures) < LEAST:
         raise DataError(
             f"{source} has {len(pictures)} pictures that are fit to train on; {LEAST} or more are "
-            "needed to hold some out and tell a difference from chance"
+            f"needed to hold some out and tell a difference from chance{why}"
         )
     held_out = set(random.Random(seed).sample(pictures, round(SHARE * len(pictures))))
     return {
@@ -119,14 +124,31 @@ def _by_picture(
     }
 
 
-def _refuse(source: Path, items: dict[str, list[dict[str, Any]]]) -> None:
+def _in_both(source: Path, items: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """Leave the rows of tasks out that only one half has: nothing can be compared there."""
+    tasks = {half: Counter(row["task"] for row in rows) for half, rows in items.items()}
+    both = tasks["train"].keys() & tasks["test"].keys()
+    if not both:
+        raise DataError(
+            f"{source}: its splits have no task in common: {', '.join(tasks['train'])} to train "
+            f"on, {', '.join(tasks['test'])} held out"
+        )
+    for half, rows in items.items():
+        items[half] = [row for row in rows if row["task"] in both]
+    return [
+        f"rows of the task {task} are left out, as only the {half} half has any: {n}"
+        for half, found in tasks.items()
+        for task, n in found.items()
+        if task not in both
+    ]
+
+
+def _refuse(source: Path, items: dict[str, list[dict[str, Any]]], why: str) -> None:
     for half, rows in items.items():
         if not rows:
-            raise DataError(f"{source}: no row of its {half} half is fit to train on")
+            raise DataError(f"{source}: no row of its {half} half is fit to train on{why}")
     answers = {row["solution"] for row in items["train"]}
     if len(answers) == 1:
         raise DataError(
             f"{source}: every row has the same answer, {answers.pop()!r}: there is nothing to learn"
         )
-    if unknown := {row["task"] for row in items["train"]} - TASK_NAMES.keys():
-        raise DataError(f"{source}: no reward of this package is for the task {unknown.pop()}")

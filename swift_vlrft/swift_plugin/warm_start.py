@@ -90,7 +90,9 @@ def write_warm_start(
     model, template = _opened(directory, name)
     examples, lengths = _examples(template, rows, golds, random.Random(seed))
     if not examples:
-        raise DataError(f"{data}: every answer takes more than {LONGEST} tokens")
+        raise DataError(
+            f"{data}: every answer takes more than {LONGEST} tokens, which no tiny model learns"
+        )
     # Optimizer states of tokens that no row has fall below what a float holds, where a CPU is slow.
     torch.set_flush_denormal(True)
     threads = torch.get_num_threads()

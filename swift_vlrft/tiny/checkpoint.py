@@ -53,7 +53,9 @@ def compact(family: Family, side: int) -> Tiny:
     """
     tiny = family.tiny
     if tiny.has_ranks or family.images is None:
-        raise ValueError(f"{family.name} has no such model; known: {', '.join(COMPACT)}")
+        raise ValueError(
+            f"{family.name} has no tiny model that learns on a CPU; known: {', '.join(COMPACT)}"
+        )
     if family is internvl.FAMILY:
         tiny = internvl.tiny_internvl(side, tiny.special_ids, tiny.vocabulary, {}, most=1)
     ids = {name: number for number, name in enumerate(tiny.special_ids)}

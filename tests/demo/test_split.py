@@ -10,7 +10,7 @@ from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.writer import write_folder
-from swift_vlrft.demo.road import remove_road
+from swift_vlrft.demo.road import Road, _begin, remove_road
 from swift_vlrft.demo.rows import Row, stored
 from swift_vlrft.demo.split import LEAST, write_halves
 
@@ -71,6 +71,70 @@ def test_a_set_that_teaches_nothing_is_refused_before_training(made, said, tmp_p
     assert not (tmp_path / "o" / "start").exists()
 
 
+def test_rows_of_a_task_that_only_one_half_has_are_left_out_and_said(tmp_path):
+    other = [row | {"task": "ocr"} for row in rows(3)]
+    for name, splits in {
+        "train": {"train": rows(9) + other, "test": rows(4)},
+        "test": {"train": rows(9), "test": rows(4) + other},
+    }.items():
+        write_folder(tmp_path / name, splits)
+        halves = write_halves(tmp_path / name, tmp_path / f"{name}_data")
+        assert halves.train == {"counting": 9} and halves.test == {"counting": 4}
+        assert halves.notes == [
+            f"rows of the task ocr are left out, as only the {name} half has any: 3"
+        ]
+    write_folder(tmp_path / "none", {"train": rows(9), "test": other})
+    with pytest.raises(DataError, match="no task in common: counting to train on, ocr held out"):
+        write_halves(tmp_path / "none", tmp_path / "none_data")
+
+
+def test_a_set_with_one_split_of_another_name_is_divided_and_that_is_said(tmp_path):
+    write_folder(tmp_path / "set", {"test": rows(50)})
+    halves = write_halves(tmp_path / "set", tmp_path / "data")
+    assert halves.train == {"counting": 40} and halves.test == {"counting": 10}
+    assert halves.notes == ["its only split, test, is trained on and held out from"]
+
+
+def test_too_few_pictures_are_refused_with_the_reason(tmp_path):
+    made = [row | {"task": "poetry"} for row in rows(60)]
+    write_folder(tmp_path / "set", {"train": made})
+    with pytest.raises(DataError, match="has 0 pictures .*unknown task 'poetry'"):
+        write_halves(tmp_path / "set", tmp_path / "data")
+
+
+@pytest.mark.parametrize(
+    ("out", "family", "said"),
+    [
+        ("set/out", "internvl", "lies in "),
+        ("a:b", "internvl", "has ':' in its name"),
+        ("a#b", "internvl", "has '#' in its name"),
+        ("mine.txt/x", "internvl", "mine.txt"),
+        ("out", "nonsense", "unknown model family 'nonsense'; known: "),
+        ("out", "chatglm4v", "chatglm4v has no tiny model that learns on a CPU; known: "),
+    ],
+)
+def test_what_cannot_be_gone_leaves_nothing_behind(out, family, said, tmp_path):
+    write_folder(tmp_path / "set", {"train": rows(60)})
+    (tmp_path / "mine.txt").write_text("mine")
+    there = sorted(tmp_path.rglob("*"))
+    command = ["try", str(tmp_path / "set"), "--out", str(tmp_path / out), "--family", family]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code in (1, 2) and said in " ".join(result.output.split())
+    assert sorted(tmp_path.rglob("*")) == there
+
+
+def test_a_mended_set_is_read_again_until_the_start_model_is_made(tmp_path):
+    road, out = Road(str(tmp_path / "set.parquet")), tmp_path / "out"
+    for n in (50, 60):
+        write_folder(tmp_path / f"{n}", {"train": rows(n)})
+        (source,) = (tmp_path / f"{n}").rglob("*.parquet")
+        source.replace(tmp_path / "set.parquet")
+        assert _begin(road, out).train == {"counting": n * 4 // 5}
+    (out / "start.json").write_text("{}")
+    (tmp_path / "set.parquet").unlink()
+    assert _begin(road, out).train == {"counting": 48}
+
+
 def test_another_road_is_not_overwritten(tmp_path):
     mine = tmp_path / "out" / "mine.txt"
     mine.parent.mkdir()
@@ -78,7 +142,7 @@ def test_another_road_is_not_overwritten(tmp_path):
     write_folder(tmp_path / "set", {"train": rows(60)})
     command = ["try", str(tmp_path / "set"), "--out", str(mine.parent)]
     result = CliRunner().invoke(app, command)
-    assert result.exit_code == 1 and "is not empty" in result.output
+    assert result.exit_code == 1 and "is no empty folder" in result.output
     assert mine.read_text() == "years of work"
     (mine.parent / "road.json").write_text(
         json.dumps({"road": {"data": "elsewhere"}, "halves": {}})
