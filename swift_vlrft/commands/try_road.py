@@ -1,6 +1,7 @@
 """``vlrft try``: the road from own data to a verdict, without a GPU."""
 
 import re
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -53,7 +54,7 @@ def try_(
     say(SHOWS, "A script for real GPUs:")
     say(
         f"  vlrft recipe new run.sh --model {example_model(family)} --task {task} "
-        f"--dataset {dataset}:native --gpus 4x24"
+        f"--dataset {shlex.quote(f'{dataset}:native')} --gpus 4x24"
     )
 
 

@@ -53,7 +53,10 @@ class RoadError(ChildProcessError):
 
 
 class Road(msgspec.Struct, frozen=True):
-    """What is asked. ``side``: of the images as the tiny model sees them, in pixels."""
+    """What is asked. ``warm_steps`` and ``warm_rate`` are those of the start model's supervised
+    training, ``steps`` and ``learning_rate`` those of GRPO; the tiny model sees images of about
+    ``side`` x ``side`` pixels.
+    """
 
     data: str
     family: str = "internvl"
@@ -218,7 +221,7 @@ def _compared(folder: Path, kind: str) -> dict[str, Any]:
         "metric": compared.headline,
         "metric_before": headline.a or 0.0,
         "metric_after": headline.b or 0.0,
-        "difference_95": [headline.low, headline.high],  # paired bootstrap of after - before
+        "difference_95": [headline.low, headline.high],  # of after - before, over the same rows
     }
 
 

@@ -61,7 +61,7 @@ def write_halves(source: Path, folder: Path, seed: int = 0) -> Halves:
     if len(names) == 1:
         kept = {"train": next(iter(names.values())), "test": None}
         if "train" not in names:
-            halves.notes.append(f"its only split, {kept['train']}, is trained on and held out from")
+            halves.notes.append(f"its only split, {kept['train']}, is divided in two")
     if kept["train"] is None:
         raise DataError(f"{source}: its splits are {', '.join(names.values())}; none is train")
     items = {}

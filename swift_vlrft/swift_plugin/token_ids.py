@@ -54,7 +54,13 @@ class _GLM4V(_Ids, GLM4VTemplate):
     }
 
 
-_SAME = {known.__mro__[2]: known for known in (_Qwen2VL, _Qwen2_5VL, _Qwen3VL, _Qwen3_5, _GLM4V)}
+_SAME: dict[type[Template], type[Template]] = {
+    Qwen2VLTemplate: _Qwen2VL,
+    Qwen2_5VLTemplate: _Qwen2_5VL,
+    Qwen3VLTemplate: _Qwen3VL,
+    Qwen3_5Template: _Qwen3_5,
+    GLM4VTemplate: _GLM4V,
+}
 
 
 def register() -> None:

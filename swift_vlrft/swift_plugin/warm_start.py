@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -63,11 +64,12 @@ def write_warm_start(
     seed: int = 0,
     progress: Progress = lambda step, note: None,
 ) -> Start:
-    """Write the checkpoint of that family to ``directory``, which must not exist yet. DataError or
-    ValueError says what is wrong with the set or the family.
+    """Write the checkpoint of that family to ``directory``, which must not exist yet and appears
+    when it is trained. DataError or ValueError says what is wrong with the set or the family.
     """
     import torch
 
+    checkpoint.refuse_existing(directory)
     family = known_family(name)
     os.environ["MAX_PIXELS"] = str(side**2)
     tiny = checkpoint.compact(family, side)
@@ -86,8 +88,10 @@ def write_warm_start(
     marks = tiny.special_ids.keys() - {tiny.eos, *checkpoint.TAGS}
     model.generation_config.update(suppress_tokens=sorted(tiny.special_ids[mark] for mark in marks))
     chat = next(iter(family.templates))
-    checkpoint.save_checkpoint(model, tokenizer, tiny, chat, directory, family)
-    model, template = _opened(directory, name)
+    making = directory.with_name(f"{directory.name}.making")
+    shutil.rmtree(making, ignore_errors=True)
+    checkpoint.save_checkpoint(model, tokenizer, tiny, chat, making, family)
+    model, template = _opened(making, name)
     examples, lengths = _examples(template, rows, golds, random.Random(seed))
     if not examples:
         raise DataError(
@@ -103,7 +107,8 @@ def write_warm_start(
     finally:
         template.remove_post_encode_hook()
         torch.set_num_threads(threads)
-    checkpoint.save_weights(model, directory)
+    checkpoint.save_weights(model, making)
+    making.rename(directory)
     return Start(max(lengths), len(golds) - len(examples), model.num_parameters())
 
 
@@ -130,8 +135,8 @@ def whole_texts(prompts: Sequence[str], golds: Sequence[str]) -> list[str]:
 
 
 def _answer(row: dict[str, Any], box_format: str) -> str:
-    """The row's gold as the model is to write it: boxes on a grid, fewer numbers
-    to learn; of a row that asks for points the middles of its boxes.
+    """The row's gold as the model is to write it: boxes on a grid, where there are fewer numbers to
+    learn; the middles of the boxes where the row asks for points.
     """
     size = (row.get("width") or 0, row.get("height") or 0)
     gold = on_grid(row["solution"], box_format, size, CELLS) if row["frame"] else row["solution"]

@@ -219,7 +219,7 @@ def save_checkpoint(
     complete. ``template`` is ms-swift's name of the chat template; ``family`` is needed where the
     configuration does not tell it.
     """
-    _refuse_existing(directory)
+    refuse_existing(directory)
     half = directory.with_name(directory.name + ".writing")
     shutil.rmtree(half, ignore_errors=True)
     half.parent.mkdir(parents=True, exist_ok=True)
@@ -253,7 +253,7 @@ def _chat_template(tiny: Tiny) -> str:
     return (CHAT_TEMPLATES / f"{tiny.chat_template}.jinja").read_text()
 
 
-def _refuse_existing(directory: Path) -> None:
+def refuse_existing(directory: Path) -> None:
     if directory.exists():
         raise FileExistsError(f"{directory} exists; choose a new folder or delete it first")
 
@@ -261,7 +261,7 @@ def _refuse_existing(directory: Path) -> None:
 def write_tiny(name: str, directory: Path, *, seed: int = 0) -> int:
     """Write a tiny random checkpoint of that family and return its number of parameters."""
     family = known_family(name)
-    _refuse_existing(directory)
+    refuse_existing(directory)
     model = build_model(family.tiny, seed=seed)
     if name != family.name and name != (made := model.config.model_type):
         raise ValueError(f"no tiny {name}: the tiny {family.name} is a {made}")

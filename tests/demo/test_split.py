@@ -92,7 +92,7 @@ def test_a_set_with_one_split_of_another_name_is_divided_and_that_is_said(tmp_pa
     write_folder(tmp_path / "set", {"test": rows(50)})
     halves = write_halves(tmp_path / "set", tmp_path / "data")
     assert halves.train == {"counting": 40} and halves.test == {"counting": 10}
-    assert halves.notes == ["its only split, test, is trained on and held out from"]
+    assert halves.notes == ["its only split, test, is divided in two"]
 
 
 def test_too_few_pictures_are_refused_with_the_reason(tmp_path):
