@@ -183,16 +183,21 @@ def decimal(text: str) -> float | None:
     "30^\circ"; and the same number again ("12. Yes, 12.0"), but not "4 of 4". No number words.
     """
     plain = _short(text).translate(_SIGNS).replace("{,}", ",")
+    if not _DECIMAL.fullmatch(plain):
+        plain = _without_units(plain)
+    value = _stated(plain, _DECIMAL, again=True)
+    if value is None or not math.isfinite(value) or _TAKEN_TIMES.search(plain):
+        return None
+    return value
+
+
+def _without_units(plain: str) -> str:
     if "\\" in plain or "^" in plain or "×" in plain:
         plain = _DEGREES.sub("°", _TEXT.sub(r"\1", plain))
         plain = _TIMES_TEN.sub(lambda found: f"e{found[1] or found[2]}", plain)
         plain = _FRAC.sub(lambda f: f" {f[1] or f[2]}/{f[3] or f[4]}", plain)
     plain = _FRACTION.sub(_divided, _MINUS.sub(r"\1 -", _TIE.sub(" ", plain)))
-    plain = _UNIT.sub(" ", _CURRENCY.sub("", _RAISED.sub(r"\1", plain)))
-    value = _stated(plain.strip(), _DECIMAL, again=True)
-    if value is None or not math.isfinite(value) or _TAKEN_TIMES.search(plain):
-        return None
-    return value
+    return _UNIT.sub(" ", _CURRENCY.sub("", _RAISED.sub(r"\1", plain))).strip()
 
 
 def _divided(found: re.Match[str]) -> str:

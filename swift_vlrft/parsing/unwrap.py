@@ -10,6 +10,7 @@ three (``bared``). Every step is linear in the text.
 
 import json
 import re
+from collections.abc import Callable
 
 from swift_vlrft.parsing.texts import nfkc
 
@@ -67,8 +68,10 @@ def unwrapped(text: str) -> str:
     changed = True
     while changed:
         changed = False
-        for n, step in enumerate(STEPS):
-            if left[n] and (inner := step(text).strip()) != text:
+        for n, (first, step) in enumerate(STEPS):
+            if not left[n] or (first and text[:1] not in first):
+                continue
+            if (inner := step(text).strip()) != text:
                 text, changed = inner, True
                 left[n] -= 1
     return text
@@ -117,7 +120,7 @@ def _of_dollars(text: str) -> str:
 
 def _of_object(text: str) -> str:
     """The one value of a JSON object."""
-    if not (text.startswith("{") and text.endswith("}")):
+    if not text.endswith("}"):
         return text
     quoted = text.replace("'", '"') if '"' not in text else text
     try:
@@ -142,14 +145,16 @@ def _of_stop(text: str) -> str:
     return text[:-1] if text[-1:] in (".", "。") and text[-2:-1] != "." else text
 
 
-STEPS = (
-    lambda text: _BOX_TOKENS.sub(" ", bared(text)) if "<|" in text else bared(text),
-    _of_command,
-    _of_dollars,
-    lambda text: _MARKS.sub(r"\2", text) if "**" in text or "`" in text else text,
-    _of_object,
-    lambda text: text[found.end() :] if (found := _LEAD_IN.match(text)) else text,
-    _of_quotes,
-    _of_stop,
+STEPS: tuple[tuple[str, Callable[[str], str]], ...] = (
+    ("", lambda text: _BOX_TOKENS.sub(" ", bared(text)) if "<|" in text else bared(text)),
+    ("\\", _of_command),
+    ("$\\", _of_dollars),
+    ("", lambda text: _MARKS.sub(r"\2", text) if "**" in text or "`" in text else text),
+    ("{", _of_object),
+    ("", lambda text: text[found.end() :] if (found := _LEAD_IN.match(text)) else text),
+    ("".join(_QUOTES), _of_quotes),
+    ("", _of_stop),
 )
-"""The wrappers from the outermost to the innermost; each step takes one of its kind off."""
+"""The wrappers from the outermost to the innermost: what each may begin with, anything if empty,
+and the step that takes one of its kind off.
+"""
