@@ -1,4 +1,4 @@
-"""Writes the table in docs/families.md: what works for which model, and which test shows it.
+"""Writes the table in docs/reference/families.md: what works for which model, and which test shows it.
 
     python dev/family_table.py
 
@@ -23,7 +23,7 @@ from swift_vlrft.memory.models import known_models, read_model
 from swift_vlrft.recipe.reader import Recipe, read_recipe
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "families.md"
+PAGE = ROOT / "docs" / "reference" / "families.md"
 MARKS = "<!-- dev/family_table.py writes what follows -->\n", "<!-- until here -->\n"
 
 TITLES = {
@@ -189,7 +189,7 @@ def shared_prefix(row: Row) -> Cell:
 
 
 def recipes(row: Row) -> Cell:
-    links = ", ".join(f"[{n.split('/')[1]}](../recipes/{n}.sh)" for n in row.recipes)
+    links = ", ".join(f"[{n.split('/')[1]}](../../recipes/{n}.sh)" for n in row.recipes)
     return Cell(links, tuple(map(of_recipe, row.recipes)))
 
 
@@ -203,7 +203,7 @@ COLUMNS: dict[str, Callable[[Row], Cell]] = {
     "GRPO": grpo,
     "GRPO, vLLM": grpo_vllm,
     "`vlrft eval`": evaluation,
-    "[shared prefix](shared_prefix.md)": shared_prefix,
+    "[shared prefix](../project/shared_prefix.md)": shared_prefix,
     "recipes": recipes,
 }
 

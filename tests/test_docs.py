@@ -24,7 +24,7 @@ from swift_vlrft.rewards import REWARDS
 
 ROOT = Path(__file__).resolve().parents[1]
 README, CHINESE = ROOT / "README.md", ROOT / "README_CN.md"
-CONTRIBUTING, VISUAL_RFT = ROOT / "CONTRIBUTING.md", ROOT / "docs" / "visual_rft.md"
+CONTRIBUTING, VISUAL_RFT = ROOT / "CONTRIBUTING.md", ROOT / "docs" / "reference" / "visual_rft.md"
 PAGES = [README, CHINESE, CONTRIBUTING]
 for folder in ("docs", "examples", "recipes"):
     PAGES += sorted((ROOT / folder).rglob("*.md"))
@@ -126,15 +126,15 @@ def test_the_rewards_shown_work():
 
 
 def test_tables_name_every_reward_and_every_recipe_and_show_the_results_kept():
-    table = (ROOT / "docs" / "rewards.md").read_text()
+    table = (ROOT / "docs" / "reference" / "rewards.md").read_text()
     assert sorted(re.findall(r"^\| `(vlrft_\w+)` \|", table, re.M)) == sorted(REWARDS)
-    table = (ROOT / "docs" / "recipes.md").read_text()
+    table = (ROOT / "docs" / "reference" / "recipes.md").read_text()
     recipes = {str(path.relative_to(ROOT / "recipes")) for path in ROOT.glob("recipes/*/*.sh")}
     assert set(re.findall(r"^\| `(\w+/[\w+]+\.sh)` \|", table, re.M)) == recipes
     command = [sys.executable, str(ROOT / "benchmarks" / "time_to_reward.py"), "--table"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for table in printed.strip().split("\n\n"):
-        assert table in (ROOT / "docs" / "what_to_set.md").read_text()
+        assert table in (ROOT / "docs" / "how_to" / "learn_faster.md").read_text()
 
 
 def checked(script: Path, text: str) -> list[dict]:
@@ -166,7 +166,7 @@ def test_the_site_is_built_without_a_warning_and_fetches_nothing_from_another_ho
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
     assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
-    for page, language in (("index.html", "en"), ("README_CN/index.html", "zh-CN")):
+    for page, language in (("index.html", "en"), ("README_CN.html", "zh-CN")):
         assert f'lang="{language}"' in (tmp_path / page).read_text()
     for page in tmp_path.rglob("*.html"):
         text = page.read_text()

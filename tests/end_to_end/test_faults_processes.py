@@ -1,4 +1,4 @@
-"""The first and the fourth table of docs/faults.md: processes that die, rewards and numbers that
+"""The first and the fourth table of docs/project/faults.md: processes that die, rewards and numbers that
 go wrong, in the real `swift rlhf` on two processes. What goes wrong is plugins/fault.py's.
 """
 
