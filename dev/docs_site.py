@@ -21,10 +21,18 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parents[1]
 OUTSIDE = (
     *("README.md", "README_CN.md", "CONTRIBUTING.md", "CHANGELOG.md"),
-    *("examples/README.md", "examples/space/README.md"),
+    *("examples/README.md", "examples/space/README.md", "dev/measurements.md"),
 )
 """Pages of the site that are not in docs/."""
 CHINESE = ("README_CN.md", "docs/tutorial/own_data_CN.md")
+BOOSTS = {
+    **dict.fromkeys(("README.md", "CONTRIBUTING.md", "docs/tutorial/ms_swift_script.md"), 0.2),
+    "docs/reference/flags.md": 3,
+    "docs/reference/troubleshooting.md": 2,
+}
+"""Pages that name everything stand behind the page that explains it."""
+SYNONYMS = {"docs/how_to/logging.md": ["W&B"]}
+"""Words that the search's own splitting of words loses."""
 UNSEARCHED = ("CHANGELOG.md", "dev/measurements.md", "docs/README.md", "README_CN.md")
 """Pages whose many words would stand in front of the page that answers."""
 PICTURES = (".png", ".svg")
@@ -98,6 +106,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """What the search leaves out; Chinese lines are joined without a browser's blank."""
     if page.file.src_uri in UNSEARCHED:
         page.meta["search"] = {"exclude": True}
+    elif boost := BOOSTS.get(page.file.src_uri):
+        page.meta["search"] = {"boost": boost}
+    if words := SYNONYMS.get(page.file.src_uri):
+        page.meta["tags"] = words
     if page.file.src_uri in CHINESE:
         markdown = re.sub(rf"(?<={HAN})\n(?={HAN})", "", markdown)
     return markdown

@@ -1,9 +1,10 @@
-"""Writes the table in docs/reference/families.md: what works for which model, and which test shows it.
+"""Writes the table in docs/reference/families.md: what works for which model.
 
     python dev/family_table.py
 
-A cell says what the family's file says; tests/families/test_family_table.py holds that the page is
-up to date and that the test of every cell exists.
+A cell says what the family's file says; tests/families/test_family_table.py checks that the page
+is up to date and that the test of every cell exists. A column that says yes for every family is a
+sentence of the page, and recipes have a page of their own.
 """
 
 from __future__ import annotations
@@ -49,10 +50,7 @@ TITLES = {
 FAMILIES = "tests/families/test_families.py"
 RUNS = "tests/end_to_end/test_family_runs.py"
 RECIPES = "tests/end_to_end/test_recipes.py"
-MIXTURE = (
-    "`vlrft tiny` writes the family's dense model; the tests make a mixture of experts of it "
-    "(`tests/support/vision_rows.py`)"
-)
+MIXTURE = "`vlrft tiny` writes the family's dense model"
 NO_IMAGES = "It takes no images"
 
 
@@ -215,11 +213,17 @@ def rows() -> list[Row]:
 def table() -> str:
     """The table and its footnotes."""
     notes: list[str] = []
-    lines = ["| models | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
-    for row in rows():
+    cells_of = [(row, {n: column(row) for n, column in COLUMNS.items()}) for row in rows()]
+    shown = [
+        name
+        for name in COLUMNS
+        if name != "recipes" and {cells[name].text for _, cells in cells_of} != {"yes"}
+    ]
+    lines = ["| models | " + " | ".join(shown) + " |", "|---" * (len(shown) + 1) + "|"]
+    for row, known in cells_of:
         cells = [TITLES[row.kind] + f", `{row.kind}`"]
-        for column in COLUMNS.values():
-            cell = column(row)
+        for name in shown:
+            cell = known[name]
             text = cell.text
             if cell.why_not:
                 if cell.why_not not in notes:

@@ -1,4 +1,4 @@
-"""Draws docs/project/shared_prefix.svg: separate rows, the packed sequence, and who sees whom in it.
+"""Draws docs/project/shared_prefix.svg: rows, the packed sequence, and who sees whom in it.
 
 python dev/shared_prefix_picture.py
 """
