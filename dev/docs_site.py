@@ -108,6 +108,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         page.meta["search"] = {"exclude": True}
     elif boost := BOOSTS.get(page.file.src_uri):
         page.meta["search"] = {"boost": boost}
+    if "/" not in page.file.src_uri:
+        page.meta["hide"] = ["navigation"]  # the tabs on top are enough
     if words := SYNONYMS.get(page.file.src_uri):
         page.meta["tags"] = words
     if page.file.src_uri in CHINESE:

@@ -95,3 +95,49 @@ def test_the_search_finds_the_page_that_answers(site):
     done = subprocess.run(command, input=questions, capture_output=True, text=True, check=True)
     found = {q: pages[:1] for (q, _), pages in zip(asked, json.loads(done.stdout), strict=True)}
     assert found == {question: [f"{page}.html"] for question, page in asked}
+
+
+# ---- in a browser ------------------------------------------------------------------------------
+
+chromium = pytest.mark.skipif(not shutil.which("chromium"), reason="chromium is not installed")
+MEASURE = """<script>addEventListener("load", () => {
+  const own = document.documentElement
+  const cut = [...document.querySelectorAll(".md-typeset__scrollwrap")].filter(
+    (box) => box.scrollWidth > box.clientWidth && getComputedStyle(box).overflowX !== "auto")
+  parent.postMessage([location.pathname, innerWidth, own.scrollWidth, cut.length], "*")
+})</script>"""
+COLLECT = """<!doctype html><pre></pre><script>addEventListener("message", ({data}) => {
+  document.querySelector("pre").append(JSON.stringify(data) + "\\n")
+})</script>"""
+
+
+def dumped(tmp_path: Path, address: str, *flags: str) -> str:
+    """The page as it stands after its scripts have run."""
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", *flags]
+    command += ["--virtual-time-budget=20000", f"--user-data-dir={tmp_path / 'user'}", address]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
+
+
+@chromium
+def test_the_search_works_in_a_browser_that_opened_a_file(site, tmp_path):
+    text = dumped(tmp_path, f"file://{site}/docs/reference/data.html?q=resume")
+    links = re.findall(r'href="([^"?]+)[^"]*" class="md-search-result__link', text)
+    assert links[0] == f"file://{site}/docs/how_to/resume.html"
+
+
+@chromium
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_page_is_wider_than_the_screen_and_wide_tables_scroll(site, tmp_path, width):
+    copy = tmp_path / "site"
+    shutil.copytree(site, copy)
+    (copy / "404.html").unlink()  # a server's, with addresses from the root
+    pages = [*copy.glob("*.html"), *(copy / "docs").rglob("*.html")]
+    frames = [f'<iframe width="{width}" height="800" src="{page}"></iframe>' for page in pages]
+    for page in pages:
+        page.write_text(page.read_text() + MEASURE)
+    (copy / "all.html").write_text(COLLECT + "".join(frames))
+    text = dumped(tmp_path, f"file://{copy}/all.html")
+    measured = [json.loads(line) for line in re.findall(r'(\["/.*\])$', text, re.M)]
+    assert len(measured) == len(pages) > 35
+    for page, inner, whole, cut in measured:
+        assert inner == width and whole <= width and not cut, page
