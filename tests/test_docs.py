@@ -130,7 +130,7 @@ def test_tables_name_every_reward_and_every_recipe_and_show_the_results_kept():
     assert sorted(re.findall(r"^\| `(vlrft_\w+)` \|", table, re.M)) == sorted(REWARDS)
     table = (ROOT / "docs" / "reference" / "recipes.md").read_text()
     recipes = {str(path.relative_to(ROOT / "recipes")) for path in ROOT.glob("recipes/*/*.sh")}
-    assert set(re.findall(r"^\| `(\w+/[\w+]+\.sh)` \|", table, re.M)) == recipes
+    assert set(re.findall(r"^\| \[`(\w+/[\w+]+\.sh)`", table, re.M)) == recipes
     command = [sys.executable, str(ROOT / "benchmarks" / "time_to_reward.py"), "--table"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for table in printed.strip().split("\n\n"):
