@@ -25,15 +25,16 @@ OUTSIDE = (
 )
 """Pages of the site that are not in docs/."""
 CHINESE = ("README_CN.md", "docs/tutorial/own_data_CN.md")
+SCRIPT = "docs/tutorial/ms_swift_script.md"
 BOOSTS = {
-    **dict.fromkeys(("README.md", "CONTRIBUTING.md", "docs/tutorial/ms_swift_script.md"), 0.2),
+    **dict.fromkeys(("README.md", "README_CN.md", "CONTRIBUTING.md", SCRIPT), 0.2),
     "docs/reference/flags.md": 3,
     "docs/reference/troubleshooting.md": 2,
 }
 """Pages that name everything stand behind the page that explains it."""
 SYNONYMS = {"docs/how_to/logging.md": ["W&B"]}
 """Words that the search's own splitting of words loses."""
-UNSEARCHED = ("CHANGELOG.md", "dev/measurements.md", "docs/README.md", "README_CN.md")
+UNSEARCHED = ("CHANGELOG.md", "dev/measurements.md", "docs/README.md")
 """Pages whose many words would stand in front of the page that answers."""
 PICTURES = (".png", ".svg")
 FENCES = {".sh": "bash", ".py": "python", ".toml": "toml", ".json": "json", ".jsonl": "json"}

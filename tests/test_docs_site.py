@@ -26,6 +26,8 @@ PAGES = {
         "warm start",
         "vlrft try",
     ],
+    "docs/tutorial/own_data_CN": ["热身", "框格式"],
+    "README_CN": ["显存规划"],
     "docs/how_to/install": ["install", "docker container"],
     "docs/how_to/own_columns": ["columns with other names", "several tasks"],
     "docs/how_to/which_rewards": ["which rewards to combine"],
