@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from support.swift_run import REPOSITORY, SUPPORT
@@ -82,7 +83,7 @@ def test_it_works_from_the_file_system(site):
             continue
         for link in re.findall(r'<a [^>]*href="([^"#?]+)[^"]*"', page.read_text()):
             if not re.match(r"\w+:", link):
-                assert (page.parent / link).is_file(), (page, link)
+                assert (page.parent / unquote(link)).is_file(), (page, link)
     assert (site / "search/search_index.js").read_text().startswith("var __index = {")
     scripts = re.findall(r'<script src="([^"]+)"', (site / "index.html").read_text())
     assert scripts[0] == "docs/iframe-worker.js" and "/bundle." in scripts[-1]
