@@ -1,9 +1,10 @@
-"""Writes the table in docs/families.md: what works for which model, and which test shows it.
+"""Writes the table in docs/reference/families.md: what works for which model.
 
     python dev/family_table.py
 
-A cell says what the family's file says; tests/families/test_family_table.py holds that the page is
-up to date and that the test of every cell exists.
+A cell says what the family's file says; tests/families/test_family_table.py checks that the page
+is up to date and that the test of every cell exists. A column that says yes for every family is a
+sentence of the page, and recipes have a page of their own.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from swift_vlrft.memory.models import known_models, read_model
 from swift_vlrft.recipe.reader import Recipe, read_recipe
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "families.md"
+PAGE = ROOT / "docs" / "reference" / "families.md"
 MARKS = "<!-- dev/family_table.py writes what follows -->\n", "<!-- until here -->\n"
 
 TITLES = {
@@ -49,10 +50,7 @@ TITLES = {
 FAMILIES = "tests/families/test_families.py"
 RUNS = "tests/end_to_end/test_family_runs.py"
 RECIPES = "tests/end_to_end/test_recipes.py"
-MIXTURE = (
-    "`vlrft tiny` writes the family's dense model; the tests make a mixture of experts of it "
-    "(`tests/support/vision_rows.py`)"
-)
+MIXTURE = "`vlrft tiny` writes the family's dense model"
 NO_IMAGES = "It takes no images"
 
 
@@ -189,7 +187,7 @@ def shared_prefix(row: Row) -> Cell:
 
 
 def recipes(row: Row) -> Cell:
-    links = ", ".join(f"[{n.split('/')[1]}](../recipes/{n}.sh)" for n in row.recipes)
+    links = ", ".join(f"[{n.split('/')[1]}](../../recipes/{n}.sh)" for n in row.recipes)
     return Cell(links, tuple(map(of_recipe, row.recipes)))
 
 
@@ -203,7 +201,7 @@ COLUMNS: dict[str, Callable[[Row], Cell]] = {
     "GRPO": grpo,
     "GRPO, vLLM": grpo_vllm,
     "`vlrft eval`": evaluation,
-    "[shared prefix](shared_prefix.md)": shared_prefix,
+    "[shared prefix](../project/shared_prefix.md)": shared_prefix,
     "recipes": recipes,
 }
 
@@ -215,11 +213,17 @@ def rows() -> list[Row]:
 def table() -> str:
     """The table and its footnotes."""
     notes: list[str] = []
-    lines = ["| models | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
-    for row in rows():
+    cells_of = [(row, {n: column(row) for n, column in COLUMNS.items()}) for row in rows()]
+    shown = [
+        name
+        for name in COLUMNS
+        if name != "recipes" and {cells[name].text for _, cells in cells_of} != {"yes"}
+    ]
+    lines = ["| models | " + " | ".join(shown) + " |", "|---" * (len(shown) + 1) + "|"]
+    for row, known in cells_of:
         cells = [TITLES[row.kind] + f", `{row.kind}`"]
-        for column in COLUMNS.values():
-            cell = column(row)
+        for name in shown:
+            cell = known[name]
             text = cell.text
             if cell.why_not:
                 if cell.why_not not in notes:

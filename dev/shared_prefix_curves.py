@@ -1,4 +1,4 @@
-"""Draws docs/shared_prefix_curves.svg: the reward of every step of two runs, stock and shared.
+"""Draws dev/shared_prefix_curves.svg: the reward of every step of two runs, stock and shared.
 
 python dev/shared_prefix_curves.py runs/stock runs/shared      each holds a run, grpo/
 """
@@ -24,5 +24,5 @@ def draw(stock: Path, shared: Path, target: Path) -> None:
 
 
 if __name__ == "__main__":
-    here = Path(__file__).parents[1] / "docs" / "shared_prefix_curves.svg"
+    here = Path(__file__).parents[1] / "dev" / "shared_prefix_curves.svg"
     draw(Path(sys.argv[1]), Path(sys.argv[2]), here)

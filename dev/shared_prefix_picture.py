@@ -1,4 +1,4 @@
-"""Draws docs/shared_prefix.svg: separate rows, the packed sequence, and who sees whom in it.
+"""Draws docs/project/shared_prefix.svg: rows, the packed sequence, and who sees whom in it.
 
 python dev/shared_prefix_picture.py
 """
@@ -98,4 +98,4 @@ def draw() -> str:
 
 
 if __name__ == "__main__":
-    (Path(__file__).parents[1] / "docs" / "shared_prefix.svg").write_text(draw())
+    (Path(__file__).parents[1] / "docs" / "project" / "shared_prefix.svg").write_text(draw())

@@ -1,4 +1,4 @@
-"""The data commands that docs/data.md shows, run as they stand, one after the other."""
+"""The data commands that docs/reference/data.md shows, run as they stand, one after the other."""
 
 import json
 import shlex
@@ -41,7 +41,7 @@ def test_they_run_as_they_stand(tmp_path, monkeypatch):
     """But for `push`: hub/test_data_push.py."""
     monkeypatch.chdir(tmp_path)
     make_sources(tmp_path)
-    lines = commands(ROOT / "docs" / "data.md", "vlrft data ")
+    lines = commands(ROOT / "docs" / "reference" / "data.md", "vlrft data ")
     shown = [shlex.split(line)[1:] for line in lines if "my_set" not in line]
     assert [words[1] for words in shown] == ["coco", "coco", "convert", "show", "push", "list"]
     for words in shown:

@@ -15,7 +15,7 @@
 #          adapters of the ViT. --sleep_level 1 keeps the engine's weights in host memory meanwhile.
 # smaller  --deepspeed zero3; --per_device_train_batch_size 1 --gradient_accumulation_steps 8;
 #          --max_completion_length 256; --num_generations 4
-# note     Every image takes 1,602 tokens, whatever its size and MAX_PIXELS (docs/glm_4v.md): the
+# note     Every image takes 1,602 tokens, whatever its size and MAX_PIXELS (docs/how_to/glm_4v.md): the
 #          --max_length of 2,626 leaves 1,024 for the prompt's text. One image a row.
 #          The model writes boxes in thousandths, as the data sets here do.
 set -euo pipefail

@@ -17,10 +17,10 @@
 #          adapters of the ViT. --sleep_level 1 keeps the engine's weights in host memory meanwhile.
 # smaller  --max_completion_length 256; --vllm_max_model_len 2626; --num_generations 4
 #          --gradient_accumulation_steps 4; --vllm_enforce_eager true
-# note     Every image takes 1,602 tokens, whatever its size and MAX_PIXELS (docs/glm_4v.md): the
+# note     Every image takes 1,602 tokens, whatever its size and MAX_PIXELS (docs/how_to/glm_4v.md): the
 #          --max_length of 2,114 leaves 512 for the prompt's text. One image a row.
 #          DeepSpeed also on one GPU: it keeps 32-bit copies of the bfloat16 weights that are
-#          trained (docs/troubleshooting.md).
+#          trained (docs/reference/troubleshooting.md).
 set -euo pipefail
 MODEL=${MODEL:-zai-org/glm-4v-9b}
 DATASET=${DATASET:-laolao77/ViRFT_CLS_flower_4_shot}

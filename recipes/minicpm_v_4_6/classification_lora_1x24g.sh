@@ -20,7 +20,7 @@
 #          401,408 pixels is seen whole and in at most three slices, about 260 tokens. MAX_SLICE_NUMS
 #          reaches the trainer, not vLLM, which would then see other slices.
 #          DeepSpeed also on one GPU: it keeps 32-bit copies of the bfloat16 weights that are
-#          trained (docs/troubleshooting.md).
+#          trained (docs/reference/troubleshooting.md).
 set -euo pipefail
 MODEL=${MODEL:-openbmb/MiniCPM-V-4.6}
 DATASET=${DATASET:-laolao77/ViRFT_CLS_flower_4_shot}

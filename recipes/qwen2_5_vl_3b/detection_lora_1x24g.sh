@@ -18,7 +18,7 @@
 #          --gradient_accumulation_steps 4
 # note     DeepSpeed also on one GPU: it keeps 32-bit copies of the bfloat16 weights that are
 #          trained. Without them small steps are rounded away, and a LoRA run cannot go on from a
-#          checkpoint (docs/troubleshooting.md).
+#          checkpoint (docs/reference/troubleshooting.md).
 set -euo pipefail
 MODEL=${MODEL:-Qwen/Qwen2.5-VL-3B-Instruct}
 DATASET=${DATASET:-laolao77/ViRFT_COCO_base65:pixels}

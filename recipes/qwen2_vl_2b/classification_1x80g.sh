@@ -14,7 +14,7 @@
 #          --max_completion_length 256; --tuner_type lora
 # note     DeepSpeed also on one GPU: it keeps 32-bit copies of the bfloat16 weights that are
 #          trained. Without them small steps are rounded away, and a LoRA run cannot go on from a
-#          checkpoint (docs/troubleshooting.md).
+#          checkpoint (docs/reference/troubleshooting.md).
 set -euo pipefail
 MODEL=${MODEL:-Qwen/Qwen2-VL-2B-Instruct}
 DATASET=${DATASET:-laolao77/ViRFT_CLS_flower_4_shot}

@@ -19,7 +19,7 @@
 # faster   with room left: --per_device_train_batch_size 8 --gradient_accumulation_steps 1
 # note     DeepSpeed also on one GPU: it keeps 32-bit copies of the bfloat16 weights that are
 #          trained. Without them small steps are rounded away, and a LoRA run cannot go on from a
-#          checkpoint (docs/troubleshooting.md).
+#          checkpoint (docs/reference/troubleshooting.md).
 set -euo pipefail
 MODEL=${MODEL:-Qwen/Qwen3-VL-4B-Instruct}
 DATASET=${DATASET:-laolao77/ViRFT_COCO_base65}

@@ -65,7 +65,7 @@ class MemoryFacts:
     llm_saved: float = 20.7
     """Bytes that one token leaves in one layer for the backward pass, in units of the hidden size
     and beside the MLP's 8 bytes per intermediate unit (gate, up, activation, product: 2 bytes
-    each); fitted by dev/refit.py with transformers 5.19 (docs/plan.md has the table).
+    each); fitted by dev/refit.py with transformers 5.19 (docs/reference/planner.md has the table).
     """
     vit_saved: float = 46.0
     """The same for a patch in one layer of the ViT, its MLP included."""

@@ -136,7 +136,7 @@ class Settings:
     """Logits of the prompt too, as trainers without logits_to_keep compute them."""
     chunked_loss: bool = _flag("use_liger_kernel", False)
     shared_prefix: bool = False
-    """VLRFT_SHARED_PREFIX=1: each prompt of a micro-batch once (docs/shared_prefix.md)."""
+    """VLRFT_SHARED_PREFIX=1: each prompt of a micro-batch once (docs/project/shared_prefix.md)."""
     feature_cache: int = 0  # Bytes of image features that it keeps at most
     may_share_prefixes: bool = True
     """Whether VLRFT_SHARED_PREFIX=1 would have an effect: our plugin, without an exception."""

@@ -21,7 +21,7 @@ COLUMNS = {
     "activations": ("activations LLM", "activations ViT", "logits", "temporaries"),
     "vLLM": ("vLLM weights", "KV cache", "vLLM activations", "CUDA graphs"),
 }
-"""Heading -> components (docs/plan.md): all of what is allocated."""
+"""Heading -> components (docs/reference/planner.md): all of what is allocated."""
 
 
 class Line(NamedTuple):

@@ -2,7 +2,8 @@
 
 python -m swift_vlrft.swift_plugin.facts > swift_vlrft/recipe/ms_swift.json
 
-The flags of `megatron` are among them if Megatron-Core is installed (docs/engines.md).
+The flags of `megatron` are among them if Megatron-Core is installed
+(docs/how_to/ray_and_megatron.md).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The first and the fourth table of docs/faults.md: processes that die, rewards and numbers that
-go wrong, in the real `swift rlhf` on two processes. What goes wrong is plugins/fault.py's.
+"""The first and the third table of docs/project/faults.md: processes that die, rewards and
+numbers that go wrong, in the real `swift rlhf` on two processes. plugins/fault.py makes the faults.
 """
 
 import hashlib

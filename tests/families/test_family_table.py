@@ -1,4 +1,4 @@
-"""docs/families.md says what the families' files say, and each cell's test exists.
+"""docs/reference/families.md says what the families' files say, and each cell's test exists.
 
 Also: the published models are known to the planner under their names on the hub.
 """

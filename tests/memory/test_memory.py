@@ -698,11 +698,11 @@ def test_the_pages_say_how_many_published_runs_are_predicted_right(benchmark, mo
     pages = {
         "README.md": f"{right} of {scored} published runs",
         "README_CN.md": f"{scored} 个公开报告的训练中有 {right} 个",
-        "docs/plan.md": f"Of the {scored} with enough stated, {right} verdicts agree",
+        "docs/project/benchmarks.md": f"Of the {scored} with enough stated, {right} verdicts agree",
     }
     for page, said in pages.items():
         assert said in " ".join((REPOSITORY / page).read_text().split()), page
-    for page in ("README.md", "docs/plan.md"):
+    for page in ("README.md", "docs/project/benchmarks.md"):
         said = f"{len(records)} that say how much they took by {error} in the median "
         said += f"({other} of the {counted['others']} that no constant was fitted to)"
         assert said in " ".join((REPOSITORY / page).read_text().split()), page

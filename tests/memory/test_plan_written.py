@@ -68,8 +68,8 @@ def test_what_write_writes_passes_check_fits_and_learns(model, tmp_path):
         (recipe,) = read_recipes(out, {"DATASET": "d"})
         assert estimate(settings_of(recipe, parse_gpus(gpus))).fits
         assert check_recipe(recipe) == []
-        # docs/troubleshooting.md: 1e-6 for all weights, 1e-5 for LoRA; DeepSpeed keeps 32 bits, so
-        # that small steps count and a LoRA run can go on from a checkpoint.
+        # docs/reference/troubleshooting.md: 1e-6 for all weights, 1e-5 for LoRA; DeepSpeed keeps
+        # 32 bits, so that small steps count and a LoRA run can go on from a checkpoint.
         rates = {"full": 1e-6, "lora": 1e-5}
         assert float(recipe.get("learning_rate")) == rates[recipe.get("tuner_type")]
         assert recipe.get("deepspeed") and recipe.get("torch_dtype") == "bfloat16"

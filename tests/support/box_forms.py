@@ -1,4 +1,4 @@
-"""Every form in which a model or a data set may write boxes (docs/rewards.md, "How an answer is read")."""
+"""Every form in which a model or a data set may write boxes (docs/reference/rewards.md, "How an answer is read")."""
 
 # ruff: noqa: E501 - rows of a table stay on one line
 

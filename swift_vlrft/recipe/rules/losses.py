@@ -1,6 +1,6 @@
 """Rules of the loss: settings that do nothing, or that work against each other.
 
-docs/what_to_set.md has the measurements and sources behind them.
+docs/how_to/learn_faster.md has the sources behind them, dev/measurements.md the figures.
 """
 
 from __future__ import annotations
