@@ -30,7 +30,7 @@ import msgspec
 
 from swift_vlrft.demo.split import Halves, write_halves
 from swift_vlrft.families import known_family
-from swift_vlrft.files.environment import warnings_only
+from swift_vlrft.files.environment import errors_only
 from swift_vlrft.files.records import as_json, read_record, write_record
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.files.writing import beside, write_atomically
@@ -175,25 +175,25 @@ def _begin(road: Road, folder: Path) -> Halves:
 
 
 def _start(road: Road, folder: Path, begin: Callable[[str, int], Advance]) -> Start:
-    """The start model: made now, or there already."""
+    """The start model: trained now, or there already."""
     stamp = folder / "start.json"
     if not stamp.exists():
         shutil.rmtree(folder / "start", ignore_errors=True)
-        with warnings_only():
+        advance = begin("warm start: the format, and a guess", road.warm_steps)
+        with errors_only():
             from swift_vlrft.swift_plugin.warm_start import write_warm_start
 
-        advance = begin("warm start: the format, and a guess", road.warm_steps)
-        made = write_warm_start(
-            road.family,
-            folder / "data",
-            folder / "start",
-            steps=road.warm_steps,
-            rate=road.warm_rate,
-            side=road.side,
-            seed=road.seed,
-            progress=advance,
-        )
-        write_record(stamp, made)
+            start = write_warm_start(
+                road.family,
+                folder / "data",
+                folder / "start",
+                steps=road.warm_steps,
+                rate=road.warm_rate,
+                side=road.side,
+                seed=road.seed,
+                progress=advance,
+            )
+        write_record(stamp, start)
     return read_record(stamp, Start)
 
 
@@ -269,7 +269,8 @@ def _stages() -> Iterator[Callable[[str, int], Advance]]:
             def advance(done: int, note: str) -> None:
                 bars.update(bar, completed=done, description=f"{name} {note}")
                 if not console.is_terminal and (done % max(1, total // 10) == 0 or done == total):
-                    console.print(f"{name}: {done}/{total} {note}", highlight=False)
+                    line = f"{name}: {done}/{total} {note}"
+                    console.print(line, highlight=False, soft_wrap=True)
 
             return advance
 
