@@ -60,7 +60,7 @@ def test_the_demo_learns(tmp_path):
     weights = json.loads((tmp_path / "grpo" / "args.json").read_text())["reward_weights"]
     assert weights is None or min(weights) > 0  # None: equal
     log = tmp_path / "grpo" / "logging.jsonl"
-    kept = step_rewards(log, "rewards/vlrft_format/mean")
+    kept = [*step_rewards(log, "rewards/vlrft_format/mean").values()]
     tenth = len(kept) // 10
     assert min(mean(kept[i : i + tenth]) for i in range(0, 10 * tenth, tenth)) >= 0.9
     assert summary["format"]["last"] == pytest.approx(mean(kept[-tenth:]))
