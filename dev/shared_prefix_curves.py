@@ -16,7 +16,7 @@ def draw(stock: Path, shared: Path, target: Path) -> None:
     axes = figure.subplots()
     for folder, name, style in ((stock, "stock", "-"), (shared, "VLRFT_SHARED_PREFIX=1", "--")):
         rewards = step_rewards(folder / "grpo" / "logging.jsonl")
-        axes.plot(range(1, len(rewards) + 1), rewards, style, label=name)
+        axes.plot([*rewards], [*rewards.values()], style, label=name)
     axes.set(xlabel="step", ylabel="mean reward", ylim=(0, 1.05))
     axes.grid(alpha=0.3)
     axes.legend(loc="lower right")

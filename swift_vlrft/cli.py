@@ -1,5 +1,6 @@
 """The command ``vlrft``; each of its commands is one file in commands/."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -12,7 +13,7 @@ from swift_vlrft.commands.data import data
 from swift_vlrft.commands.demo import demo
 from swift_vlrft.commands.doctor import doctor
 from swift_vlrft.commands.eval import evaluate
-from swift_vlrft.commands.output import CONTEXT, Commands
+from swift_vlrft.commands.output import CONTEXT, PANEL_OF, Commands
 from swift_vlrft.commands.plan import plan
 from swift_vlrft.commands.plugin import plugin
 from swift_vlrft.commands.publish import publish
@@ -31,25 +32,17 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for reading in (plan, check):
-    app.command(context_settings=WITH_FLAGS)(reading)
-for command in (
-    plugin,
-    agree,
-    tiny,
-    demo,
-    doctor,
-    report,
-    resume,
-    compare,
-    publish,
-):
-    app.command()(command)
-app.command(context_settings={"allow_extra_args": True})(score)
-app.command("eval")(evaluate)
-app.command("try")(try_)
-app.add_typer(data, name="data")
-app.add_typer(recipe, name="recipe")
+COMMANDS: dict[str, Callable[..., None]] = {
+    **{"try": try_, "demo": demo, "tiny": tiny},
+    **{"check": check, "plan": plan, "agree": agree, "doctor": doctor, "plugin": plugin},
+    **{"score": score, "eval": evaluate, "compare": compare, "report": report, "publish": publish},
+    "resume": resume,
+}
+CONTEXTS = {"plan": WITH_FLAGS, "check": WITH_FLAGS, "score": {"allow_extra_args": True}}
+for name, command in COMMANDS.items():
+    app.command(name, context_settings=CONTEXTS.get(name), rich_help_panel=PANEL_OF[name])(command)
+for name, group in {"data": data, "recipe": recipe}.items():
+    app.add_typer(group, name=name, rich_help_panel=PANEL_OF[name])
 
 
 def print_version(asked: bool) -> None:
@@ -62,7 +55,9 @@ def print_version(asked: bool) -> None:
 def main(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=print_version, is_eager=True, help="Print it and end."),
+        typer.Option(
+            "--version", callback=print_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Visual reinforcement fine-tuning on ms-swift: rewards, data sets, recipes, memory plans.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.command_line import parsed
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -71,17 +72,6 @@ def test_the_chinese_page_shows_the_same_code():
     assert re.findall(r"```.*?```", CHINESE.read_text(), re.S) == (
         re.findall(r"```.*?```", README.read_text(), re.S)
     )
-
-
-def parsed(words: list[str]) -> Any:
-    """The context of the command that the words name, its options read, nothing run."""
-    command, context = get_command(app), None
-    while True:
-        context = command.make_context(words[0], words[1:], parent=context)
-        words = [*context._protected_args, *context.args]
-        if not hasattr(command, "commands") or not words:
-            return context
-        command = command.get_command(context, words[0])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -31,12 +31,12 @@ def agree(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON.")] = False,
 ) -> None:
-    """Compare the engine's prompts and log-probabilities with the trainer's, as loaded and after a
-    synchronisation.
+    """Compare prompts and log-probabilities of engine and trainer.
 
     Example: vlrft agree recipes/qwen2_5_vl_3b/detection_4x80g.sh --rows 4
 
-    Runs the recipe's own model, data, engine and flags up to the first step, in a minute or so.
+    As loaded and after a synchronisation: it runs the recipe's own model, data, engine and flags up
+    to the first step, in a minute or so.
     Exit code 0: they agree; 1: they do not; 2: nothing could be compared.
     """
     from swift_vlrft.files.records import as_json as plain

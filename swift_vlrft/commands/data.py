@@ -35,7 +35,7 @@ KeepGoing = Annotated[
 ]
 
 data = typer.Typer(
-    help="Data sets: view, check, convert and publish them. Example: vlrft data check data/my_set",
+    help="Check, convert, show and publish data sets. Example: vlrft data check data/my_set",
     no_args_is_help=True,
 )
 data.command()(check)

@@ -70,10 +70,12 @@ def check(
     show: Annotated[int, typer.Option(min=0, help="Problems to print.")] = 30,
     as_json: AsJson = False,
 ) -> None:
-    """Check every row: its image is opened, prompt and solution are read, boxes must lie inside
-    the image, and the gold answer must score 1.0 under the rewards of its task.
+    """Check every row of a set: image, prompt, solution, boxes, rewards.
 
     Example: vlrft data check data/my_set --fix data/my_set_clean
+
+    Each image is opened, prompt and solution are read, boxes must lie inside the image, and the
+    gold answer must score 1.0 under the rewards of its task.
 
     Exit code 0: nothing found; 1: problems were found; 2: the input cannot be used.
     """

@@ -8,6 +8,7 @@ import typer
 
 from swift_vlrft.commands.output import print_json
 from swift_vlrft.commands.try_road import go, print_road
+from swift_vlrft.files.environment import hide_bars
 
 
 def demo(
@@ -27,6 +28,7 @@ def demo(
     from swift_vlrft.demo.road import Road, remove_road
     from swift_vlrft.demo.tasks import write_drawn
 
+    hide_bars()
     folder = out / task if task != "colours" else out
     remove_road(folder)
     with tempfile.TemporaryDirectory() as place:

@@ -21,22 +21,18 @@ if TYPE_CHECKING:
     from swift_vlrft.datasets.writer import Written
 
 LEFT_OUT_SHOWN = 10
-COMMANDS = (
-    *(
-        "demo",
-        "doctor",
-        "plugin",
-        "recipe",
-        "check",
-        "plan",
-        "agree",
-        "resume",
-        "data",
-        "score",
+PANELS = {
+    "Start, on a CPU: vlrft try instances_train.json": ("try", "demo", "tiny"),
+    "Before a run: vlrft check run.sh": (
+        *("data", "check", "plan", "recipe", "agree", "doctor", "plugin"),
     ),
-    *("report", "eval", "compare", "publish", "tiny"),
-)
-"""In the order in which a user needs them."""
+    "After a run: vlrft score output/v0/completions.jsonl": (
+        *("score", "eval", "compare", "report", "publish"),
+    ),
+    "More: vlrft resume output/v0": ("resume",),
+}
+"""The commands in the order in which a user needs them, under headings with an example each."""
+PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 
 
 def dashed(name: str) -> str:
@@ -52,7 +48,7 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         known = super().list_commands(ctx)
-        return sorted(known, key=lambda name: (*COMMANDS, name).index(name))
+        return sorted(known, key=lambda name: (*PANEL_OF, name).index(name))
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -39,7 +39,7 @@ class _Recipes(TyperGroup):
 recipe = typer.Typer(
     cls=_Recipes,
     context_settings=CONTEXT,
-    help="Print the path of a recipe (`vlrft recipe MODEL/RECIPE`) or the names of all; write one.",
+    help="List recipes, print the path of one, write one. Example: vlrft recipe demo_cpu",
 )
 
 

@@ -20,11 +20,11 @@ def report(
         Path | None, typer.Option(help="File to write; default: RUN/report.html.")
     ] = None,
     samples: Annotated[
-        int, typer.Option(min=0, help="Rows shown of the largest gain, and of the largest loss.")
-    ] = 6,
+        int, typer.Option(min=0, help="Rows shown of each kind: became right, became wrong, ...")
+    ] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Write one self-contained HTML page: settings, curves, evaluations, answers that changed.
+    """Write one self-contained HTML page: verdict, curves, what changed, settings.
 
     Example: vlrft report runs/grpo --eval runs/eval/before --eval runs/eval/after
     """

@@ -9,7 +9,7 @@ import typer
 
 from swift_vlrft.commands.output import print_json, say
 from swift_vlrft.families import FAMILIES
-from swift_vlrft.files.environment import warnings_only
+from swift_vlrft.files.environment import errors_only, hide_bars
 
 
 def tiny(
@@ -31,10 +31,11 @@ def tiny(
     A random model earns no reward. With --warm-start SET it is trained for a minute or two until it
     writes that set's format, with a small vocabulary of its own: a start for GRPO on a CPU.
     """
-    with redirect_stdout(sys.stderr):  # DeepSpeed logs there what a program would read as JSON
+    hide_bars()
+    # DeepSpeed logs to stdout what a program would read as JSON.
+    with redirect_stdout(sys.stderr), errors_only():
         if warm_start is not None:
-            with warnings_only():
-                from swift_vlrft.swift_plugin.warm_start import write_warm_start
+            from swift_vlrft.swift_plugin.warm_start import write_warm_start
 
             parameters = write_warm_start(family, warm_start, directory, seed=seed).parameters
         else:

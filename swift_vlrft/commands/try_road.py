@@ -11,6 +11,7 @@ import typer
 
 from swift_vlrft.commands.compare import COLOURS
 from swift_vlrft.commands.output import print_json, say, say_marked
+from swift_vlrft.files.environment import hide_bars
 
 FAMILY = "internvl"
 SHOWS = """\
@@ -33,15 +34,17 @@ def try_(
     steps: Annotated[int, typer.Option(min=1, help="GRPO steps.")] = 60,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    """Take your own data through a whole run on a CPU, in minutes: check, split by picture, a tiny
-    model that knows the format, GRPO with the rewards that fit, evaluation, report.
+    """Take your own data through a whole run on a CPU, in minutes.
 
     Example: vlrft try instances_train.json --family qwen2_5_vl
 
-    An interrupted road goes on behind its last whole stage when the command is given again.
+    It checks the rows, holds out a part by picture, trains a tiny model with GRPO and the rewards
+    that fit, evaluates it before and after, and writes the report. An interrupted road goes on
+    behind its last whole stage when the command is given again.
     """
     from swift_vlrft.demo.road import Road
 
+    hide_bars()
     there = data.absolute() if data.exists() else data  # else an address, or an error names it
     folder = out or Path("runs", "try", data.stem if data.suffix else data.name)
     summary = go(Road(str(there), family, steps=steps), folder)

@@ -11,6 +11,8 @@ from typing import Any
 
 from PIL import Image, ImageEnhance
 
+from swift_vlrft.files.environment import need_installed
+
 Box = tuple[int, int, int, int]  # left, top, right, bottom
 
 WINDOW = 77  # pixels: the largest coin is 65 wide, the held-out part 78 high
@@ -30,6 +32,7 @@ than 150, opened by a disk of 3 pixels.
 
 def photograph() -> Any:
     """Greyscale, 303 x 384, one byte per pixel; the file is in scikit-image's wheel."""
+    need_installed("skimage", "scikit-image", "the photograph of the coins is in it")
     from skimage import data
 
     return data.coins()

@@ -23,17 +23,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import msgspec
 
 from swift_vlrft.demo.split import Halves, write_halves
 from swift_vlrft.families import known_family
-from swift_vlrft.files.environment import warnings_only
+from swift_vlrft.files.environment import errors_only
 from swift_vlrft.files.records import as_json, read_record, write_record
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.files.writing import beside, write_atomically
+from swift_vlrft.report.curves import ends
 from swift_vlrft.report.reward_picture import draw_rewards
 from swift_vlrft.tiny.start import Start
 
@@ -175,25 +175,25 @@ def _begin(road: Road, folder: Path) -> Halves:
 
 
 def _start(road: Road, folder: Path, begin: Callable[[str, int], Advance]) -> Start:
-    """The start model: made now, or there already."""
+    """The start model: trained now, or there already."""
     stamp = folder / "start.json"
     if not stamp.exists():
         shutil.rmtree(folder / "start", ignore_errors=True)
-        with warnings_only():
+        advance = begin("warm start: the format, and a guess", road.warm_steps)
+        with errors_only():
             from swift_vlrft.swift_plugin.warm_start import write_warm_start
 
-        advance = begin("warm start: the format, and a guess", road.warm_steps)
-        made = write_warm_start(
-            road.family,
-            folder / "data",
-            folder / "start",
-            steps=road.warm_steps,
-            rate=road.warm_rate,
-            side=road.side,
-            seed=road.seed,
-            progress=advance,
-        )
-        write_record(stamp, made)
+            start = write_warm_start(
+                road.family,
+                folder / "data",
+                folder / "start",
+                steps=road.warm_steps,
+                rate=road.warm_rate,
+                side=road.side,
+                seed=road.seed,
+                progress=advance,
+            )
+        write_record(stamp, start)
     return read_record(stamp, Start)
 
 
@@ -203,10 +203,8 @@ def _too_long(start: Start) -> list[str]:
     return [f"rows whose answers are too long for a tiny model to learn: {start.left_out}"]
 
 
-def _ends(values: list[float]) -> dict[str, float]:
-    """Means of the first and the last tenth."""
-    tenth = max(1, len(values) // 10)
-    return {"first": mean(values[:tenth]), "last": mean(values[-tenth:])}
+def _ends(curve: dict[int, float]) -> dict[str, float]:
+    return dict(zip(("first", "last"), ends([*curve.values()]), strict=True))
 
 
 def _compared(folder: Path, kind: str) -> dict[str, Any]:
@@ -269,7 +267,8 @@ def _stages() -> Iterator[Callable[[str, int], Advance]]:
             def advance(done: int, note: str) -> None:
                 bars.update(bar, completed=done, description=f"{name} {note}")
                 if not console.is_terminal and (done % max(1, total // 10) == 0 or done == total):
-                    console.print(f"{name}: {done}/{total} {note}", highlight=False)
+                    line = f"{name}: {done}/{total} {note}"
+                    console.print(line, highlight=False, soft_wrap=True)
 
             return advance
 
@@ -310,13 +309,14 @@ def training(
 def _steps(
     process: subprocess.Popen[bytes], folder: Path, rewards: Sequence[str]
 ) -> Iterator[tuple[int, dict[str, float]]]:
-    seen, ended = 0, False
+    ended = False
+    seen: set[int] = set()
     while not ended:
         ended = process.poll() is not None
         logged = _curves(folder, rewards)
-        for step in range(seen, len(logged[FORMAT])):  # which scores every row
-            seen = step + 1
-            yield seen, {name: values[step] for name, values in logged.items() if values[step:]}
+        for step in sorted(logged[FORMAT].keys() - seen):  # which scores every row
+            yield step, {name: of[step] for name, of in logged.items() if step in of}
+        seen |= logged[FORMAT].keys()
         if not ended:
             time.sleep(POLL)
     if process.returncode != 0:
@@ -328,15 +328,21 @@ def _steps(
         )
 
 
-def _curves(folder: Path, rewards: Sequence[str]) -> dict[str, list[float]]:
+def _curves(folder: Path, rewards: Sequence[str]) -> dict[str, dict[int, float]]:
     log = folder / "grpo" / "logging.jsonl"
     return {name: step_rewards(log, f"rewards/{name}/mean") for name in (*rewards, FORMAT)}
 
 
-def step_rewards(log: Path, name: str = "reward") -> list[float]:
-    """One number of every training step, from ms-swift's logging.jsonl as far as it is written."""
+def step_rewards(log: Path, name: str = "reward") -> dict[int, float]:
+    """The values of a metric by training step, from ms-swift's logging.jsonl as far as it is
+    written: of several tasks, a step lacks the rewards of those that it has no row of.
+    """
     if not log.exists():
-        return []
+        return {}
     lines = [line for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
     rows = [json.loads(line) for line in lines if line.strip()]
-    return [float(row[name]) for row in rows if name in row]
+    return {
+        int(row["global_step/max_steps"].partition("/")[0]): float(row[name])
+        for row in rows
+        if name in row
+    }

@@ -6,10 +6,12 @@ VLRFT_TRACK_MEMORY=no    or unset                  off
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Literal
 
 TRUE, FALSE = ("true", "1", "yes", "t", "y"), ("false", "0", "no", "f", "n")
@@ -65,13 +67,38 @@ def number(name: str, environment: Mapping[str, str] | None = None) -> int:
     return int(text)
 
 
+QUIET = {"LOG_LEVEL": "ERROR", "TRANSFORMERS_VERBOSITY": "error", "VLLM_LOGGING_LEVEL": "ERROR"}
+"""What ms-swift, transformers and vLLM read when they are first imported."""
+BARS = ("HF_DATASETS_DISABLE_PROGRESS_BARS", "HF_HUB_DISABLE_PROGRESS_BARS")
+
+
 @contextmanager
-def warnings_only() -> Iterator[None]:
-    """Have ms-swift log no more than warnings; it reads the variable when it is first imported."""
-    told = os.environ.get("LOG_LEVEL")
-    os.environ.setdefault("LOG_LEVEL", "WARNING")
+def errors_only() -> Iterator[None]:
+    """Have libraries log nothing but errors, unless LOG_LEVEL says what they are to log."""
+    if "LOG_LEVEL" in os.environ:
+        yield
+        return
+    disabled = logging.root.manager.disable
+    added = {name: value for name, value in QUIET.items() if name not in os.environ}
+    os.environ.update(added)
+    logging.disable(logging.WARNING)  # some set a level of their own
     try:
         yield
     finally:
-        if told is None:
-            del os.environ["LOG_LEVEL"]
+        logging.disable(disabled)
+        for name in added:
+            os.environ.pop(name, None)
+
+
+def need_installed(module: str, package: str, why: str) -> None:
+    """Raise a ValueError that says in one line what to install, where the module is missing."""
+    if find_spec(module) is None:
+        raise ValueError(f"{package} is not installed: {why}. pip install {package}")
+
+
+def hide_bars() -> None:
+    """Have libraries draw no progress bars, here and in what is started: those of a command stand
+    alone, and a tiny model is read and written in no time.
+    """
+    for name in BARS:
+        os.environ.setdefault(name, "1")

@@ -1,20 +1,24 @@
 """A curve as inline SVG: no library, no script, readable on a phone and in the dark.
 
 curve("reward", [(1, 0.2), (2, 0.4)], std=[(1, 0.1), (2, 0.1)])       "<figure>..."
+
+A pale line is the raw values, the strong one their mean over the latest tenth of the steps; a value
+is shown where the mouse is, by the stylesheet alone.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
-from swift_vlrft.report.html import render, short
+from swift_vlrft.report.html import render, short, tick
 
 Points = Sequence[tuple[float, float]]
 
-WIDTH, HEIGHT = 360, 190
-LEFT, RIGHT, TOP, BOTTOM = 44, 350, 10, 164  # the edges of the plot
-MOST_POINTS = 300
+WIDTH, HEIGHT = 360, 196
+LEFT, RIGHT, TOP, BOTTOM = 44, 348, 18, 172  # the edges of the plot
+MOST_POINTS, MOST_VALUES = 300, 60
 LARGEST = 5e307
 """Drawn as this is what lies beyond: the difference of two such numbers is still a float."""
 
@@ -29,41 +33,73 @@ def curve(
     unit: bool = False,
     note: str = "",
 ) -> str:
-    """``std`` is drawn as a band of that much on either side, or the band is ``low`` to ``high``.
-    ``unit``: the axis is that of a score, 0 to 1. Empty if no point is finite.
+    """Draw a figure; empty if no point is finite. ``std`` is drawn as a band of that much on either
+    side, or the band is ``low`` to ``high``. ``unit``: the axis is that of a score, 0 to 1.
     """
-    points = thinned(points)
-    if not points:
+    rows = sorted(p for p in points if math.isfinite(p[0]) and math.isfinite(p[1]))
+    if not rows:
         return ""
-    band = _band(points, std, low, high, (0.0, 1.0) if unit else (-LARGEST, LARGEST))
-    values = [_drawable(v) for _, v in points] + [v for _, *pair in band for v in pair]
+    series = [value for _, value in rows]
+    chosen = thinned(len(rows), MOST_POINTS)
+    means = {n: trailing_mean(series, n) for n in chosen}
+    raw = [rows[n] for n in chosen]
+    band = _band(raw, std, low, high, (0.0, 1.0) if unit else (-LARGEST, LARGEST))
+    values = [_drawable(v) for _, v in raw] + [v for _, *pair in band for v in pair]
     bottom, top = (0.0, 1.0) if unit else _limits(min(values), max(values))
-    first, last = _drawable(points[0][0]), _drawable(points[-1][0])
+    first, last = _drawable(raw[0][0]), _drawable(raw[-1][0])
 
     def at(step: float, value: float) -> tuple[float, float]:
         across = (_drawable(step) - first) / (last - first) if last > first else 0.5
         up = min(1.0, max(0.0, (_drawable(value) - bottom) / (top - bottom)))
         return round(LEFT + across * (RIGHT - LEFT), 1), round(BOTTOM - up * (BOTTOM - TOP), 1)
 
-    steps = [(at(last, 0)[0], f"{'' if last > first else 'step '}{short(points[-1][0])}", "end")]
-    if last > first:
-        steps.insert(0, (LEFT, f"step {short(points[0][0])}", "start"))
-    outline = [at(s, v) for s, _, v in band] + [at(s, v) for s, v, _ in reversed(band)]
+    smoothed = _tenth(len(rows)) > 1
+    hovered = [chosen[n] for n in thinned(len(chosen), MOST_VALUES)]
+    texts = [
+        f"step {tick(rows[n][0])}: {short(rows[n][1])}" + f", mean {short(means[n])}" * smoothed
+        for n in hovered
+    ]
+    places = [at(*rows[n]) for n in hovered]
+    edges = [LEFT, *((a[0] + b[0]) / 2 for a, b in pairwise(places)), RIGHT]
+    whole = [value for value in ticks(first, last) if value == int(value)]
+    begin, end = ends(series)
     return render(
         "curve.svg",
         title=title,
         note=note,
-        first=points[0][1],
-        last=points[-1][1],
-        line=[at(*point) for point in points],
-        band=outline,
+        begin=begin,
+        end=end,
+        raw=[at(*point) for point in raw] if smoothed else [],
+        line=[at(rows[n][0], means[n]) for n in chosen],
+        band=[at(s, v) for s, _, v in band] + [at(s, v) for s, v, _ in reversed(band)],
         ticks=[(at(first, value)[1], value) for value in ticks(bottom, top)],
-        steps=steps,
-        width=WIDTH,
-        height=HEIGHT,
-        left=LEFT,
-        right=RIGHT,
+        steps=[(at(step, 0)[0], step) for step in whole or dict.fromkeys((first, last))],
+        values=[
+            (round(left, 1), round(right - left, 1), place, text)
+            for (left, right), place, text in zip(pairwise(edges), places, texts, strict=True)
+        ],
+        frame=(LEFT, RIGHT, TOP, BOTTOM),
+        size=(WIDTH, HEIGHT),
     )
+
+
+def ends(values: Sequence[float]) -> tuple[float, float]:
+    """The means of the first and the last tenth of the steps."""
+    tenth = _tenth(len(values))
+    return _mean(values[:tenth]), _mean(values[-tenth:])
+
+
+def trailing_mean(values: Sequence[float], n: int) -> float:
+    """The mean of the tenth of the steps that ends with the n-th; at the last it is ends()[1]."""
+    return _mean(values[max(0, n + 1 - _tenth(len(values))) : n + 1])
+
+
+def _tenth(count: int) -> int:
+    return max(1, count // 10)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(_drawable(value) / len(values) for value in values)
 
 
 def _drawable(value: float) -> float:
@@ -85,14 +121,10 @@ def _band(
     return rows if len(rows) > 1 else []
 
 
-def thinned(points: Points) -> list[tuple[float, float]]:
-    """The points that can be drawn, by step; of a long run, every n-th, the last one always."""
-    rows = sorted(p for p in points if math.isfinite(p[0]) and math.isfinite(p[1]))
-    every = max(1, math.ceil(len(rows) / MOST_POINTS))
-    kept = rows[::every]
-    if rows and kept[-1] != rows[-1]:
-        kept.append(rows[-1])
-    return kept
+def thinned(count: int, most: int) -> list[int]:
+    """Every n-th of so many places and the last, about ``most`` of them."""
+    chosen = list(range(0, count, max(1, math.ceil(count / most))))
+    return chosen if chosen[-1] == count - 1 else [*chosen, count - 1]
 
 
 def _limits(low: float, high: float) -> tuple[float, float]:

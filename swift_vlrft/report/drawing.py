@@ -1,4 +1,4 @@
-"""A sample as one image: gold boxes white, predicted boxes or points green, and a line
+"""A sample as one image: gold boxes white, predicted boxes or points blue, and a line
 on what it scored.
 
 draw_sample(image, "<answer>[10, 10, 500, 500]</answer>", "<answer>No Objects</answer>", ...)
@@ -34,8 +34,8 @@ def draw_sample(
     seen: tuple[int | None, int | None] = (None, None),
 ) -> Image.Image:
     """An RGB image, ``SIDE`` pixels wide, text below. ``seen``: the size that pixels refer to."""
-    given = read(completion)
-    answer = given.text
+    answered = read(completion)
+    answer = answered.text
     lines = [
         " ".join(f"{name.removeprefix('vlrft_')} {v:.2f}" for name, v in scores.items()),
         f"gold: {gold_text(solution)}",
@@ -43,8 +43,8 @@ def draw_sample(
     ]
     boxes: list[tuple[BoxList | None, str]] = []
     if task in BOX_TASKS:
-        placed = given.placed(points=TASK_NAMES[task].has_points)
-        boxes = [(read_boxes(gold_text(solution)), "white"), (placed, "lime")]
+        placed = answered.placed(points=TASK_NAMES[task].has_points)
+        boxes = [(read_boxes(gold_text(solution)), "white"), (placed, "#56b4e9")]
     return _page(image, boxes, lines, frame, seen)
 
 
@@ -63,8 +63,8 @@ def _page(
     pen = ImageDraw.Draw(page)
     stated = seen[0] or image.size[0], seen[1] or image.size[1]
     size = FORMATS.get(frame or "", FORMATS["norm1000"]).edges(stated)
-    for found, colour in boxes:
-        for box in [b for b in (found.boxes if found else []) if b is not None][:MOST_BOXES]:
+    for shown, colour in boxes:
+        for box in [b for b in (shown.boxes if shown else []) if b is not None][:MOST_BOXES]:
             corners = [v / size[n % 2] * (width, height)[n % 2] for n, v in enumerate(box)]
             corners = [min(1e4, max(-1e4, v)) + left * (n % 2 == 0) for n, v in enumerate(corners)]
             if box[:2] == box[2:]:  # a point

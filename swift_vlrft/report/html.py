@@ -36,7 +36,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
-    environment.filters |= {"short": short, "cut": cut, "place": place}
+    environment.filters |= {"short": short, "tick": tick, "cut": cut, "place": place}
     return environment
 
 
@@ -46,13 +46,17 @@ def render(template: str, **values: Any) -> str:
 
 
 def short(value: float | None) -> str:
-    """A number in a few characters; "-" for none."""
+    """A measured number, to three significant digits or three decimals; "-" for none."""
     if value is None:
         return "-"
-    if value == 0 or 0.001 <= abs(value) < 100_000:
-        text = f"{value:.3f}" if abs(value) < 100 else f"{value:.0f}"
-        return text.rstrip("0").rstrip(".") if "." in text else text
+    if value == 0 or 0.0005 <= abs(value) < 100_000:
+        return f"{value:.{3 if abs(value) < 10 else 1 if abs(value) < 100 else 0}f}"
     return f"{value:.1e}"
+
+
+def tick(value: float) -> str:
+    """A round number, as on an axis: without zeros at its end."""
+    return f"{value:.7g}" if value == 0 or 0.001 <= abs(value) < 1e7 else f"{value:.1e}"
 
 
 def cut(value: Any, longest: int = 300) -> str:

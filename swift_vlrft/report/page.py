@@ -6,21 +6,26 @@ write_report(Path("runs/demo/grpo"), [Path("before"), Path("after")], Path("repo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from swift_vlrft.evaluation.compare import Comparison, Verdict, compare
-from swift_vlrft.evaluation.predictions import EvaluationError
-from swift_vlrft.evaluation.run import SavedRun, open_runs, versions
+from swift_vlrft.evaluation.predictions import EVALUATED, EvaluationError
+from swift_vlrft.evaluation.run import SavedRun, open_runs
 from swift_vlrft.evaluation.summary import Summary, summarise
 from swift_vlrft.files.writing import write_atomically
-from swift_vlrft.report.curves import curve
+from swift_vlrft.recipe.record import GIVEN
+from swift_vlrft.report.curves import curve, ends
 from swift_vlrft.report.html import render, short
 from swift_vlrft.report.run_log import RunLog, Series, read_run
 from swift_vlrft.report.samples import samples
 
 MOST_BYTES = 10_000_000
-SHOWN = 6
+SHOWN = 2
+NEAR_1 = 0.9
+ALIKE = "all completions of a prompt earn the same, which teaches nothing"
 SETTINGS = (
     *("model", "adapters", "dataset", "val_dataset", "reward_funcs", "reward_weights"),
     *("tuner_type", "torch_dtype", "num_generations", "max_completion_length", "max_steps"),
@@ -40,8 +45,8 @@ class Evaluated(NamedTuple):
 def write_report(
     run_folder: Path, evaluations: Sequence[Path], target: Path, *, count: int = SHOWN
 ) -> tuple[Path, list[str]]:
-    """Write ``target``; its path, and what could not be shown. At most ``count`` rows of the
-    largest gain and loss are shown, fewer if the page would be too large to be sent.
+    """Write ``target``; its path, and what could not be shown. At most ``count`` rows of each kind
+    are shown, fewer if the page would be too large to be sent.
     """
     if len(evaluations) > 2:
         raise EvaluationError(f"{len(evaluations)} evaluations given; one or two can be shown")
@@ -69,25 +74,61 @@ def write_report(
 
 def _page(run: RunLog, evaluated: list[Evaluated], result: Comparison | None) -> dict[str, Any]:
     """What the template needs, but the rows."""
-    model = Path(str(run.settings.get("model", run.folder.name))).name
-    notes = [note for one in evaluated for note in one.summary.notes]
+    notes = [note for side in evaluated for note in side.summary.notes]
     notes += result.notes if result is not None else []
-    per_class = "AP" if evaluated and evaluated[0].summary.task == "detection" else "accuracy"
+    task = evaluated[0].summary.task if evaluated else ""
+    per_class = "AP" if task == "detection" else "accuracy"
     tables = evaluated[0].summary.by_class if evaluated else {}
     return {
-        "title": f"{model}: {run.steps} steps",
+        "title": run_name(run),
         "run": run,
         "verdict": _verdict(run, result),
         "headline": _headline(run, evaluated, result),
+        "ran": _ran(run),
+        "script": run.record.script.replace(f" \\\n    {GIVEN}", "") if run.record else "",
         "settings": _settings(run, evaluated),
         "more_settings": sorted((k, v) for k, v in run.settings.items() if k not in SETTINGS),
         "evaluated": evaluated,
         "result": result,
+        "chief": {*EVALUATED.get(task, ()), "parse_rate", "empty_prediction_rate"},
         "notes": list(dict.fromkeys(notes)),
         "per_class": per_class,
         "classes": [name for name, row in tables.items() if row.get(per_class) is not None],
         "curves": _curves(run),
     }
+
+
+def run_name(run: RunLog) -> str:
+    """--run_name, or the end of the folder's path, which ms-swift takes without one."""
+    name = str(run.settings.get("run_name") or "")
+    if name and name != run.settings.get("output_dir"):
+        return name
+    return "/".join(part for part in run.folder.absolute().parts[-2:] if part != "/")
+
+
+def _ran(run: RunLog) -> list[tuple[str, Any]]:
+    """What ran, as far as the run's folder says it."""
+    said, kept = run.settings, run.record
+    rows: list[tuple[str, Any]] = []
+    if kept is not None:
+        with suppress(ValueError, OverflowError, OSError):
+            begun = datetime.fromtimestamp(kept.started, UTC)
+            rows.append(("started", f"{begun:%Y-%m-%d %H:%M} UTC"))
+    steps = f"{run.steps}{f' of {run.planned}' if run.planned else ''}"
+    since = f" since {Path(kept.begun_at).name}" if kept is not None and kept.begun_at else ""
+    rows.append(("steps", f"{steps} in {run.elapsed}{since}" if run.elapsed else steps))
+    rows += [(key, said.get(key)) for key in ("model", "adapters")]
+    rows.append(("data", said.get("dataset")))
+    rows.append(("rewards", said.get("reward_funcs")))
+    if kept is not None:
+        processes, gpus = said.get("global_world_size"), str(kept.gpus or "none: it ran on the CPU")
+        several = type(processes) is int and processes > max(1, kept.gpus)
+        rows.append(("GPUs", f"{gpus} a node, {processes} processes" if several else gpus))
+    return [
+        (name, ", ".join(map(str, value)) if isinstance(value, list) else value)
+        for name, value in rows
+        if value
+    ]
 
 
 def _verdict(run: RunLog, result: Comparison | None) -> Verdict:
@@ -104,26 +145,25 @@ def _headline(
     run: RunLog, evaluated: list[Evaluated], result: Comparison | None
 ) -> list[tuple[str, str]]:
     """What is written large, and what it is."""
-    found = []
+    cards = []
     # Each reward by itself: their weighted sum, which ms-swift logs as "reward", says little.
     means = _means(run) or {n: run.series[n] for n in ("reward",) if n in run.series}
-    for name, values in means.items():
-        tenth = max(1, len(values) // 10)
-        ends = [sum(v / tenth for _, v in part) for part in (values[:tenth], values[-tenth:])]
-        first, last = (f"{v:.2f}" if abs(v) < 100_000 else short(v) for v in ends)
-        found.append((f"{first} → {last}", f"{name} in training"))
+    for name, points in means.items():
+        first, last = map(short, ends([value for _, value in points]))
+        cards.append((f"{first} → {last}", f"{name} in training"))
     if result is not None:
         d = result.metrics[result.headline]
         if d.a is not None and d.b is not None:
-            bounds = f", 95 %: {d.low:+.2f} to {d.high:+.2f}" if d.low is not None else ""
-            difference = f"(difference {d.b - d.a:+.2f}{bounds})"
-            text = f"{result.headline} on {result.rows} rows {difference}"
-            found.append((f"{d.a:.2f} → {d.b:.2f}", text))
-        changed = f"+{len(result.gained)} −{len(result.lost)}"
-        found.append((changed, "rows became right and wrong"))
+            bounds = (
+                "" if d.low is None else f"; 95 % of the difference: {d.low:+.3f} to {d.high:+.3f}"
+            )
+            text = f"{result.headline} on {result.rows} rows{bounds}"
+            cards.append((f"{d.a:.3f} → {d.b:.3f}", text))
+        text = f"of {result.rows} rows; a row is right from a score of 0.5"
+        cards.append((f"{len(result.gained)} fixed, {len(result.lost)} broken", text))
     elif evaluated and evaluated[0].summary.best is not None:
-        found.append((f"{evaluated[0].summary.best:.2f}", evaluated[0].summary.headline))
-    return found
+        cards.append((f"{evaluated[0].summary.best:.3f}", evaluated[0].summary.headline))
+    return cards
 
 
 def _means(run: RunLog) -> dict[str, Series]:
@@ -135,12 +175,14 @@ def _means(run: RunLog) -> dict[str, Series]:
 def _settings(run: RunLog, evaluated: list[Evaluated]) -> list[tuple[str, Any]]:
     rows: list[tuple[str, Any]] = [("folder", str(run.folder))]
     rows += [(name, run.settings[name]) for name in SETTINGS if name in run.settings]
-    manifests = {one.name: one.run.manifest for one in evaluated if one.run.manifest is not None}
-    found = {"ms-swift": run.settings.get("swift_version")}
-    found |= [versions(), *(manifest.versions for manifest in manifests.values())][-1]
+    manifests = {side.name: side.run.manifest for side in evaluated if side.run.manifest}
+    installed = {"ms-swift": run.settings.get("swift_version")}
+    for manifest in manifests.values():
+        installed |= manifest.versions
+    installed |= run.record.versions if run.record else {}
     for name, manifest in manifests.items():
         rows.append((name, f"{manifest.settings.model} on {manifest.settings.dataset}"))
-    rows.append(("versions", ", ".join(f"{k} {v}" for k, v in found.items() if v)))
+    rows.append(("versions", ", ".join(f"{k} {v}" for k, v in installed.items() if v)))
     return [(name, value) for name, value in rows if value not in (None, [], "", {})]
 
 
@@ -157,7 +199,8 @@ def _curves(run: RunLog) -> list[str]:
     ]
     for name, values in sorted(_means(run).items()):
         std = series.get(f"rewards/{name}/std", ())
-        figures.append((name, values, {"std": std, "note": "band: standard deviation"}))
+        told = _flat([value for _, value in values]) or "band: standard deviation"
+        figures.append((name, values, {"std": std, "note": told}))
     figures += _tasks(series)
     for _, values, options in figures:
         options["unit"] = all(0 <= value <= 1 for _, value in values)
@@ -165,7 +208,7 @@ def _curves(run: RunLog) -> list[str]:
         note = {"note": "on the evaluation set, in training"}
         figures.append((name.replace("_", " ", 1), series[name], note))
     unit = {"unit": True}
-    teach = unit | {"note": "they teach nothing"}
+    teach = unit | {"note": ALIKE}
     band = {"low": lengths[1], "high": lengths[2], "note": "tokens; band: shortest to longest"}
     figures += [
         ("completion length", lengths[0], band),
@@ -181,6 +224,17 @@ def _curves(run: RunLog) -> list[str]:
     return [figure for figure in drawn if figure]
 
 
+def _flat(values: Sequence[float]) -> str:
+    """What to say of a reward's curve that leaves nothing to learn."""
+    if not any(values):
+        return "0 at every step: nothing is learned from it"
+    if min(values) >= 1:
+        return "1 from the first step: nothing is learned from it"
+    if min(ends(values)) >= NEAR_1:
+        return f"over {NEAR_1} from the beginning: it has little left to teach"
+    return ""
+
+
 def _parse_rates(run: RunLog) -> list[tuple[str, Any, dict[str, Any]]]:
     """Of the completions that were logged; a run on several tasks has them by task."""
     if any(name.startswith("tasks/") for name in run.series):
@@ -194,7 +248,7 @@ def _tasks(series: dict[str, Series]) -> list[tuple[str, Any, dict[str, Any]]]:
         "reward": ("reward", "weighted sum of its rewards"),
         "length": ("completion length", "mean, tokens"),
         "parse_rate": ("parse rate", ""),
-        "zero_variance": ("zero-variance groups", "they teach nothing"),
+        "zero_variance": ("zero-variance groups", ALIKE),
         "share": ("share of the completions", ""),
     }
     names = dict.fromkeys(n.split("/", 1)[1].rsplit("/", 1)[0] for n in series if n[:6] == "tasks/")

@@ -21,8 +21,9 @@ from swift_vlrft.diagnostics.health import Facts, Finding, Health, Pair, distinc
 from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.evaluation.predictions import EvaluationError
 from swift_vlrft.files.completions import further, read_completions
-from swift_vlrft.files.jsonl import finite, json_lines, read_json
+from swift_vlrft.files.jsonl import LineError, finite, json_lines, read_json
 from swift_vlrft.files.secrets import is_secret_name
+from swift_vlrft.recipe.record import Record, record_of_run
 from swift_vlrft.rewards import REWARDS
 
 Series = list[tuple[float, float]]
@@ -45,6 +46,12 @@ class RunLog:
     settings: dict[str, Any] = field(default_factory=dict)
     series: dict[str, Series] = field(default_factory=dict)
     steps: int = 0
+    planned: int = 0
+    """The steps that the run was to take; 0 where its log does not say."""
+    elapsed: str = ""
+    """How long the steps took, as ms-swift logged it at the last."""
+    record: Record | None = None
+    """What the plugin wrote when training began; None for a run without it."""
     parse_rate: dict[str, Series] = field(default_factory=dict)
     reasons: dict[str, Counter[str]] = field(default_factory=dict)
     completions: int = 0
@@ -74,6 +81,8 @@ def read_run(folder: Path) -> RunLog:
     with suppress(OSError, ValueError, TypeError):
         args = {str(k): v for k, v in dict(read_json(folder / "args.json")).items()}
         run.settings = {k: v for k, v in args.items() if not is_secret_name(k)}
+    with suppress(OSError, LineError):
+        run.record = record_of_run(folder)
     by_name: dict[str, dict[float, float]] = {}
     not_drawn: Counter[str] = Counter()
     for number, record in json_lines(folder / "logging.jsonl"):
@@ -85,6 +94,8 @@ def read_run(folder: Path) -> RunLog:
         if step is None:
             continue
         run.steps = max(run.steps, int(step))
+        run.planned = int(finite(found[2]) or 0) if found else 0
+        run.elapsed = str(record.get("elapsed_time") or run.elapsed)
         for name, value in record.items():
             if type(value) not in (int, float) or name == "step":
                 continue

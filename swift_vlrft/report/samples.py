@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.row import BOX_TASKS
-from swift_vlrft.evaluation.compare import Comparison
+from swift_vlrft.evaluation.compare import RIGHT, Comparison
 from swift_vlrft.evaluation.metrics import reason_of
-from swift_vlrft.evaluation.predictions import Prediction, Predictions, Problems
+from swift_vlrft.evaluation.predictions import Prediction, Problems
 from swift_vlrft.evaluation.queries import QuerySet
 from swift_vlrft.evaluation.run import SavedRun
 from swift_vlrft.parsing.answers import BoxList, read, read_boxes
@@ -19,6 +19,7 @@ from swift_vlrft.rewards import TASK_NAMES
 
 LONGEST_SIDE = 480
 MOST_BOXES = 200
+MOST_KINDS = 6
 
 
 class Side(NamedTuple):
@@ -40,41 +41,58 @@ class Sample(NamedTuple):
 def samples(
     runs: dict[str, SavedRun], result: Comparison | None, count: int
 ) -> tuple[list[tuple[str, list[Sample]]], list[str]]:
-    """At most ``count`` rows under each heading, and why some have no image; ``runs`` by name."""
+    """At most ``count`` rows of each kind, and why some have no image; ``runs`` by name."""
     run = next(iter(runs.values()), None)
     if run is None or not count:
         return [], []
-    first = run.predictions
-    by_id = {name: {row.id: row for row in one.predictions.rows} for name, one in runs.items()}
-    picked = _picked(first, result, count)
-    if not any(picked.values()):
-        picked = {"Nothing changed": [row.id for row in first.rows[:count]]}
-    of_first = {row.id: row for row in first.rows}
-    ids = dict.fromkeys(key for keys in picked.values() for key in keys)
-    urls, problems = _images([of_first[key] for key in ids], run)
+    by_id = {name: {row.id: row for row in side.predictions.rows} for name, side in runs.items()}
+    first, last = (list(by_id.values())[n] for n in (0, -1))
+    shared = [row for key, row in last.items() if key in first]
+    picked = _picked(run.predictions.task, shared, result, count)
+    ids = [key for keys in picked.values() for key in keys]
+    urls, problems = _images([first[key] for key in ids], run)
 
     def shown(key: str) -> Sample:
         rows = {name: rows[key] for name, rows in by_id.items() if key in rows}
-        return _sample(first.task, rows, urls.get(key, ""))
+        return _sample(run.predictions.task, rows, urls.get(key, ""))
 
     return [(heading, list(map(shown, keys))) for heading, keys in picked.items()], problems
 
 
 def _picked(
-    predictions: Predictions, result: Comparison | None, count: int
+    task: str, rows: Sequence[Prediction], result: Comparison | None, count: int
 ) -> dict[str, list[str]]:
-    """Ids of rows by heading."""
+    """Ids of rows by kind, each row once; ``rows``: the answers after, or the only ones."""
+    kinds: dict[str, list[str]] = {}
     if result is not None:
-        gains = [flip.id for flip in result.changed if flip.b > flip.a]
-        losses = [flip.id for flip in reversed(result.changed) if flip.b < flip.a]
-        return {"Largest gain": gains[:count], "Largest loss": losses[:count]}
-    reasons = [(reason_of(predictions.task, row), row.id) for row in predictions.rows]
-    scored = sorted((reason.score, key) for reason, key in reasons if reason.score is not None)
-    lowest, highest = scored[:count], scored[-count:][::-1]
-    return {
-        "Lowest scores": [key for _, key in lowest],
-        "Highest scores": [key for _, key in highest],
-    }
+        kinds["Became right"] = [flip.id for flip in result.gained]
+        kinds["Became wrong"] = [flip.id for flip in result.lost]
+        crossed = {key for keys in kinds.values() for key in keys}
+        others = [flip for flip in result.changed if flip.id not in crossed]
+        kinds["Gained points"] = [flip.id for flip in others if flip.b > flip.a]
+        kinds["Lost points"] = [flip.id for flip in reversed(others) if flip.b < flip.a]
+    wrong: dict[str, list[str]] = {}
+    right = []
+    lost = set(kinds.get("Became wrong", ()))
+    for row in rows:
+        reason = reason_of(task, row)
+        if reason.score is not None and reason.score >= RIGHT:
+            right.append((-reason.score, row.id))
+        elif reason.score is not None and row.id not in lost:
+            wrong.setdefault(reason.code, []).append(row.id)
+    if result is None:
+        kinds["Right"] = [key for _, key in sorted(right)]
+    for code, still in sorted(wrong.items(), key=lambda item: -len(item[1])):
+        heading = f"{'Still wrong' if result else 'Wrong'}: {code.replace('_', ' ')}"
+        kinds[f"{heading} ({len(still)} of {len(rows)} rows)"] = still
+    picked: dict[str, list[str]] = {}
+    taken: set[str] = set()
+    for heading, keys in kinds.items():
+        chosen = [key for key in keys if key not in taken][:count]
+        if chosen and len(picked) < MOST_KINDS:
+            picked[heading] = chosen
+            taken |= set(chosen)
+    return picked
 
 
 def _sample(task: str, rows: dict[str, Prediction], url: str) -> Sample:
@@ -87,19 +105,19 @@ def _sample(task: str, rows: dict[str, Prediction], url: str) -> Sample:
         sides.append(Side(name, answer.completion, reason.score, reason.text))
         if task in BOX_TASKS:
             points = TASK_NAMES[task].has_points
-            given = read(answer.completion).placed(points=points)
-            boxes += drawn_boxes(answer, given, f"{name} point" if points else name)
+            placed = read(answer.completion).placed(points=points)
+            boxes += drawn_boxes(answer, placed, f"{name} point" if points else name)
     return Sample(row, sides, url, boxes)
 
 
-def drawn_boxes(row: Prediction, found: BoxList | None, kind: str) -> list[DrawnBox]:
+def drawn_boxes(row: Prediction, boxes: BoxList | None, kind: str) -> list[DrawnBox]:
     """The valid boxes; none for a row whose box format is not known."""
-    return [] if row.box_range is None else boxes_drawn(found, row.box_range, kind)
+    return [] if row.box_range is None else boxes_drawn(boxes, row.box_range, kind)
 
 
-def boxes_drawn(found: BoxList | None, size: tuple[float, float], kind: str) -> list[DrawnBox]:
+def boxes_drawn(boxes: BoxList | None, size: tuple[float, float], kind: str) -> list[DrawnBox]:
     """The first valid boxes, of an image whose numbers run to ``size``."""
-    valid = [box for box in found.boxes if box is not None] if found else []
+    valid = [box for box in boxes.boxes if box is not None] if boxes else []
     return [DrawnBox(box, size, kind) for box in valid[:MOST_BOXES]]
 
 

@@ -31,7 +31,7 @@ from swift_vlrft.evaluation.run import Manifest, answer_line, answered, new_part
 from swift_vlrft.families import family_of
 from swift_vlrft.families.chatglm4v import COGAGENT, FAMILY
 from swift_vlrft.files.checkpoints import weights_problem
-from swift_vlrft.files.environment import warnings_only
+from swift_vlrft.files.environment import errors_only
 from swift_vlrft.files.records import read_record, write_record
 from swift_vlrft.files.writing import free_space, space_named
 from swift_vlrft.swift_plugin.command_line import CommandLine
@@ -105,13 +105,13 @@ def _check_checkpoint(folder: Path) -> None:
 Ask = Callable[..., list[Any]]
 
 
+@errors_only()
 def load_engine(settings: Settings) -> tuple[Ask, int]:
     """A function that answers a list of requests, and the number of queries per call. It gets the
     arguments of `swift infer`: without them an engine drops the family's system prompt.
     """
-    with warnings_only():
-        from swift.arguments import InferArguments
-        from swift.pipelines.infer.infer import SwiftInfer
+    from swift.arguments import InferArguments
+    from swift.pipelines.infer.infer import SwiftInfer
 
     model, adapter = model_and_adapter(settings.model, settings.base_model)
     engine = chosen_engine(settings.engine)

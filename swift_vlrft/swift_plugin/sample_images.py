@@ -1,6 +1,6 @@
 """VLRFT_LOG_IMAGES=N: at every logging step, N samples of the batch as drawings in TensorBoard.
 
-samples/0 ... samples/N-1    image, gold boxes white, predicted boxes green, scores
+samples/0 ... samples/N-1    image, gold boxes white, predicted boxes blue, scores
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from swift_vlrft.families import FAMILIES, family_of, internvl, known_family
 from swift_vlrft.families.family import Family, Tiny, TinySize
+from swift_vlrft.files.environment import need_installed
 
 if TYPE_CHECKING:
     from tokenizers.pre_tokenizers import PreTokenizer
@@ -51,6 +52,7 @@ def compact(family: Family, side: int) -> Tiny:
     the vocabulary can be what a text needs (with the real 150,000 tokens nine tenths of the time
     go into them), and images of about ``side`` x ``side`` pixels, a multiple of 28.
     """
+    need_torchvision()
     tiny = family.tiny
     if tiny.has_ranks or family.images is None:
         raise ValueError(
@@ -71,6 +73,12 @@ def compact(family: Family, side: int) -> Tiny:
     if "max_pixels" in options:
         options["max_pixels"] = side * side
     return replace(tiny, special_ids=ids, vocabulary=0, config=config, image_options=options)
+
+
+def need_torchvision() -> None:
+    """Raise ValueError without it: the wheel does not require it, as its build must fit torch's."""
+    why = "the image processor of every model needs it, in the build that fits torch"
+    need_installed("torchvision", "torchvision", why)
 
 
 def _moved(values: dict[str, Any], ids: Mapping[int, int]) -> dict[str, Any]:
@@ -260,6 +268,7 @@ def refuse_existing(directory: Path) -> None:
 
 def write_tiny(name: str, directory: Path, *, seed: int = 0) -> int:
     """Write a tiny random checkpoint of that family and return its number of parameters."""
+    need_torchvision()
     family = known_family(name)
     refuse_existing(directory)
     model = build_model(family.tiny, seed=seed)

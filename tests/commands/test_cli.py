@@ -1,15 +1,27 @@
 """The command vlrft, as a person types it."""
 
+import json
+import random
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
+from support.command_line import parsed
+from support.drawn_rows import boxed_rows
+from support.finished_run import write_run
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import swift_vlrft
 from swift_vlrft.cli import app
-from swift_vlrft.commands.output import show, table
+from swift_vlrft.commands.output import PANELS, show, table
+from tests.support.parquet import write_parquet
+
+RECIPES = Path(__file__).parents[2] / "recipes"
 
 
 def run(*words):
@@ -46,6 +58,79 @@ def test_version_and_the_short_help():
     assert run("plan", "-h").stdout == run("plan", "--help").stdout
 
 
+def helps(command) -> list[str]:
+    """The help of a command and of all below it."""
+    below = getattr(command, "commands", {}).values()
+    return [command.help or "", *(text for one in below for text in helps(one))]
+
+
+EXAMPLES = [
+    *(title.partition(": ")[2] for title in PANELS),
+    *(line for text in helps(get_command(app)) for line in re.findall("Example: (.*)", text)),
+]
+ELSEWHERE = {
+    "try": "end_to_end/test_try.py",
+    "demo": "end_to_end/test_demo.py",
+    "agree": "end_to_end/test_agreement.py",
+    "eval": "evaluation/test_evaluation_run.py",
+    "publish": "hub/test_publish.py",
+    "data push": "hub/test_data_push.py",
+    "data convert": "datasets/test_dataset_convert.py",
+    "resume": "recipe/test_resume.py",
+}
+"""What takes minutes, a hub or data of others: its example is read here, and the command runs
+there.
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A folder in which the files of the examples lie."""
+    folder = tmp_path_factory.mktemp("place")
+    rows = boxed_rows(random.Random(0), 4)
+    for name in ("my_set", "coco8"):
+        write_parquet(rows, folder / "data" / name)
+    run = write_run(folder / "runs")
+    log = {"completion": ["No Objects"], "solution": [rows[0].solution], "step": ["1"]}
+    (folder / "output" / "v0").mkdir(parents=True)
+    (folder / "output" / "v0" / "completions.jsonl").write_text(json.dumps(log) + "\n")
+    box = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 32, 24]}
+    (run / "images").mkdir()
+    for n in (1, 2):
+        Image.new("RGB", (64, 48)).save(folder / f"{n}.png")
+    images = [{"id": n, "file_name": f"{n}.png", "width": 64, "height": 48} for n in (1, 2)]
+    content = {"images": images, "categories": [{"id": 1, "name": "cat"}]}
+    content["annotations"] = [box | {"id": n, "image_id": n, "area": 768} for n in (1, 2)]
+    (folder / "instances.json").write_text(json.dumps(content))
+    (folder / "images").symlink_to(folder)
+    (folder / "recipes").symlink_to(RECIPES)
+    for name in ("run.sh", "detection_4x80g.sh"):
+        (folder / name).symlink_to(RECIPES / "qwen2_5_vl_3b" / "detection_4x80g.sh")
+    return folder
+
+
+def test_every_command_has_an_example():
+    assert all("Example: " in text for text in helps(get_command(app)))
+    assert [name for names in PANELS.values() for name in names] == list(
+        get_command(app).list_commands(None)
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", EXAMPLES)
+def test_an_example_of_the_help_runs(line, place, monkeypatch):
+    monkeypatch.chdir(place)
+    words = shlex.split(re.search(r"vlrft ([^)&]+)", line)[1].strip('"'))
+    where = ELSEWHERE.get(words[0], ELSEWHERE.get(" ".join(words[:2])))
+    if where is not None:
+        assert (Path(__file__).parents[1] / where).is_file()
+        assert parsed(["vlrft", *words]).params
+        return
+    result = run(*words)
+    assert result.exit_code < 2, result.output  # 1: an answer, too
+    assert result.output.strip()
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [
@@ -64,6 +149,29 @@ def test_an_error_is_one_line_and_exit_code_2(command, said, tmp_path, monkeypat
     result = run(*command.split())
     assert result.exit_code == 2 and said in result.stderr
     assert result.stderr.startswith("error: ") and len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "missing"),
+    [
+        ("try data/my_set --out road", "torchvision"),
+        ("demo --out road", "torchvision"),
+        ("demo --task coins --out road", "scikit-image"),
+        ("tiny internvl tiny", "torchvision"),
+        ("tiny internvl tiny --warm-start data/my_set", "torchvision"),
+    ],
+)
+def test_what_the_wheel_does_not_bring_is_named_in_one_line(command, missing, place):
+    module = {"scikit-image": "skimage"}.get(missing, missing)
+    code = f"import sys; sys.modules[{module!r}] = None; from swift_vlrft.cli import app; app()"
+    words = [sys.executable, "-c", code, *command.split()]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=place)
+    assert done.returncode == 2 and done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: {missing} is not installed")
+    assert line.endswith(f"pip install {missing}")
+    assert not (place / "road").exists() and not (place / "tiny").exists()
 
 
 def test_a_table_in_a_file_is_plain_and_breaks_no_name(capsys):

@@ -68,8 +68,11 @@ def recipe(monkeypatch, tmp_path):
 def test_steps_come_as_they_are_logged(recipe, tmp_path):
     keys = ("rewards/vlrft_classification/mean", "rewards/vlrft_format/mean")
     rewards = [(0.25, 1.0), (0.5, 0.875)]
-    rows = "".join(json.dumps(dict(zip(keys, pair, strict=True))) + "\n" for pair in rewards)
-    half = len(rows) - 20  # the second line is not whole yet
+    logged = [dict(zip(keys, pair, strict=True)) for pair in rewards]
+    logged.append({keys[1]: 0.5})  # a step without a row of the other task
+    lines = [row | {"global_step/max_steps": f"{n}/3"} for n, row in enumerate(logged, 1)]
+    rows = "".join(json.dumps(line) + "\n" for line in lines)
+    half = len(rows) - 90  # the second line is not whole yet
     recipe(
         f"printf '%s' '{rows[:half]}' > $OUTPUT_DIR/logging.jsonl; sleep 0.2\n"
         f"printf '%s' '{rows[half:]}' >> $OUTPUT_DIR/logging.jsonl; sleep 0.1\n"
@@ -78,8 +81,10 @@ def test_steps_come_as_they_are_logged(recipe, tmp_path):
         assert list(steps) == [
             (step, {"vlrft_classification": classification, "vlrft_format": form})
             for step, (classification, form) in enumerate(rewards, 1)
-        ]
-    assert step_rewards(tmp_path / "grpo" / "logging.jsonl", keys[1]) == [1.0, 0.875]
+        ] + [(3, {"vlrft_format": 0.5})]
+    log = tmp_path / "grpo" / "logging.jsonl"
+    assert step_rewards(log, keys[0]) == {1: 0.25, 2: 0.5}
+    assert step_rewards(log, keys[1]) == {1: 1.0, 2: 0.875, 3: 0.5}
 
 
 def test_a_failed_run_says_how_its_output_ends(recipe, tmp_path):

@@ -60,7 +60,7 @@ def test_the_demo_learns(tmp_path):
     weights = json.loads((tmp_path / "grpo" / "args.json").read_text())["reward_weights"]
     assert weights is None or min(weights) > 0  # None: equal
     log = tmp_path / "grpo" / "logging.jsonl"
-    kept = step_rewards(log, "rewards/vlrft_format/mean")
+    kept = [*step_rewards(log, "rewards/vlrft_format/mean").values()]
     tenth = len(kept) // 10
     assert min(mean(kept[i : i + tenth]) for i in range(0, 10 * tenth, tenth)) >= 0.9
     assert summary["format"]["last"] == pytest.approx(mean(kept[-tenth:]))
@@ -68,7 +68,7 @@ def test_the_demo_learns(tmp_path):
     assert of["difference_95"][0] > 0
     page = (tmp_path / "report.html").read_text()
     assert f"report: {tmp_path}/report.html" in result.output
-    assert "data:image/png;base64," in page and "Largest gain" in page
+    assert "data:image/png;base64," in page and "Became right" in page
     assert "vlrft_classification in training" in page and "vlrft_format in training" in page
     # The pages: "vlrft compare runs/demo/eval/before runs/demo/eval/after" and the report
     before, after = (str(tmp_path / "eval" / name) for name in ("before", "after"))

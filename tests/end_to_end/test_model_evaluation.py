@@ -33,6 +33,7 @@ def run(command: list[str], *, plain: bool = False, **variables: str) -> dict:
     environment = os.environ | ON_CPU | ({} if plain else forking()) | variables
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr[-4000:]
+    assert "WARNING" not in done.stderr and "trust_remote_code" not in done.stderr
     return json.loads(done.stdout[done.stdout.index("{\n") :])
 
 

@@ -32,6 +32,7 @@ def test_own_coco_data_go_the_whole_road(tmp_path, monkeypatch):
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     out = " ".join(result.output.split())
+    assert not any(noise in out for noise in ("WARNING", "Loading weights", "Generating train"))
     assert "left out: 1, as of" in out and "7.png" in out
     assert "vlrft_detection_iou_soft 0." in out and "6 steps" in out
     assert any(f"detection: {word}:" in out for word in ("better", "not proven", "worse"))

@@ -5,7 +5,9 @@ import math
 import random
 import re
 import shutil
+from datetime import UTC, datetime
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from swift_vlrft.cli import app
 from swift_vlrft.evaluation.predictions import Problems
 from swift_vlrft.evaluation.queries import QuerySet, Settings
 from swift_vlrft.evaluation.run import answer_line, begin, finish, new_part
+from swift_vlrft.recipe.record import GIVEN, Record, write_record
 from swift_vlrft.report.curves import curve, ticks
 from swift_vlrft.report.run_log import read_run
 from tests.support.parquet import write_parquet
@@ -137,9 +140,9 @@ def test_the_page_is_whole_and_escaped(run):
     assert not any(name.startswith("on") for _, attributes in parser.tags for name in attributes)
     assert any(evil in attributes.get("aria-label", "") for _, attributes in parser.tags)
     sources = [attributes["src"] for tag, attributes in parser.tags if tag == "img"]
-    assert len(sources) == 6 and all(s.startswith("data:image/png;base64,") for s in sources)
+    assert len(sources) == 4 and all(s.startswith("data:image/png;base64,") for s in sources)
     assert "alert(1)" in page and "&lt;script&gt;" in page
-    assert "<title>{body}&lt;b&gt;: 6 steps</title>" in page and "<dd>{title}&lt;/pre" in page
+    assert f"<title>{run.parent.name}/run</title>" in page and "<dd>{title}&lt;/pre" in page
     # Of several tasks the curves are by task, and of what was logged.
     assert "ocr: reward" in page and "&lt;b&gt;/c: zero-variance groups" in page
     assert "ocr: parse rate" not in page and "parse rate of" not in page
@@ -150,26 +153,29 @@ def test_the_page_is_whole_and_escaped(run):
 
 def test_what_changed_is_shown_with_boxes_and_reasons(run):
     page = report(run, *both(run))
-    gain, loss = page.split("<h2>Largest gain</h2>")[1].split("<h2>Largest loss</h2>")
-    assert gain.count("<article>") == loss.count("<article>") == 3
-    assert "0.00 → 1.00" in gain and "1.00 → 0.00" in loss
+    gain, loss = page.split("<h3>Became right</h3>")[1].split("<h3>Became wrong</h3>")
+    assert gain.count("<article>") == loss.count("<article>") == 2
+    assert re.findall("(before|after) <b>(.*?)</b>", gain)[:2] == [
+        ("before", "0.000"),
+        ("after", "1.000"),
+    ]
     assert "no complete answer block" in gain  # the reason that `vlrft score` gives
-    assert gain.count('class="box gold"') == 3 and gain.count('class="box after"') == 3
-    assert 'class="box before"' not in gain and loss.count('class="box before"') == 3
+    assert gain.count('class="box gold"') == 2 and gain.count('class="box after"') == 2
+    assert 'class="box before"' not in gain and loss.count('class="box before"') == 2
     # A box is where it is in the picture, in percent.
     numbers = re.findall(r"\d+", boxed_rows(random.Random(0), 6)[0].solution)
     x1, y1, x2, y2 = (int(v) / 10 for v in numbers[:4])
     place = f"left:{x1:.2f}%;top:{y1:.2f}%;width:{x2 - x1:.2f}%;height:{y2 - y1:.2f}%"
     assert place in gain
-    assert "+3 −3" in page and "paired bootstrap" in page
+    assert "3 fixed, 3 broken" in page and "paired bootstrap" in page
 
 
 def test_curves_are_those_of_the_log_and_what_is_not_drawn_is_said(run):
     append(run, '{"grad_norm": NaN, "kl": 1e999, "global_step/max_steps": "5/5"}')
     page = report(run)
-    assert "<b>0.10 → 0.50</b>vlrft_detection_iou in training" in page
-    assert "reward <b>0.1 → 0.5</b>" in page
-    assert "completion length <b>21 → 25</b>" in page
+    assert "<b>0.100 → 0.500</b>vlrft_detection_iou in training" in page
+    assert "reward <b>0.100 → 0.500</b>" in page
+    assert "completion length <b>21.0 → 25.0</b>" in page
     assert "zero-variance groups" in page and "memory/rollout_allocated_gib" in page
     assert "parse rate of vlrft_detection_iou <b>0.5" in page
     assert "no answer<td>1<td>50%" in page
@@ -186,7 +192,61 @@ def test_a_run_that_went_on_from_a_checkpoint_has_one_value_a_step(run):
     append(run, {"reward": 0.95, "global_step/max_steps": "5/5"}, '{"reward": 7, "step": NaN}')
     (run / "completions.jsonl").write_text('{"completion": 3}\n')
     page = report(run)
-    assert "reward <b>0.1 → 0.95</b>" in page and len(points_of(page, "reward ")) == 5
+    assert "reward <b>0.100 → 0.950</b>" in page and len(points_of(page, "reward ")) == 5
+
+
+def test_what_ran_is_what_its_folder_says(run):
+    assert "<dt>started" not in (page := report(run)) and "<dt>GPUs" not in page
+    assert "<dt>steps</dt><dd>5 of 5</dd>" in page and "torch" not in page
+    swift = f"swift rlhf \\\n    --beta 0 \\\n    {GIVEN}\n"
+    started = datetime(2026, 3, 1, 9, 30, tzinfo=UTC).timestamp()
+    of_run = ("/checkpoint-2", {"torch": "2.13.0"}, 4, "me", 1, started)
+    write_record(run, Record(swift, [], [], *of_run))
+    append(run, {"elapsed_time": "6m 37s", "global_step/max_steps": "5/9"})
+    page = report(run)
+    for name, value in {
+        "started": "2026-03-01 09:30 UTC",
+        "steps": "5 of 9 in 6m 37s since checkpoint-2",
+        "rewards": "vlrft_detection_iou",
+        "GPUs": "4",
+        "versions": "torch 2.13.0",
+    }.items():
+        assert f"<dt>{name}</dt><dd>{value}</dd>" in page
+    assert "<pre>swift rlhf \\\n    --beta 0\n</pre>" in page
+    # The reader in a hurry: first the verdict, at the end the settings.
+    places = [page.index(text) for text in ("verdict", "<dt>started", 'headline"', "<svg", ">Sett")]
+    assert places[1:] == sorted(places[1:])
+
+
+def test_examples_are_of_different_kinds(run):
+    """Each row once, and of the wrong ones the commonest reasons."""
+
+    def said(*answers):
+        return lambda n, query: query.row.solution if answers[n] == "gold" else answers[n]
+
+    empty, small = "<answer>No Objects</answer>", "<answer>[[0, 0, 1, 1]]</answer>"
+    for name, answers in {
+        "before": ("gold", EVIL, small, small, small, EVIL),
+        "after": (EVIL, "gold", empty, empty, small, EVIL),
+    }.items():
+        shutil.rmtree(run.parent / name)
+        settings = Settings(name, run.parent / "set", "detection")
+        write_answers(run.parent / name, settings, said(*answers))
+    page = report(run, *both(run))
+    assert re.findall("<h3>(.*?)</h3>", page) == [
+        "Became right",
+        "Became wrong",
+        "Still wrong: false empty prediction (2 of 6 rows)",
+        "Still wrong: low iou (1 of 6 rows)",
+        "Still wrong: no answer (1 of 6 rows)",
+    ]
+    assert sorted(re.findall("row (\\d)", page)) == ["0", "1", "2", "3", "4", "5"]
+    for kind in ("gold", "before", "after"):
+        assert f'<i class="{kind}"></i>{kind}' in page
+    # What the first evaluation did not ask is not among them.
+    lines = (run.parent / "before" / "predictions.jsonl").read_text().splitlines(keepends=True)
+    (run.parent / "before" / "predictions.jsonl").write_text("".join(lines[:3]))
+    assert "Still wrong: false empty prediction (1 of 3 rows)" in report(run, *both(run))
 
 
 @pytest.mark.parametrize(
@@ -250,8 +310,45 @@ def test_points_and_texts_are_shown(task, said, shown, points, run):
 def test_a_curve_of_one_point_or_a_constant_is_drawn():
     assert "<circle" in curve("x", [(1, 0.5)])
     assert "NaN" not in curve("x", [(1, 0.0), (2, 0.0)]) + curve("x", [(1, -3.0), (2, -3.0)])
-    assert len(curve("x", [(n, n % 7) for n in range(10_000)])) < 8_000
+    assert len(curve("x", [(n, n % 7) for n in range(10_000)])) < 25_000
     assert ticks(0, 1) == [0, 0.25, 0.5, 0.75, 1.0]
+
+
+def test_a_curve_is_smoothed_over_its_raw_line_and_says_its_values():
+    values = [n / 40 + 0.1 * (-1) ** n for n in range(40)]
+    figure = curve("x", list(enumerate(values, 1)), unit=True)
+    begin, end = sum(values[:4]) / 4, sum(values[-4:]) / 4
+    assert f"x <b>{begin:.3f} → {end:.3f}</b>" in figure  # as the cards
+    assert f">step 40: {values[-1]:.3f}, mean {end:.3f}</text>" in figure
+    raw, line = (
+        [float(pair.split(",")[1]) for pair in points.split()]
+        for points in re.findall(r'class="(?:raw|line)" points="([^"]+)"', figure)
+    )
+    assert len(raw) == len(line) == 40
+
+    def jumps(heights):
+        return sum(abs(a - b) for a, b in pairwise(heights))
+
+    assert jumps(line) < 0.3 * jumps(raw)
+    assert re.findall(r'text-anchor="\w+">([\d.]+)</text>', figure) == [
+        *("0", "0.25", "0.5", "0.75", "1"),
+        *("10", "20", "30", "40"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([0.0] * 6, "0 at every step"),
+        ([1.0] * 6, "1 from the first step"),
+        ([0.95] * 6, "over 0.9 from the beginning"),
+        ([0.1] * 6, "band: standard deviation"),
+    ],
+)
+def test_a_flat_reward_gets_a_comment(tmp_path, values, said):
+    name = "rewards/vlrft_format/mean"
+    append(tmp_path, *({name: v, "global_step/max_steps": f"{n}/6"} for n, v in enumerate(values)))
+    assert f"<small>{said}" in report(tmp_path)
 
 
 HUGE = 1.7976931348623157e308

@@ -29,11 +29,11 @@ def test_gold_and_predicted_boxes_lie_where_they_should(frame, gold, said):
     drawn = draw_sample(picture, said, gold, {"vlrft_detection_iou": 0.0}, **how)
     pixels = np.asarray(drawn)[:168]  # 200 x 100 becomes 336 x 168
     white = np.argwhere((pixels == (255, 255, 255)).all(axis=2))
-    green = np.argwhere((pixels == (0, 255, 0)).all(axis=2))
+    blue = np.argwhere((pixels == (86, 180, 233)).all(axis=2))
     assert white[:, 0].max() == pytest.approx(84, abs=2)
     assert white[:, 1].max() == pytest.approx(168, abs=2)
-    assert green.min(axis=0) == pytest.approx((84, 168), abs=3)
-    assert green.max(axis=0) == pytest.approx((151, 302), abs=3)
+    assert blue.min(axis=0) == pytest.approx((84, 168), abs=3)
+    assert blue.max(axis=0) == pytest.approx((151, 302), abs=3)
 
 
 def test_points_are_dots_and_the_text_stands_below():
@@ -41,9 +41,9 @@ def test_points_are_dots_and_the_text_stands_below():
     said = "<answer>[[250, 500], [750, 500], [1, 2, 3]]</answer>"
     how = {"frame": "norm1000", "task": "pointing"}
     drawn = draw_sample(picture, said, "[0, 0, 500, 900]", {"vlrft_pointing": 0.5}, **how)
-    green = np.argwhere((np.asarray(drawn)[:168] == (0, 255, 0)).all(axis=2))
-    assert green[:, 0].mean() == pytest.approx(84, abs=1)
-    left, right = (green[green[:, 1] < 168, 1], green[green[:, 1] >= 168, 1])
+    blue = np.argwhere((np.asarray(drawn)[:168] == (86, 180, 233)).all(axis=2))
+    assert blue[:, 0].mean() == pytest.approx(84, abs=1)
+    left, right = (blue[blue[:, 1] < 168, 1], blue[blue[:, 1] >= 168, 1])
     assert (left.mean(), right.mean()) == (pytest.approx(84, abs=1), pytest.approx(252, abs=1))
     assert np.asarray(drawn)[168:].any()
 
