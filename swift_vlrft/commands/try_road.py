@@ -57,7 +57,7 @@ def try_(
     say(SHOWS, "A script for real GPUs:")
     say(
         f"  vlrft recipe new run.sh --model {example_model(family)} --task {task} "
-        f"--dataset {shlex.quote(f'{dataset}:native')} --gpus 4x24"
+        f"--dataset {shlex.quote(str(dataset))} --gpus 4x24"
     )
 
 

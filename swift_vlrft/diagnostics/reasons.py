@@ -145,7 +145,7 @@ def _losses(reward: Reward, answer: Answer, gold: Any, row: dict[str, Any], stat
         elif kind == "pointing":
             yield from _pointing(placed, gold)
         else:
-            threshold = threshold_at(state) if reward.changes_in_training else 0.5
+            threshold = threshold_at(state) if reward.changes_in_training else reward.least_iou
             yield from _detection(reward, answer, gold, threshold)
     elif kind not in STATED:
         yield "wrong_answer", f"{_short(text)} does not earn full score"
@@ -260,7 +260,9 @@ def _unmatched(predicted: BoxList, gold: BoxList, matched: list[Any], threshold:
             mismatch = f"label mismatch: {shown} where the gold says {_short(str(gold.labels[j]))}"
     if mismatch:
         yield "label_mismatch", mismatch
-    if best > 0.0 or not mismatch:
+    if threshold < 0.01 and not mismatch:
+        yield "no_overlap", "no overlap with a gold box that has no better match"
+    elif best > 0.0 or not mismatch:
         yield "low_iou", f"best IoU {best:.2f} under {threshold:g}"
 
 

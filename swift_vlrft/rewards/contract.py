@@ -94,6 +94,8 @@ class Reward:
     """It scores how the answer is written, not whether it is right."""
     changes_in_training: bool = False
     """``score`` also gets ``trainer_state``: the same answer may earn less later in training."""
+    least_iou: float = 0.5
+    """Under this IoU a pair of boxes earns nothing, where the threshold does not change."""
     recommended: bool = True
     """Whether it is proposed as a reward for a data set."""
     __name__: str = field(init=False)

@@ -29,7 +29,11 @@ def vlrft_detection_iou(predicted: BoxList, gold: BoxList, matched: list[Pair]) 
     return fsum([iou for _, _, iou in matched]) / max(len(predicted), len(gold))
 
 
-@reward(DETECTION, recommended=False)
+ANY_OVERLAP = EPSILON
+"""The IoU threshold that every overlap reaches: matching allows for a tolerance of as much."""
+
+
+@reward(DETECTION, recommended=False, least_iou=ANY_OVERLAP)
 def vlrft_detection_iou_soft(answer: Answer, gold: BoxList) -> float:
     """``vlrft_detection_iou`` over pairs with any IoU above 0, for a model that cannot place boxes
     yet; every other detection reward is 0 below IoU 0.5.
@@ -76,10 +80,6 @@ def vlrft_detection_format(answer: Answer) -> float:
     """1 if ``vlrft_format`` is 1 and the answer reads as valid boxes or as empty."""
     boxes = answer.boxes
     return 1.0 if answer.well_formed and boxes is not None and None not in boxes.boxes else 0.0
-
-
-ANY_OVERLAP = EPSILON
-"""The IoU threshold that every overlap reaches: matching allows for a tolerance of as much."""
 
 
 def threshold_at(trainer_state: Any) -> float:

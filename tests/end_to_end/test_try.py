@@ -2,6 +2,7 @@
 
 import json
 import random
+import shlex
 
 import pytest
 from typer.testing import CliRunner
@@ -42,6 +43,9 @@ def test_own_coco_data_go_the_whole_road(tmp_path, monkeypatch):
     assert summary["train"] == {"detection": 47} and summary["test"] == {"detection": 12}
     assert summary["format"]["first"] > 0.8, "the start model writes the format"
     assert (folder / "report.html").is_file() and (folder / "reward.png").is_file()
+    # The last line is a command that works.
+    last = CliRunner().invoke(app, shlex.split(out.split("A script for real GPUs: vlrft ")[1]))
+    assert last.exit_code == 0 and "written: run.sh" in last.output, last.output
     # The same command again goes on behind the last whole stage.
     log = (folder / "grpo" / "logging.jsonl").stat().st_mtime_ns
     (folder / "summary.json").unlink()
