@@ -78,7 +78,9 @@ def test_our_recipes_read_as_bash_runs_them_and_have_no_problem(path, tmp_path):
     # A variable that the recipe itself asks for; what the template writes before each completion;
     # bitsandbytes and kernels, which some recipes need, are in no requirements file.
     rules = {finding["rule"] for finding in json.loads(shown.output)["findings"]}
-    assert rules <= {"needed", "response-prefix", "kernels"} | ({"not-installed"} & {NOT_HERE.get(path.stem)})
+    assert rules <= {"needed", "response-prefix", "kernels"} | (
+        {"not-installed"} & {NOT_HERE.get(path.stem)}
+    )
     assert shown.exit_code == ("not-installed" in rules), shown.output
 
 
