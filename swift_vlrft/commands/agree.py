@@ -39,6 +39,7 @@ def agree(
     Runs the recipe's own model, data, engine and flags up to the first step, in a minute or so.
     Exit code 0: they agree; 1: they do not; 2: nothing could be compared.
     """
+    from swift_vlrft.agreement.verdict import RATIO
     from swift_vlrft.files.records import as_json as plain
     from swift_vlrft.swift_plugin.agree import agree as compare
 
@@ -51,10 +52,12 @@ def agree(
         raise typer.Exit(verdict.exit_code)
     say(f"{verdict.word}: {measured.engine} and the trainer, {measured.model}: {verdict.said}")
     limit = verdict.limit
-    drawn = table("compared", ">tokens", ">mean", ">worst", f">beyond {limit.bound:g}")
+    drawn = table("compared", ">tokens", ">mean", ">worst", f">beyond {limit.bound:g}", ">ratio")
     for name, f in verdict.figures.items():
-        drawn.add_row(name, str(f.tokens), f"{f.mean:.2g}", f"{f.worst:.2g}", f"{f.beyond:.1%}")
-    drawn.add_row(f"limit, {measured.dtype}", "", f"{limit.mean:g}", "", f"{limit.share:.1%}")
+        numbers = f"{f.mean:.2g}", f"{f.worst:.2g}", f"{f.beyond:.1%}", f"{f.ratio:.4f}"
+        drawn.add_row(name, str(f.tokens), *numbers)
+    last = f"{limit.mean:g}", "", f"{limit.share:.1%}", f"{RATIO}"
+    drawn.add_row(f"limit, {measured.dtype}", "", *last)
     show(drawn)
     for note in verdict.notes:
         say(f"note: {note}")
