@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
-from math import inf, isfinite
+from math import exp, inf, isfinite
+from statistics import fmean, median
 
 import msgspec
+
+LARGEST = 700.0
+"""Whose exponential a double still holds."""
 
 
 class Row(msgspec.Struct):
@@ -60,12 +64,16 @@ class Measurement(msgspec.Struct):
 
 
 class Figures(msgspec.Struct):
-    """The |differences| of some tokens in numbers; ``beyond`` is the share beyond a bound."""
+    """The |differences| of some tokens in numbers; ``beyond`` is the share beyond a bound,
+    ``ratio`` the mean of the tokens' exp |difference|, NeMo RL's token_mult_prob_error.
+    """
 
     tokens: int
     mean: float
     worst: float
     beyond: float
+    ratio: float
+    median_ratio: float
 
 
 def figures(rows: Iterable[Row], bound: float) -> Figures | None:
@@ -74,7 +82,9 @@ def figures(rows: Iterable[Row], bound: float) -> Figures | None:
     if not sizes:
         return None
     beyond = sum(size > bound for size in sizes) / len(sizes)
-    return Figures(len(sizes), sum(sizes) / len(sizes), max(sizes), beyond)
+    ratios = [exp(size) if size < LARGEST else inf for size in sizes]
+    mean = sum(sizes) / len(sizes)
+    return Figures(len(sizes), mean, max(sizes), beyond, fmean(ratios), median(ratios))
 
 
 def first_apart(ours: Sequence[int], theirs: Sequence[int]) -> int | None:

@@ -39,22 +39,29 @@ def agree(
     to the first step, in a minute or so.
     Exit code 0: they agree; 1: they do not; 2: nothing could be compared.
     """
+    from swift_vlrft.agreement.verdict import RATIO
     from swift_vlrft.files.records import as_json as plain
     from swift_vlrft.swift_plugin.agree import agree as compare
 
-    verdict, measured, folder = compare(
+    found = compare(
         target, dataset, out=out, engine=engine, rows=rows, tokens=tokens, flags=flags or ()
     )
+    if found is None:
+        say("compared; the verdict is said where NODE_RANK is 0", error=True)
+        return
+    verdict, measured, folder = found
     if as_json:
         told = {name: getattr(measured, name) for name in ("engine", "model", "dtype")}
         print_json({**plain(verdict), **told, "folder": str(folder)})
         raise typer.Exit(verdict.exit_code)
     say(f"{verdict.word}: {measured.engine} and the trainer, {measured.model}: {verdict.said}")
     limit = verdict.limit
-    drawn = table("compared", ">tokens", ">mean", ">worst", f">beyond {limit.bound:g}")
+    drawn = table("compared", ">tokens", ">mean", ">worst", f">beyond {limit.bound:g}", ">ratio")
     for name, f in verdict.figures.items():
-        drawn.add_row(name, str(f.tokens), f"{f.mean:.2g}", f"{f.worst:.2g}", f"{f.beyond:.1%}")
-    drawn.add_row(f"limit, {measured.dtype}", "", f"{limit.mean:g}", "", f"{limit.share:.1%}")
+        numbers = f"{f.mean:.2g}", f"{f.worst:.2g}", f"{f.beyond:.1%}", f"{f.ratio:.4f}"
+        drawn.add_row(name, str(f.tokens), *numbers)
+    last = f"{limit.mean:g}", "", f"{limit.share:.1%}", f"{RATIO}"
+    drawn.add_row(f"limit, {measured.dtype}", "", *last)
     show(drawn)
     for note in verdict.notes:
         say(f"note: {note}")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from swift_vlrft.recipe.facts import Facts
     from swift_vlrft.recipe.reader import Recipe
     from swift_vlrft.recipe.rules import Finding
+    from swift_vlrft.recipe.run import Run
 
 
 def check(
@@ -109,7 +110,7 @@ def _checked(
     """The commands of a recipe, after a rewrite, and the findings for them."""
     from swift_vlrft.recipe.by_bash import run_recipes
     from swift_vlrft.recipe.reader import RecipeError, hands_on, read_recipes, read_text
-    from swift_vlrft.recipe.rules import check_recipe, in_order
+    from swift_vlrft.recipe.rules import check_recipes
     from swift_vlrft.recipe.run import resolve
     from swift_vlrft.recipe.shipped import recipe_path
 
@@ -121,19 +122,21 @@ def _checked(
     else:
         commands = read(recipe_path(name), arguments=arguments)
         hands_on(commands, arguments)
-    found = [check_recipe(resolve(command, known)) for command in commands]
-    if fix and not _is_command(name) and _rewrite(commands, found, quiet):
+    runs = [resolve(command, known) for command in commands]
+    if fix and not _is_command(name) and _rewrite(runs, quiet):
         return _checked(name, False, known, quiet)
-    return commands, in_order(one for some in found for one in some)
+    return commands, check_recipes(runs)
 
 
-def _rewrite(commands: list[Recipe], found: list[list[Finding]], quiet: bool) -> bool:
+def _rewrite(runs: list[Run], quiet: bool) -> bool:
     """Make all possible edits; whether the file has changed."""
     from swift_vlrft.files.writing import DiskFull
     from swift_vlrft.recipe.fix import difference, fixed_text, write_fixed
     from swift_vlrft.recipe.reader import RecipeError
+    from swift_vlrft.recipe.rules import check_recipe
 
-    edits = [[one.edit for one in some if one.edit] for some in found]
+    commands = [run.recipe for run in runs]
+    edits = [[one.edit for one in check_recipe(run) if one.edit] for run in runs]
     after, left = fixed_text(commands, edits)
     own = next((command for command in commands if command.file is None), commands[0])
     path, before = own.path, own.text

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -48,6 +49,8 @@ REMEDIES = {
     "modelscope.cn": "USE_HF=1 takes Hugging Face instead; or give local folders as --model and "
     "--dataset",
 }
+KERNELS = ("flash-linear-attention", "causal-conv1d")
+GROUP_PORT = 51216
 LEAST_SHARED = 1 * GIB
 LEAST_DISK = 20 * GIB
 
@@ -89,7 +92,7 @@ def run_checks(seconds: float = 3.0) -> list[Check]:
     old = sys.version_info < (3, 11)
     version = ".".join(map(str, sys.version_info[:3]))
     checks = [_check("Python", version, "use Python 3.11 or newer" * old)]
-    checks += [*_packages(), *_gpus(long), *_disk(), *_build_locks()]
+    checks += [*_packages(), *_gpus(long), *_disk(), *_build_locks(), _group_port()]
     for name, thread, end in waiting:
         thread.join(max(0.0, end - monotonic()))
         late = Check(name, NOTE, "no answer in time", REMEDIES.get(name, ""))
@@ -154,6 +157,10 @@ def _gpus(seconds: float) -> Iterator[Check]:
     for i, gpu in enumerate(gpus):
         size = "memory unknown" if gpu.mib is None else f"{gpu.mib / 1024:.0f} GiB"
         yield _check(f"GPU {i}", f"{gpu.name}, {size}, driver {gpu.driver}")
+    for package in KERNELS:
+        found = version_of(package) or "not installed: Qwen3.5 then trains in slow, plain PyTorch"
+        remedy = "" if version_of(package) else f"to train it: pip install {package}"
+        yield _check(package, found, remedy, NOTE)
     printed = _run("import torch; print(torch.version.cuda, torch.cuda.is_available())", seconds)
     remedy = "install a torch whose CUDA the driver supports: https://pytorch.org"
     found = printed or "torch cannot be imported"
@@ -219,6 +226,21 @@ def _disk() -> Iterator[Check]:
         remedy = "NCCL and data loaders share memory there: docker run --shm-size=16g"
         small = total < LEAST_SHARED
         yield _check("/dev/shm", f"{total / GIB:.1f} GiB", remedy * small, NOTE)
+
+
+def _group_port() -> Check:
+    """Where a `swift rollout` receives weights (rlhf_trainers/vllm_client.py); whether a firewall
+    lets them through is only known from the trainer's machine.
+    """
+    what, found, remedy = f"port {GROUP_PORT}", "free for the weights of a `swift rollout` here", ""
+    with socket.socket() as opened:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
+        try:
+            opened.bind(("0.0.0.0", GROUP_PORT))
+        except OSError as error:
+            found = f"{error.strerror}: no weights can be sent to a `swift rollout` here"
+            remedy = "with --vllm_mode server: --vllm_server_group_port and a port that is free"
+    return _check(what, found, remedy, NOTE)
 
 
 def _build_locks() -> Iterator[Check]:

@@ -314,6 +314,9 @@ class Words:
             return [Value(part.text, part.line, False, None, notes, True)]
         usable = bool(items) and ([v.text for v in items] != [""] or operator[:1] != ":")
         if operator.endswith("+"):
+            if not usable and exp.Word and exp.Word.text.startswith("-"):
+                why = f"{part.text} adds nothing, as {name} is not set; set it to check it, too"
+                self.notes.append(Note(part.line, "needed", why))
             return (exp.Word or exp) if usable else Node({}, "", True)
         if usable or (every and not operator):
             joins = quoted and every and not lists

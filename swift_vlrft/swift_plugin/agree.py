@@ -25,7 +25,7 @@ from swift_vlrft.recipe.rules.data import DATA
 from swift_vlrft.recipe.rules.model import MODEL
 from swift_vlrft.recipe.rules.text import TEXT
 from swift_vlrft.recipe.run import Run, resolve
-from swift_vlrft.swift_plugin.agreement.launch import measure, server, why_not
+from swift_vlrft.swift_plugin.agreement.launch import measure, node, server, why_not
 from swift_vlrft.swift_plugin.inference import chosen_engine, gpu_count, model_and_adapter
 
 MEASURING = (
@@ -60,8 +60,10 @@ def agree(
     rows: int = 8,
     tokens: int = 64,
     flags: Sequence[str] = (),
-) -> tuple[Verdict, Measurement, Path]:
-    """The verdict on a recipe, or on a model with a data set, and the folder with its files."""
+) -> tuple[Verdict, Measurement, Path] | None:
+    """The verdict on a recipe, or on a model with a data set, and the folder with its files; None
+    on a node that is not the first of a recipe's.
+    """
     chosen_engine(engine)  # it is known, and installed
     commands = _commands(target) if dataset is None else [_recipe_of(target, dataset, engine)]
     recipe = next((one for one in commands if one.command == ("swift", "rlhf")), None)
@@ -92,16 +94,20 @@ def agree(
         cpu += ["--attn_impl", "sdpa"]
     words = [str(job.resolve()), *words, *MEASURING, *cpu, *flags, *chosen]
     words += ["--output_dir", str((out / "swift").resolve())]
-    with server(run, commands, out / "rollout.log"):
-        code = measure(recipe, run, words, out / "swift.log")
+    rank = node(recipe, run)
+    log = out / (f"swift.{rank}.log" if rank else "swift.log")
+    with server(run, [] if rank else commands, out / "rollout.log"):
+        code = measure(recipe, run, words, log)
+    if rank and not code:
+        return None
     if not result.is_file():
-        why = why_not(result, out / "swift.log", code)
+        why = why_not(result, log, code)
         raise AgreeError(f"{recipe.path}: nothing was compared: {why}")
     measured = read_record(result, Measurement)
     if cpu:
         kernels = ", vLLM's CPU kernels included" if "vLLM" in measured.engine else ""
         measured.notes.append(f"no GPU here: measured on the CPU{kernels}")
-    if (nodes := run.count("NNODES") or 1) > 1:
+    if rank is None and (nodes := run.count("NNODES") or 1) > 1:
         measured.notes.append(f"NNODES is {nodes}: only the processes of this node were measured")
     verdict = judge(measured)
     write_atomically(out / "verdict.json", strict_json(as_json(verdict)) + "\n")

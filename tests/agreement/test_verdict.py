@@ -64,3 +64,18 @@ def test_few_tokens_may_be_beyond_the_bound(dtype):
         found = judge(Measurement("e", "m", dtype, [row(engine, [-1.0] * 1000)]))
         assert (found.word, found.figures["as loaded, text rows"].beyond) == (word, beyond / 1000)
     assert limit.mean > 0.01 * limit.bound
+
+
+@pytest.mark.parametrize(("off", "word"), [(0.0485, "agrees"), (0.0489, "numbers")])
+def test_a_ratio_of_1_05_is_too_much(off, word):
+    """Though the mean is within the limit of bfloat16."""
+    engine = [-1.0 - off] * 10
+    found = judge(Measurement("e", "m", "bfloat16", [row(engine, [-1.0] * 10)]))
+    assert found.word == word and (found.first is None) == (word == "agrees")
+
+
+def test_one_token_far_apart_is_too_much():
+    """In a hundred, which the share of tokens allows."""
+    engine = [-9.0, *[-1.0] * 99]
+    found = judge(Measurement("e", "m", "bfloat16", [row(engine, [-1.0] * 100)]))
+    assert found.word == "numbers" and found.first.token == 1

@@ -69,6 +69,7 @@ TWO = "printf 'NVIDIA A100, 81920, 550.1\\nNVIDIA A100, 81920, 550.1\\n'"
     ("script", "seconds", "what", "state", "said"),
     [
         (TWO, 60, "GPU 1", OK, "NVIDIA A100, 80 GiB, driver 550.1"),
+        (TWO, 60, "causal-conv1d", NOTE, "Qwen3.5"),
         pytest.param(TWO, 60, "torch on the GPU", PROBLEM, "", marks=pytest.mark.slow),
         ("echo 'NVIDIA GB10, [N/A], 580'", 60, "GPU 0", OK, "NVIDIA GB10, memory unknown"),
         ("echo driver mismatch >&2; exit 9", 60, "GPU", PROBLEM, "driver mismatch"),
@@ -88,6 +89,14 @@ def test_what_nvidia_smi_says(monkeypatch, tmp_path, script, seconds, what, stat
     checks = {check.what: check for check in doctor._gpus(60.0)}
     gpus.installed_gpus.cache_clear()
     assert checks[what].state == state and said in checks[what].found
+
+
+def test_a_port_that_is_taken(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        monkeypatch.setattr(doctor, "GROUP_PORT", other.getsockname()[1])
+        taken = doctor._group_port()
+        assert taken.state == NOTE and "--vllm_server_group_port" in taken.remedy
+    assert doctor._group_port().state == OK
 
 
 @pytest.mark.parametrize(("status", "state"), [(200, OK), (404, OK), (503, NOTE), (None, NOTE)])

@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -194,6 +196,104 @@ def test_a_recipe_as_it_stands(shapes, tmp_path):
     assert not (tmp_path / "untouched").exists()
 
 
+def agree_with_server(recipe, folder, *flags, code: int, **variables: str) -> dict:
+    found = agree(
+        *(recipe, "--rows", "4", "--tokens", "8", "--out", folder / "out", "--json", *flags),
+        code=code,
+        plain=True,
+        PORT=free_port(),
+        VLRFT_TEST_SERVER="1",
+        **VLLM_ON_CPU | variables,
+    )
+    assert found["engine"] == "vLLM server"
+    return found
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("asks", [True, False])
+def test_an_asynchronous_server_with_the_adapter(asks, tiny_qwen2_5_vl, mixed, tmp_path):
+    """As in ms-swift before 4.5.0, where it asks for no adapter (modelscope/ms-swift#9855)."""
+    plugins = [SUPPORT / "cpu_engines.py"]
+    if not asks:
+        plugins.append(tmp_path / "base_model.py")
+        plugins[-1].write_text(
+            "from swift.infer_engine import VllmEngine\n"
+            "from swift.infer_engine.grpo_vllm_engine import GRPOVllmEngine\n"
+            "GRPOVllmEngine.infer_async = VllmEngine.infer_async\n"
+        )
+    recipe = tmp_path / "server.sh"
+    recipe.write_text(f"""
+        export MAX_PIXELS=401408
+        swift rollout --model {tiny_qwen2_5_vl} --port $PORT --host 127.0.0.1 \\
+            --vllm_enforce_eager true --vllm_max_model_len 512 --vllm_enable_lora true \\
+            --vllm_use_async_engine true --external_plugins {" ".join(map(str, plugins))} &
+        export NPROC_PER_NODE=1
+        swift rlhf --rlhf_type grpo --model {tiny_qwen2_5_vl} --dataset {mixed} --use_vllm true \\
+            --vllm_mode server --vllm_server_host 127.0.0.1 --vllm_server_port $PORT \\
+            --external_plugins {REPOSITORY / "plugins" / "vlrft.py"} {plugins[0]} \\
+            --reward_funcs vlrft_format --tuner_type lora --num_generations 2 \\
+            --max_completion_length 16 --per_device_train_batch_size 2
+    """)
+    found = agree_with_server(recipe, tmp_path, code=int(not asks))
+    assert found["word"] == ("agrees" if asks else "weights"), found
+
+
+@pytest.fixture
+def two_nodes() -> Iterator[list[list[str]]]:
+    """What a command begins with on either of two nodes: network namespaces with a cable between
+    them, in which the first is 10.213.7.1.
+    """
+    name, rooted = f"vlrft{os.getpid()}", os.geteuid() == 0 and shutil.which("ip")
+    names = [f"{name}a", f"{name}b"]
+    if not rooted or subprocess.run(["ip", "netns", "add", names[0]]).returncode:
+        pytest.skip("no network namespaces can be made here")
+    subprocess.run(["ip", "netns", "add", names[1]], check=True)
+    cable = f"link add eth netns {names[0]} type veth peer name eth netns {names[1]}"
+    subprocess.run(["ip", *cable.split()], check=True)
+    for number, node in enumerate(names, 1):
+        for of in (f"addr add 10.213.7.{number}/24 dev eth", "link set eth up", "link set lo up"):
+            subprocess.run(["ip", "-n", node, *of.split()], check=True)
+    yield [["ip", "netns", "exec", node] for node in names]
+    for node in names:
+        subprocess.run(["ip", "netns", "del", node], check=True)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("engine", ["transformers", "vllm"])
+def test_two_nodes(engine, two_nodes, tiny_qwen2_5_vl, mixed, tmp_path):
+    """The same command on both: each compares its share of the rows, the first says the verdict."""
+    recipe = tmp_path / "two.sh"
+    recipe.write_text(f"""
+        export NNODES=2 NODE_RANK MASTER_ADDR NPROC_PER_NODE=1 MAX_PIXELS=401408
+        swift rlhf --rlhf_type grpo --model {tiny_qwen2_5_vl} --dataset {mixed} \\
+            --external_plugins {REPOSITORY / "plugins" / "vlrft.py"} --reward_funcs vlrft_format \\
+            --tuner_type full --num_generations 2 --max_completion_length 16 --use_vllm true \\
+            --vllm_mode colocate --vllm_max_model_len 512 --per_device_train_batch_size 2
+    """)
+    place = {"MASTER_ADDR": "10.213.7.1", "GLOO_SOCKET_IFNAME": "eth", "PYTHONPATH": TRAINER_PATH}
+    started = [
+        subprocess.Popen(
+            [*node, VLRFT, "agree", recipe, "--engine", engine, "--rows", "4", "--tokens", "8"]
+            + ["--out", tmp_path / "out", "--json"],
+            env=os.environ | ON_CPU | place | {"NODE_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank, node in enumerate(two_nodes)
+    ]
+    (first, why), (second, other) = [process.communicate(timeout=1800) for process in started]
+    assert [process.returncode for process in started] == [0, 0], why + other
+    assert not second and "where NODE_RANK is 0" in other
+    found = json.loads(first[first.index("{\n") :])
+    assert found["word"] == "agrees" and "node" not in str(found["notes"])
+    assert {f["tokens"] for f in found["figures"].values()} == {16}
+    rows = json.loads((tmp_path / "out" / "measured.json").read_text())["loaded"]
+    assert len({row["place"] for row in rows}) == 4
+    logs = [tmp_path / "out" / name for name in ("swift.log", "swift.1.log")]
+    assert all(log.stat().st_size for log in logs)
+
+
 @pytest.mark.nightly
 def test_a_server_that_sees_smaller_images(tiny_qwen2_5_vl, mixed, tmp_path):
     """`swift rollout` of the same script; weights go over a TCP store, not NCCL."""
@@ -209,16 +309,7 @@ def test_a_server_that_sees_smaller_images(tiny_qwen2_5_vl, mixed, tmp_path):
             --reward_funcs vlrft_format --tuner_type full --num_generations 2 \\
             --max_completion_length 16 --per_device_train_batch_size 2
     """)
-    found = agree(
-        *(recipe, "--rows", "4", "--tokens", "8", "--out", tmp_path / "out", "--json"),
-        code=1,
-        plain=True,
-        PORT=free_port(),
-        VLRFT_TEST_SERVER="1",
-        VLLM_ENABLE_V1_MULTIPROCESSING="0",
-        **VLLM_ON_CPU,
-    )
-    assert found["engine"] == "vLLM server"
+    found = agree_with_server(recipe, tmp_path, code=1, VLLM_ENABLE_V1_MULTIPROCESSING="0")
     assert found["word"] == "prompt" and "<|image_pad|>" in found["first"]["trainer"]
 
 

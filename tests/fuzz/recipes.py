@@ -17,7 +17,7 @@ from swift_vlrft.commands.output import printable
 from swift_vlrft.recipe.facts import facts
 from swift_vlrft.recipe.fix import difference, fixed_text
 from swift_vlrft.recipe.reader import RecipeError, read_text
-from swift_vlrft.recipe.rules import check_recipe, in_order
+from swift_vlrft.recipe.rules import check_recipe, check_recipes
 from swift_vlrft.recipe.run import resolve
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
@@ -84,8 +84,9 @@ def check(name: str, content: bytes, folder: Path) -> int:
         return 1
     again = read_text(text, path)
     assert list(map(vars, again)) == list(map(vars, commands))
-    found = [check_recipe(resolve(command, facts(False))) for command in commands]
-    for finding in in_order(f for some in found for f in some):
+    runs = [resolve(command, facts(False)) for command in commands]
+    found = [check_recipe(run) for run in runs]
+    for finding in check_recipes(runs):
         assert finding.text and finding.line >= 0, finding
         clean(printable(finding.text))
     edits = [[finding.edit for finding in some if finding.edit] for some in found]

@@ -13,7 +13,7 @@ from support.random_scripts import script as random_script
 
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe.reader import RecipeError, read_recipes
-from swift_vlrft.recipe.rules import PROBLEM, check_recipe
+from swift_vlrft.recipe.rules import PROBLEM, check_recipe, check_recipes
 
 TABLE = Path(__file__).with_name("scripts.jsonl")
 ROWS = [json.loads(line) for line in TABLE.read_text().splitlines()]
@@ -212,7 +212,7 @@ def test_the_examples_of_ms_swift_have_no_other_problem(monkeypatch):
             lines = path.read_text().splitlines()
             assert not any(line.lstrip().startswith(("swift rlhf", "swift sft")) for line in lines)
             continue
-        findings = [f for recipe in recipes for f in check_recipe(recipe) if f.level == PROBLEM]
+        findings = [f for f in check_recipes(recipes) if f.level == PROBLEM]
         problems[path.name] = [(f.line, f.text) for f in findings if f.rule not in TRUE]
     assert {path for path, said in problems.items() if said} == {"loss_scale.sh", "muonclip.sh"}
     assert len(problems) > 150

@@ -23,6 +23,7 @@ from swift_vlrft.recipe.history import NEW_DEFAULTS, OLD_FLAGS, OLD_MEGATRON_FLA
 from swift_vlrft.recipe.reader import read_recipes, read_text
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
 from swift_vlrft.recipe.rules.clashes import CLASHES
+from swift_vlrft.recipe.run import resolve
 from swift_vlrft.swift_plugin.facts import CLASSES, OF_MEGATRON
 
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "recipes").rglob("*.sh"))
@@ -75,9 +76,11 @@ def test_our_recipes_read_as_bash_runs_them_and_have_no_problem(path, tmp_path):
             assert rollout.environment["CUDA_VISIBLE_DEVICES"] == f"{count},{count + 1}"
     shown = run("--json", path)
     # A variable that the recipe itself asks for; what the template writes before each completion;
-    # bitsandbytes, which one recipe needs, is in no requirements file.
+    # bitsandbytes and kernels, which some recipes need, are in no requirements file.
     rules = {finding["rule"] for finding in json.loads(shown.output)["findings"]}
-    assert rules <= {"needed", "response-prefix"} | ({"not-installed"} & {NOT_HERE.get(path.stem)})
+    assert rules <= {"needed", "response-prefix", "kernels"} | (
+        {"not-installed"} & {NOT_HERE.get(path.stem)}
+    )
     assert shown.exit_code == ("not-installed" in rules), shown.output
 
 
@@ -162,6 +165,48 @@ def test_the_batch_rules_are_those_of_ms_swift(rule, grid):
         text = GOOD + " ".join(f"--{name} {value}" for name, value in values.items())
         assert bool(rules_of(text, rule, NPROC_PER_NODE=world)) == verdicts[-1], text
     assert 5 < sum(verdicts) < len(verdicts) - 5
+
+
+def steps_of_a_trainer(rows, world, device, steps, accumulation, iterations, group):
+    """By TRL's sampler, accelerate's shards of it and transformers' count of updates."""
+    from accelerate.data_loader import BatchSamplerShard
+    from torch.utils.data import BatchSampler
+    from transformers import Trainer
+    from trl.trainer.utils import RepeatSampler
+
+    answers = world * device * steps
+    sampler = RepeatSampler(range(rows), group, answers // group, iterations * steps)
+    batches = BatchSamplerShard(BatchSampler(sampler, device * steps, False), world)
+    trainer = Mock(get_sp_size=lambda: 1, num_examples=lambda loader: rows)
+    arguments = Mock(max_steps=-1, num_train_epochs=3.0, gradient_accumulation_steps=accumulation)
+    values = Trainer.set_initial_training_values(trainer, arguments, batches)
+    return values[1], values[-1]
+
+
+@pytest.mark.slow  # it imports TRL
+def test_the_steps_of_an_epoch_are_those_of_ms_swift():
+    from swift_vlrft.recipe.rules.batches import steps
+
+    grid = itertools.product((7, 64, 101), (1, 2, 3), (2, 8), (1, 2, 3), (1, 2, 4), (1, 2), (2, 4))
+    said = set()
+    for rows, world, device, generation, accumulation, iterations, group in grid:
+        text = (
+            f"{GOOD} --per_device_train_batch_size {device} --num_generations {group} "
+            f"--steps_per_generation {generation} --gradient_accumulation_steps {accumulation} "
+            f"--num_iterations {iterations}"
+        )
+        answers = world * device * generation
+        if answers % group or rows < answers // group:
+            continue
+        (recipe,) = read_text(text, environment={"NPROC_PER_NODE": str(world)})
+        (found,) = steps(resolve(recipe), rows)
+        numbers = tuple(
+            map(int, re.search(r": (\d+) steps an epoch, (\d+) in all", found.text).groups())
+        )
+        sizes = (rows, world, device, generation, accumulation, iterations, group)
+        assert numbers == steps_of_a_trainer(*sizes), text
+        said.add(numbers)
+    assert len(said) > 30
 
 
 @pytest.mark.slow  # it imports ms-swift

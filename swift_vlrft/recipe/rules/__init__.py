@@ -18,12 +18,13 @@ from swift_vlrft.recipe.rules.data import DATA
 from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Edit, Finding
 from swift_vlrft.recipe.rules.gpus import visible_gpus
 from swift_vlrft.recipe.rules.history import HISTORY, removed_flags
-from swift_vlrft.recipe.rules.installed import installed
+from swift_vlrft.recipe.rules.installed import installed, kernels
 from swift_vlrft.recipe.rules.losses import LOSSES, length_bias, unscaled_cispo
 from swift_vlrft.recipe.rules.megatron import MEGATRON, device_groups
 from swift_vlrft.recipe.rules.model import MODEL, code_and_pickles, liger
 from swift_vlrft.recipe.rules.prefix import PREFIX
 from swift_vlrft.recipe.rules.resume import RESUME
+from swift_vlrft.recipe.rules.server import together
 from swift_vlrft.recipe.rules.text import TEXT
 from swift_vlrft.recipe.run import NoValue, Run, resolve
 
@@ -40,7 +41,7 @@ RULES: tuple[Rule, ...] = (
         *MODEL,
         code_and_pickles,
     ),
-    *(*PREFIX, *RESUME, *DATA, installed),
+    *(*PREFIX, *RESUME, *DATA, installed, kernels),
 )
 """For `swift`, whose trainers are those of transformers and TRL."""
 RULES_OF_MEGATRON: tuple[Rule, ...] = (
@@ -53,7 +54,13 @@ def check(path: str | Path) -> list[Finding]:
     """The findings for every command of a script or configuration, in the order of their lines;
     nothing is run, and ms-swift is not imported. ValueError for a file that cannot be read as one.
     """
-    return in_order(finding for recipe in read_recipes(path) for finding in check_recipe(recipe))
+    return check_recipes(read_recipes(path))
+
+
+def check_recipes(recipes: Iterable[Recipe | Run]) -> list[Finding]:
+    """The findings for the commands of one script, and for what they do to one another."""
+    runs = [resolve(recipe) for recipe in recipes]
+    return in_order([*(one for run in runs for one in check_recipe(run)), *together(runs)])
 
 
 def check_recipe(recipe: Recipe | Run, rules: Iterable[Rule] | None = None) -> list[Finding]:
@@ -73,4 +80,4 @@ def in_order(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(dict.fromkeys(findings), key=lambda found: (found.line, found.level != PROBLEM))
 
 
-__all__ = ["NOTE", "PROBLEM", "Edit", "Finding", "Rule", "check", "check_recipe", "in_order"]
+__all__ = ["NOTE", "PROBLEM", "Edit", "Finding", "Rule", "check", "check_recipe", "check_recipes"]

@@ -8,6 +8,7 @@ after the model is downloaded.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from swift_vlrft.families import sees_images
@@ -16,7 +17,7 @@ from swift_vlrft.recipe.run import Run
 
 SERVER_ONLY = (
     *("vllm_max_model_len", "vllm_gpu_memory_utilization", "vllm_tensor_parallel_size"),
-    "sleep_level",
+    *("sleep_level", "vllm_use_async_engine", "vllm_enable_lora", "vllm_max_lora_rank"),
 )
 MOST_GENERATIONS = 4096
 """Largest number of generations that is proposed."""
@@ -39,6 +40,14 @@ def rewards(run: Run) -> Iterator[Finding]:
         if len(weights) != count:
             text = f"{len(weights)} --reward_weights for {count} rewards"
             yield problem(run, "reward_weights", "reward-weights", text)
+
+
+def rollout_steps(run: Run) -> int:
+    """Micro-batches of a rollout, on each process."""
+    steps, batch = run.optional("steps_per_generation"), run.optional("generation_batch_size")
+    if steps is None and batch is not None:
+        return batch // (run.processes * run.integer("per_device_train_batch_size")) or 1
+    return steps or run.integer("gradient_accumulation_steps")
 
 
 def generation_batch(run: Run) -> Iterator[Finding]:
@@ -78,6 +87,32 @@ def generation_size(
             f"generation ({product} x {size // step} steps). Possible: {valid}; or change the batch"
         )
         yield problem(run, "num_generations", "generation-batch", text)
+
+
+def steps(run: Run, rows: int) -> Iterator[Finding]:
+    """Of the optimizer in an epoch of so many rows: RepeatSampler (TRL) repeats the prompts of one
+    generation and leaves out the last rows that do not fill one.
+    """
+    if not run.grpo or run.megatron or run.true("streaming") or run.number("split_dataset_ratio"):
+        return
+    batches = rollout_steps(run)
+    answers = run.processes * run.integer("per_device_train_batch_size") * batches
+    prompts, rest = divmod(answers, run.integer("num_generations"))
+    if rest or not prompts:
+        return  # generation_batch says so
+    trained = rows // prompts * batches * run.integer("num_iterations")
+    number = math.ceil(trained / run.integer("gradient_accumulation_steps"))
+    text = f"{rows} rows, {prompts} prompts a generation ({answers} completions): "
+    if not number:
+        text += "no generation can be filled, and nothing is trained; take a smaller batch"
+        yield problem(run, "dataset", "steps", text)
+        return
+    text += f"{number} steps an epoch"
+    if (most := run.integer("max_steps")) > 0:
+        text += f", {most / number:.3g} epochs in --max_steps {most}"
+    else:
+        text += f", {math.ceil(run.number('num_train_epochs') * number)} in all"
+    yield note(run, "dataset", "steps", text)
 
 
 def evaluation_batch(run: Run) -> Iterator[Finding]:
@@ -123,6 +158,10 @@ def sleep_level(run: Run) -> Iterator[Finding]:
 
 
 def server(run: Run) -> Iterator[Finding]:
+    """rollout_mixin.py: _prepare_vllm asks the server what it is, and builds no engine."""
+    if vllm_mode(run) == "colocate" and run.true("vllm_use_async_engine"):
+        text = "--vllm_use_async_engine has no effect here: a colocated engine never is (ms-swift)"
+        yield note(run, "vllm_use_async_engine", "vllm-server", text)
     if vllm_mode(run) != "server":
         return
     for name in filter(run.given.get, SERVER_ONLY):

@@ -82,6 +82,10 @@ def _of_text(run: Run, flag: str) -> bool:
     return sees and run.text(flag) in run.facts.names[f"{flag} of text"]
 
 
+def _servers(run: Run) -> int:
+    return len(run.texts("vllm_server_base_url") or run.texts("vllm_server_host"))
+
+
 def _liger(holds: Callable[[Run], bool]) -> Callable[[Run], bool]:
     return lambda run: run.grpo and run.true("use_liger_kernel") and holds(run)
 
@@ -144,6 +148,10 @@ CLASHES = (
     Clash("vllm_mode", f"{RLHF}:445",
           lambda run: run.grpo and not run.lacks("vllm_mode") and not run.true("use_vllm"),
           "--vllm_mode {vllm_mode} needs --use_vllm true"),
+    Clash("vllm_server_group_port", "swift/rlhf_trainers/vllm_client.py:224",
+          lambda run: run.grpo and not run.lacks("vllm_server_group_port")
+          and len(run.texts("vllm_server_group_port")) != _servers(run),
+          "--vllm_server_group_port {vllm_server_group_port}: as many as servers"),
     Clash("async_generate", f"{RLHF}:456",
           lambda run: run.grpo and run.true("async_generate") and run.text("vllm_mode") != "server",
           "--async_generate true needs --vllm_mode server"),

@@ -22,6 +22,7 @@ from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.datasets.syntax import parse
 from swift_vlrft.geometry.box_format import BOX_FORMATS, NATIVE, SUBSETS
 from swift_vlrft.recipe.plugins import read_plugin
+from swift_vlrft.recipe.rules.batches import steps
 from swift_vlrft.recipe.rules.finding import Finding, note, problem
 from swift_vlrft.recipe.rules.model import family, given_plugins, no_such_path
 from swift_vlrft.recipe.run import NoValue, Run
@@ -66,6 +67,14 @@ class _Set:
     """Whether our readers load its rows, not ms-swift's."""
     report: Report | None = None
     """The rows that the rewards would score, if known."""
+    count: int | None = None
+    """How many of its rows are asked for, if not all."""
+
+    @property
+    def rows(self) -> int:
+        """0 if they are not known, or cannot be trained on."""
+        known = self.report.rows if self.report and not self.report.problems else 0
+        return known and (self.count or known)
 
 
 def _set(run: Run, flag: str, value: str, rewards: Sequence[str]) -> _Set:
@@ -76,14 +85,15 @@ def _set(run: Run, flag: str, value: str, rewards: Sequence[str]) -> _Set:
         return path is not None and path.exists()
 
     asked = parse(value, exists)
-    found = partial(_Set, flag, value, asked.name, asked.subsets)
+    found = partial(_Set, flag, value, asked.name, asked.subsets, count=asked.count)
     if asked.in_store:
         if not run.true("streaming"):
             raise DataError(f"--{flag} {value}: a set in a store needs --streaming true")
         return found(ours=True)
     for source in SOURCES:
         if source.hub_id == asked.name:
-            return found(("image", "problem", "solution"), True, report_of_source(source))
+            hub = report_of_source(source)
+            return found(("image", "problem", "solution"), ours=True, report=hub)
     path = run.recipe.at(asked.name)
     stored = local_set(path, rename=_renamed(run)) if path and path.exists() else None
     if stored and (root := run.variable("ROOT_IMAGE_DIR")):
@@ -93,7 +103,7 @@ def _set(run: Run, flag: str, value: str, rewards: Sequence[str]) -> _Set:
         return found(columns)
     check_columns(stored)
     report = _report(run, stored, asked.subsets, rewards) if rewards else None
-    return found((*columns, "solution"), True, report)
+    return found((*columns, "solution"), ours=True, report=report)
 
 
 def _report(
@@ -131,24 +141,28 @@ def data_sets(run: Run) -> Iterator[Finding]:
     if run.lacks("dataset", "cached_dataset"):
         yield problem(run, "dataset", "dataset", "--dataset is missing")
     reports: list[Report | None] = []
+    rows: list[int] = []
     notes: list[Finding] = []
     names = run.texts("reward_funcs")
     rewards = names if set(names) & set(REWARDS) else ()  # where one of them is ours
     named = [(flag, value) for flag in ("dataset", "val_dataset") for value in run.texts(flag)]
     for flag, value in named:
-        report = None
+        report, known = None, 0
         try:
             data_set = _set(run, flag, value, rewards if flag == "dataset" else ())
         except DataError as error:
             yield problem(run, flag, "dataset", str(error))
         else:
             yield from _of_set(run, data_set)
-            report = data_set.report
+            report, known = data_set.report, data_set.rows
         if flag == "dataset":
             reports.append(report)
+            rows.append(known)
             lines = report.routing_notes(rewards) if report and not report.problems else []
             notes += [note(run, flag, "reward-rows", line) for line in lines]
     yield from _stream(run)
+    if all(rows) and run.lacks("cached_dataset"):
+        yield from steps(run, sum(rows))
     if rewards and run.lacks("cached_dataset"):
         if unscored := nothing_scored(rewards, reports):
             yield problem(run, "reward_funcs", "reward-rows", unscored)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 
-from swift_vlrft.recipe.rules.finding import Finding, problem
+from swift_vlrft.recipe.rules.finding import Finding, note, problem
+from swift_vlrft.recipe.rules.model import family
 from swift_vlrft.recipe.run import NoValue, Run
 
 OF_FLAGS = (
@@ -17,6 +18,8 @@ OF_FLAGS = (
     *(("report_to", name, name, name) for name in ("tensorboard", "wandb", "swanlab")),
 )
 """Flag, a part of its value, the module that it needs, what to install."""
+KERNELS = {"fla": "flash-linear-attention", "causal_conv1d": "causal-conv1d"}
+"""Of Gated DeltaNet: modules, and what to install."""
 
 
 def installed(run: Run) -> Iterator[Finding]:
@@ -25,6 +28,26 @@ def installed(run: Run) -> Iterator[Finding]:
             what = f"--{flag}" if flag else "`megatron`"
             text = f"{what} needs {module}, which is not installed here: pip install {install}"
             yield problem(run, flag, "not-installed", text)
+
+
+def kernels(run: Run) -> Iterator[Finding]:
+    """transformers/integrations/hub_kernels.py: use_kernel_func_from_hub_with_fallback, and
+    ms-swift's model/models/qwen.py: _get_linear_attention_kernels.
+    """
+    known = family(run) if run.trains else None
+    if run.megatron or known is None or not known.gated_delta_net:
+        return
+    lacking = [name for module, name in KERNELS.items() if not importlib.util.find_spec(module)]
+    packs = next((name for name in ("packing", "padding_free") if run.true(name)), None)
+    if packs and KERNELS["fla"] in lacking:
+        text = f"--{packs} with {known.name} needs flash-linear-attention, which is not installed"
+        yield problem(run, packs, "not-installed", f"{text} here: pip install {KERNELS['fla']}")
+    elif lacking:
+        text = (
+            f"{known.name} without {' and '.join(lacking)}, not installed here: three of four "
+            "layers run in plain PyTorch, right but much slower; pip install " + " ".join(lacking)
+        )
+        yield note(run, "model", "kernels", text)
 
 
 def needs(run: Run) -> Iterator[tuple[str, str, str]]:

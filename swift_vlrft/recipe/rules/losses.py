@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from swift_vlrft.recipe.rules.batches import rollout_steps
 from swift_vlrft.recipe.rules.finding import Finding, note
 from swift_vlrft.recipe.run import Run
 
@@ -52,14 +53,6 @@ def idle_ratio(run: Run) -> Iterator[Finding]:
             f"1. --steps_per_generation {2 * accumulated} or --num_iterations 2 makes two updates"
         )
         yield note(run, given[0], "idle-ratio", text)
-
-
-def rollout_steps(run: Run) -> int:
-    """Micro-batches of a rollout, on each process."""
-    steps, batch = run.optional("steps_per_generation"), run.optional("generation_batch_size")
-    if steps is None and batch is not None:
-        return batch // (run.processes * run.integer("per_device_train_batch_size")) or 1
-    return steps or run.integer("gradient_accumulation_steps")
 
 
 def unscaled_cispo(run: Run) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ they run?
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from swift_vlrft.recipe.run import Run
 
 OURS = "chatglm4v"
 """Its model is of this package, whatever code lies beside the weights."""
+EXPERTS = re.compile(r"-a\d+(?:\.\d+)?b(?![a-z])", re.IGNORECASE)
+"""In the name of a mixture of experts, the parameters that a token uses: 30B-A3B."""
 PLUGINS = ("external_plugins", "custom_register_path")
 SHADOWS = (
     *("datasets", "swift", "json", "rewards", "torch", "transformers", "vllm", "eval", "typing"),
@@ -121,6 +124,18 @@ def liger(run: Run) -> Iterator[Finding]:
         yield problem(run, "use_liger_kernel", "liger", text, drop)
 
 
+def experts(run: Run) -> Iterator[Finding]:
+    """Slow, not stuck: register.py names the blocks of experts of these families to DeepSpeed (leaf
+    modules), and in transformers 5 the experts of a layer are one module anyway.
+    """
+    name = Path(run.text("model") or "").name if run.trains and not run.megatron else ""
+    if not EXPERTS.search(name) or not (run.text("deepspeed") or "").startswith("zero3"):
+        return
+    text = f"{name} under ZeRO-3: each pass gathers all experts of a layer on every GPU, which is "
+    text += "slow; `megatron rlhf` leaves them apart (modelscope/ms-swift#9719)"
+    yield note(run, "deepspeed", "experts", text)
+
+
 def given_plugins(run: Run) -> list[tuple[str, str, Path | None]]:
     """Each plugin file that is named, with its flag and its path, if that is known."""
     named = [(name, value) for name in PLUGINS for value in run.texts(name)]
@@ -195,4 +210,4 @@ def files(run: Run) -> Iterator[Finding]:
             yield from no_such_path(run, name, "file", value, f"is no file. {other}")
 
 
-MODEL = (plugins, model, images, liger, files)
+MODEL = (plugins, model, images, liger, experts, files)

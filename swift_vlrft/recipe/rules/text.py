@@ -39,6 +39,12 @@ ELSEWHERE = re.compile(r"[/{,]|\.json$")
 """A file, JSON, an id of a hub (--attn_impl kernels-community/flash-attn), or several at once."""
 LISTED = re.compile(r"[\w./:#-]+(?:,[\w./:#-]+)+")
 PRODUCT = re.compile(r"\d+(?:\s*[*+/-]\s*\d+)+")
+READ = (
+    *("CUDA_VISIBLE_DEVICES", "MASTER_ADDR", "ROOT_IMAGE_DIR", "HF_ENDPOINT", "HF_HOME"),
+    *("MODELSCOPE_CACHE", "SWIFT_SINGLE_DEVICE_MODE", "HF_TOKEN"),
+    *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOG_LEVEL"),
+)
+"""Variables of a run that hold neither a number nor a switch."""
 QUOTES = "\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb"
 VARIABLE = re.compile(r"^\s*(?:export\s+)?([A-Z_]+)=[\"']?([^\s\"'$]+)")
 
@@ -144,6 +150,18 @@ def variables(run: Run) -> Iterator[Finding]:
             yield problem(run, run.recipe.line, "variable", why, level=level)
 
 
+def near_variables(run: Run) -> Iterator[Finding]:
+    """Of the script, in the environment of its command: almost the name of one that is read."""
+    version = run.facts.versions["ms-swift"]
+    for name in run.recipe.environment:
+        known = [*READ, *run.facts.variables]
+        if name.upper() in known or f"{name}=" not in run.recipe.text:
+            continue
+        if near := difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.85):
+            text = f"{name}: ms-swift {version} reads {near[0]}, and no variable of that name"
+            yield note(run, run.recipe.line, "variable", text)
+
+
 def _is_placeholder(flag: Flag) -> bool:
     return any(map(PLACEHOLDER.search, flag.values))
 
@@ -182,4 +200,7 @@ def secrets(run: Run) -> Iterator[Finding]:
             yield problem(run, line, "secret", text)
 
 
-TEXT = (not_read, names, values, named_values, commas, variables, placeholders, repeated, secrets)
+TEXT = (
+    *(not_read, names, values, named_values, commas, variables, near_variables, placeholders),
+    *(repeated, secrets),
+)

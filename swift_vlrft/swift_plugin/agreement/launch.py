@@ -19,7 +19,7 @@ from swift_vlrft.swift_plugin.inference import gpu_count
 
 WORKER = "swift_vlrft.swift_plugin.agreement.process"
 OF_A_CLUSTER = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES"}
-"""With these a process would wait for the other nodes, which are not started."""
+"""With these a process would wait for other nodes, which only `torchrun` is to do."""
 
 MEMORY = re.compile(
     r"(?i)out of memory|MemoryError|(allocate|not enough|free|available) memory|unable to allocate"
@@ -31,22 +31,38 @@ TOO_LARGE = (
 )
 
 
+def node(recipe: Recipe, run: Run) -> int | None:
+    """This node's rank where the recipe says how it finds the others; else None."""
+    rank = recipe.environment.get("NODE_RANK", "")
+    several = (run.count("NNODES") or 1) > 1 and not recipe.launcher
+    found = several and rank.isdecimal() and recipe.environment.get("MASTER_ADDR")
+    return int(rank) if found else None
+
+
 def measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> int:
-    """Run the measuring processes to their end, as ms-swift's launcher starts those of a training;
-    their exit status.
+    """Run this node's measuring processes to their end, as ms-swift's launcher starts those of a
+    training; their exit status.
     """
-    processes = run.count("NPROC_PER_NODE") or 1
-    with socket.socket() as free:  # the recipe's own may be that of a training
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    processes, rank = run.count("NPROC_PER_NODE") or 1, node(recipe, run)
+    address, port, place = "127.0.0.1", "29500", []
+    if rank is not None:
+        address = recipe.environment["MASTER_ADDR"]
+        port = recipe.environment.get("MASTER_PORT", port)
+        place = ["--nnodes", str(run.count("NNODES")), "--node_rank", str(rank)]
+    else:
+        with socket.socket() as free:  # the recipe's own may be that of a training
+            free.bind((address, 0))
+            port = str(free.getsockname()[1])
     given = {k: v for k, v in recipe.environment.items() if k not in OF_A_CLUSTER}
     environment = given | {"NPROC_PER_NODE": str(processes)}
-    environment |= {"MASTER_PORT": port, "MASTER_ADDR": "127.0.0.1"}
+    environment |= {"MASTER_PORT": port, "MASTER_ADDR": address}
+    place += ["--master_addr", address, "--master_port", port]
     if not gpu_count():
         environment = {"DS_ACCELERATOR": "cpu", "VLLM_CPU_KVCACHE_SPACE": "1"} | environment
     launched = [sys.executable, "-m", WORKER]
-    if "NPROC_PER_NODE" in recipe.environment or processes > 1 or "--deepspeed" in words:
-        started = ["--nproc_per_node", str(processes), "--master_port", port]
+    many = "NPROC_PER_NODE" in recipe.environment or processes > 1 or rank is not None
+    if many or "--deepspeed" in words:
+        started = ["--nproc_per_node", str(processes), *place]
         launched = [sys.executable, "-m", "torch.distributed.run", *started, "-m", WORKER]
         words = [*words, *(() if gpu_count() else ("--ddp_backend", "gloo"))]
     with log.open("w") as file:

@@ -97,7 +97,7 @@ def main(arguments: Sequence[str]) -> None:
         # ms-swift looks for columns in the first row; datasets, for a split.
         if isinstance(error, StopIteration) or "corresponds to no data" in text:
             text = NO_ROWS
-        if os.environ.get("RANK", "0") == "0":
+        if os.environ.get("LOCAL_RANK", "0") == "0":
             Path(job.result).with_suffix(".error").write_text(text)
         raise
 
