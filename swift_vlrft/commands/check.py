@@ -70,19 +70,19 @@ def check(
         known = facts(not fast)
     for name in recipes:
         try:
-            commands, found = _checked(name, fix, known, as_json, run, arguments)
+            commands, of_recipe = _checked(name, fix, known, as_json, run, arguments)
         except RecipeError as error:
             unreadable.append(str(error))
             continue
-        findings += found
+        findings += of_recipe
         if not as_json:
             called = " + ".join(" ".join(recipe.command) for recipe in commands)
             label = "command" if _is_command(name) else name
             say_styled((label, "bold"), f"  {called}")
-            _print(found, name)
-    problems = sum(found.level == "problem" for found in findings)
+            _print(of_recipe, name)
+    problems = sum(finding.level == "problem" for finding in findings)
     if as_json:
-        listed = [found.as_dict() for found in findings]
+        listed = [finding.as_dict() for finding in findings]
         print_json({"findings": listed, "unreadable": unreadable})
     else:
         for text in unreadable:
@@ -121,19 +121,19 @@ def _checked(
     else:
         commands = read(recipe_path(name), arguments=arguments)
         hands_on(commands, arguments)
-    found = [check_recipe(resolve(command, known)) for command in commands]
-    if fix and not _is_command(name) and _rewrite(commands, found, quiet):
+    by_command = [check_recipe(resolve(command, known)) for command in commands]
+    if fix and not _is_command(name) and _rewrite(commands, by_command, quiet):
         return _checked(name, False, known, quiet)
-    return commands, in_order(one for some in found for one in some)
+    return commands, in_order(finding for findings in by_command for finding in findings)
 
 
-def _rewrite(commands: list[Recipe], found: list[list[Finding]], quiet: bool) -> bool:
+def _rewrite(commands: list[Recipe], by_command: list[list[Finding]], quiet: bool) -> bool:
     """Make all possible edits; whether the file has changed."""
     from swift_vlrft.files.writing import DiskFull
     from swift_vlrft.recipe.fix import difference, fixed_text, write_fixed
     from swift_vlrft.recipe.reader import RecipeError
 
-    edits = [[one.edit for one in some if one.edit] for some in found]
+    edits = [[finding.edit for finding in of if finding.edit] for of in by_command]
     after, left = fixed_text(commands, edits)
     own = next((command for command in commands if command.file is None), commands[0])
     path, before = own.path, own.text
@@ -142,7 +142,7 @@ def _rewrite(commands: list[Recipe], found: list[list[Finding]], quiet: bool) ->
     if after == before:
         return False
     try:
-        kept = write_fixed(path, after)
+        backup = write_fixed(path, after)
     except DiskFull:
         raise
     except OSError as error:
@@ -151,7 +151,7 @@ def _rewrite(commands: list[Recipe], found: list[list[Finding]], quiet: bool) ->
         return True
     for line in _shown(difference(before, after, path)).split("\n")[:-1]:
         say_styled((line, {"+": "green", "-": "red"}.get(line[:1], "dim")))
-    say(f"{path} rewritten; backup: {kept}")
+    say(f"{path} rewritten; backup: {backup}")
     return True
 
 
@@ -161,11 +161,11 @@ def _shown(text: str) -> str:
 
 
 def _print(findings: Sequence[Finding], name: str) -> None:
-    for found in findings:
-        level = found.level, "red" if found.level == "problem" else "yellow"
+    for finding in findings:
+        level = finding.level, "red" if finding.level == "problem" else "yellow"
         place = (
-            f"line {found.line}"
-            if str(found.path) in (name, "command")
-            else f"{found.path}:{found.line}"
+            f"line {finding.line}"
+            if str(finding.path) in (name, "command")
+            else f"{finding.path}:{finding.line}"
         )
-        say_styled(f"  {place}  ", level, f"  {_shown(found.text)}")
+        say_styled(f"  {place}  ", level, f"  {_shown(finding.text)}")
