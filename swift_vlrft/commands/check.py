@@ -71,19 +71,19 @@ def check(
         known = facts(not fast)
     for name in recipes:
         try:
-            commands, found = _checked(name, fix, known, as_json, run, arguments)
+            commands, of_recipe = _checked(name, fix, known, as_json, run, arguments)
         except RecipeError as error:
             unreadable.append(str(error))
             continue
-        findings += found
+        findings += of_recipe
         if not as_json:
             called = " + ".join(" ".join(recipe.command) for recipe in commands)
             label = "command" if _is_command(name) else name
             say_styled((label, "bold"), f"  {called}")
-            _print(found, name)
-    problems = sum(found.level == "problem" for found in findings)
+            _print(of_recipe, name)
+    problems = sum(finding.level == "problem" for finding in findings)
     if as_json:
-        listed = [found.as_dict() for found in findings]
+        listed = [finding.as_dict() for finding in findings]
         print_json({"findings": listed, "unreadable": unreadable})
     else:
         for text in unreadable:
@@ -136,7 +136,7 @@ def _rewrite(runs: list[Run], quiet: bool) -> bool:
     from swift_vlrft.recipe.rules import check_recipe
 
     commands = [run.recipe for run in runs]
-    edits = [[one.edit for one in check_recipe(run) if one.edit] for run in runs]
+    edits = [[finding.edit for finding in check_recipe(run) if finding.edit] for run in runs]
     after, left = fixed_text(commands, edits)
     own = next((command for command in commands if command.file is None), commands[0])
     path, before = own.path, own.text
@@ -145,7 +145,7 @@ def _rewrite(runs: list[Run], quiet: bool) -> bool:
     if after == before:
         return False
     try:
-        kept = write_fixed(path, after)
+        backup = write_fixed(path, after)
     except DiskFull:
         raise
     except OSError as error:
@@ -154,7 +154,7 @@ def _rewrite(runs: list[Run], quiet: bool) -> bool:
         return True
     for line in _shown(difference(before, after, path)).split("\n")[:-1]:
         say_styled((line, {"+": "green", "-": "red"}.get(line[:1], "dim")))
-    say(f"{path} rewritten; backup: {kept}")
+    say(f"{path} rewritten; backup: {backup}")
     return True
 
 
@@ -164,11 +164,11 @@ def _shown(text: str) -> str:
 
 
 def _print(findings: Sequence[Finding], name: str) -> None:
-    for found in findings:
-        level = found.level, "red" if found.level == "problem" else "yellow"
+    for finding in findings:
+        level = finding.level, "red" if finding.level == "problem" else "yellow"
         place = (
-            f"line {found.line}"
-            if str(found.path) in (name, "command")
-            else f"{found.path}:{found.line}"
+            f"line {finding.line}"
+            if str(finding.path) in (name, "command")
+            else f"{finding.path}:{finding.line}"
         )
-        say_styled(f"  {place}  ", level, f"  {_shown(found.text)}")
+        say_styled(f"  {place}  ", level, f"  {_shown(finding.text)}")

@@ -294,9 +294,9 @@ def show(
 
     source, box_format, key, _ = asked_format(source, model, model_type, default="")
     read = read_rows(source, split=split, root=root, keep_going=True)
-    found, total = sample(read, rows, seed)
-    if not found:
+    drawn, total = sample(read, rows, seed)
+    if not drawn:
         raise ValueError(f"{source} has no rows")
-    found = [shown_in(row, box_format, key) for row in found]
-    write_atomically(out, page_of(found, source.name, total))
-    say(f"{out}: {len(found)} of {total} rows of {source}")
+    drawn = [shown_in(row, box_format, key) for row in drawn]
+    write_atomically(out, page_of(drawn, source.name, total))
+    say(f"{out}: {len(drawn)} of {total} rows of {source}")

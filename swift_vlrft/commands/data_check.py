@@ -107,26 +107,26 @@ def check(
     else:
         for _ in with_bar(chain.from_iterable(rows.values())):
             pass
-    report = sum((one for _, one in splits.values()), Report(source))
+    report = sum((of_split for _, of_split in splits.values()), Report(source))
     notes = list(dict.fromkeys(report.notes))
     if not report.rows and not report.problems:
         raise ValueError("\n".join([f"{source} has no rows", *notes]))
-    problems = [(str(one.place), one.problem) for one in report.problems]
+    problems = [(str(problem.place), problem.problem) for problem in report.problems]
     problems += [
         (str(source), f"the split {name!r} has no rows; write them, or remove its files")
-        for name, (_, one) in splits.items()
-        if not one.rows and not one.problems and not one.left_out
+        for name, (_, of_split) in splits.items()
+        if not of_split.rows and not of_split.problems and not of_split.left_out
     ]
     if not report.unreadable and (nothing := nothing_scored(rewards, [report])):
         problems.append((str(source), nothing.removeprefix("--reward_funcs ")))
     else:
         notes += [
             f"{source}: no reward that is named scores a row of the split {name!r}: "
-            f"{one.rows_by_task()}"
-            for name, (_, one) in splits.items()
-            if one.good and one.unscored(rewards)
+            f"{of_split.rows_by_task()}"
+            for name, (_, of_split) in splits.items()
+            if of_split.good and of_split.unscored(rewards)
         ]
-    read = (one for _, one in splits.values() if not one.unscored(rewards))
+    read = (of_split for _, of_split in splits.values() if not of_split.unscored(rewards))
     notes += sum(read, Report(source)).unscored_notes(rewards) + report.shared_notes()
     fits = report.fitting_rewards()
     if as_json:
@@ -172,7 +172,7 @@ def asked_format(
 
 
 def renamed(columns: str) -> dict[str, str]:
-    """The value of ``--columns``, in the form of ms-swift's flag of that name."""
+    """Return the value of ``--columns``, in the form of ms-swift's flag of that name."""
     try:
         rename = json.loads(columns)
         if not isinstance(rename, dict) or not all(isinstance(v, str) for v in rename.values()):

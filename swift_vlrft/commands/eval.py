@@ -128,20 +128,20 @@ def evaluate(
 
     A killed run resumes when it is started again. Exit code 2: the input cannot be used.
     """
-    given = locals() | {"engine_options": engine_flags(engine_options)}
+    options = locals() | {"engine_options": engine_flags(engine_options)}
     if model == "compare":
         raise ValueError("`vlrft eval compare A B` is `vlrft compare A B`, with the same options")
-    if given.pop("rest"):
+    if options.pop("rest"):
         raise ValueError(f"only MODEL and DATASET are expected, got also {rest}")
-    given.pop("as_json")
+    options.pop("as_json")
     from swift_vlrft.files import records
     from swift_vlrft.swift_plugin.evaluate import evaluate as evaluate_model
     from swift_vlrft.swift_plugin.evaluate import output_folder
 
     if out is None and model is not None and dataset is not None:
-        given["out"] = out = output_folder(model, dataset)
+        options["out"] = out = output_folder(model, dataset)
     with answers_bar() as progress:
-        summary = evaluate_model(progress=progress, **given)
+        summary = evaluate_model(progress=progress, **options)
     if as_json:
         print_json(records.as_json(summary))
         return
@@ -152,7 +152,7 @@ def evaluate(
 
 @contextmanager
 def answers_bar() -> Iterator[Callable[[int, int], None]]:
-    """A bar on the error stream; if that is not a terminal, only the number done before."""
+    """Show a bar on the error stream; if that is not a terminal, only the number done before."""
     console = Console(emoji=False, stderr=True)
     columns = ("answers", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:

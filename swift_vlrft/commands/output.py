@@ -36,7 +36,7 @@ PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 
 
 def dashed(name: str) -> str:
-    """--max_length as --max-length: ms-swift's users type the first."""
+    """Read --max_length as --max-length: ms-swift's users type the first."""
     return name.replace("_", "-")
 
 
@@ -60,7 +60,7 @@ class Commands(TyperGroup):
 
 
 def fail(error: Exception) -> NoReturn:
-    """One line on the error stream; exit code 2, or the error's own ``exit_code``."""
+    """Print one line on the error stream; exit code 2, or the error's own ``exit_code``."""
     say_marked("error:", error, "red", error=True)
     raise typer.Exit(getattr(error, "exit_code", 2)) from None
 
@@ -75,12 +75,12 @@ def say(*texts: object, error: bool = False) -> None:
 
 
 def say_marked(mark: str, text: object, colour: str, *, error: bool = False) -> None:
-    """A line that begins with a word in a colour (a style of rich)."""
+    """Print a line that begins with a word in a colour (a style of rich)."""
     say_styled((mark, colour), " ", text, error=error)
 
 
 def say_styled(*parts: object, error: bool = False) -> None:
-    """A line of parts, each a text or (text, style)."""
+    """Print a line of parts, each a text or (text, style)."""
     drawn = Text()
     for part in parts:
         text, style = part if isinstance(part, tuple) else (part, "")
@@ -97,7 +97,7 @@ def number(value: float | None) -> str:
 
 
 def plain(text: object) -> str:
-    """For rich: a text in which neither markup nor control characters count."""
+    """Return a text for rich in which neither markup nor control characters count."""
     return escape(printable(text))
 
 
@@ -109,7 +109,7 @@ class TextTable(Table):
 
 
 def table(*columns: str, title: str | None = None, wraps: tuple[str, ...] = ()) -> Table:
-    """A table whose cells stay on one line, except in the columns ``wraps``.
+    """Make a table whose cells stay on one line, except in the columns ``wraps``.
 
     A heading that begins with ">" is aligned to the right. Plain if the output is a file.
     """
@@ -151,7 +151,7 @@ def print_written(written: Written, as_json: bool) -> None:
         return
     shown = [f"note: {note}" for note in written.notes]
     shown += [f"{n} {name}" for name, n in counts.items()]
-    shown += [f"left out: {one}" for one in written.left_out[:LEFT_OUT_SHOWN]]
+    shown += [f"left out: {row}" for row in written.left_out[:LEFT_OUT_SHOWN]]
     if written.left_out:
         shown.append(f"{len(written.left_out)} rows left out: {written.folder / 'left_out.jsonl'}")
     say(*shown, f"{written.folder}: {written.rows} rows, {written.shards} shard(s)")

@@ -64,8 +64,8 @@ def plan(
     arguments = flags_behind(context.args, context)
     planned = plan_recipe(recipe, gpus, arguments=arguments, nodes=nodes, dataset=dataset, run=run)
     if as_json:
-        found, known = planned.plan.as_dict(), planned.gpus
-        found |= {
+        shown, known = planned.plan.as_dict(), planned.gpus
+        shown |= {
             "recipe": str(recipe),
             "gpus": {"count": known.count, "card": known.name, "gib": round(known.gib, 2)},
             "changes": [
@@ -73,14 +73,14 @@ def plan(
             ],
             "raise": [change.as_dict() for change in planned.headroom()],
         }
-        print_json(found)
+        print_json(shown)
     else:
         print_parts(plan_parts(planned, recipe.name, Console().width))
     raise typer.Exit(0 if planned.plan.fits else 1)
 
 
 def print_parts(parts: Iterable[Grid | Line]) -> None:
-    """The table of phases as wide as the terminal, any other as wide as it is."""
+    """Print the table of phases as wide as the terminal, any other as wide as it is."""
     from swift_vlrft.report.plan_text import Line
 
     console = Console(emoji=False)

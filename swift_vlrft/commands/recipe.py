@@ -83,8 +83,8 @@ def new(
     """
     from swift_vlrft.memory.recipe_plan import new_plan
 
-    made = new_plan(out, model, task, gpus, nodes=nodes, dataset=dataset)
-    _show(made, out, as_json)
+    written = new_plan(out, model, task, gpus, nodes=nodes, dataset=dataset)
+    _show(written, out, as_json)
 
 
 @recipe.command(context_settings=WITH_FLAGS)
@@ -109,21 +109,21 @@ def apply(
 
     no_flag(recipe, out)
     arguments = flags_behind(context.args, context)
-    made = apply_plan(recipe, out, gpus, arguments=arguments, nodes=nodes, dataset=dataset)
-    _show(made, out, as_json)
-    if (given := made.planned.environment) and not as_json:
-        say(f"the plan depends on your environment: run {out.name} with {given}")
+    written = apply_plan(recipe, out, gpus, arguments=arguments, nodes=nodes, dataset=dataset)
+    _show(written, out, as_json)
+    if (environment := written.planned.environment) and not as_json:
+        say(f"the plan depends on your environment: run {out.name} with {environment}")
 
 
-def _show(made: NewRecipe, out: Path, as_json: bool) -> None:
+def _show(recipe: NewRecipe, out: Path, as_json: bool) -> None:
     """What was written, from which recipe, and its plan."""
-    kept = str(made.backup) if made.backup else None
+    backup = str(recipe.backup) if recipe.backup else None
     if as_json:
-        where = {"from": made.origin, "written": str(out), "before": kept}
-        change = {"flags": made.change.flags, "cost": made.change.cost}
-        print_json(made.planned.plan.as_dict() | change | where)
+        where = {"from": recipe.origin, "written": str(out), "before": backup}
+        change = {"flags": recipe.change.flags, "cost": recipe.change.cost}
+        print_json(recipe.planned.plan.as_dict() | change | where)
         return
     from swift_vlrft.report.plan_text import memory_parts
 
-    print_parts(memory_parts(made.planned, out.name, Console().width))
-    say(made.origin, f"written: {out}" + (f"; what was there before: {kept}" if kept else ""))
+    print_parts(memory_parts(recipe.planned, out.name, Console().width))
+    say(recipe.origin, f"written: {out}" + (f"; what was there before: {backup}" if backup else ""))

@@ -17,14 +17,14 @@ WITH_FLAGS = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
 def no_flag(*words: object) -> None:
-    """ValueError where a flag stands in the place of a recipe or another file."""
+    """Raise ValueError where a flag stands in the place of a recipe or another file."""
     for word in map(str, words):
         if is_flag(word):
             raise ValueError(f"{word}: flags of the recipe come after the files' names")
 
 
 def flags_behind(words: Sequence[str], context: typer.Context) -> list[str]:
-    """The words behind a recipe; ValueError if they are no flags that ms-swift knows."""
+    """Return the words behind a recipe; ValueError if they are no flags that ms-swift knows."""
     from swift_vlrft.recipe.facts import facts
 
     if words and not is_flag(words[0]):

@@ -26,7 +26,7 @@ def tiny(
 ) -> None:
     """Write a tiny random checkpoint with processor and chat template, offline, in seconds.
 
-    Example: vlrft tiny qwen2_5_vl /tmp/tiny && swift infer --model /tmp/tiny
+    Example: vlrft tiny qwen2_5_vl tiny_model && swift infer --model tiny_model
 
     A random model earns no reward. With --warm-start SET it is trained for a minute or two until it
     writes that set's format, with a small vocabulary of its own: a start for GRPO on a CPU.

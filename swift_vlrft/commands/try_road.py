@@ -62,14 +62,14 @@ def try_(
 
 
 def example_model(family: str) -> str:
-    """The model of the first shipped recipe for that family."""
+    """Return the model of the first shipped recipe for that family."""
     from swift_vlrft.families import family_of
     from swift_vlrft.recipe.shipped import shipped_recipes
 
     for path in shipped_recipes().values():
-        found = re.search(r"^MODEL=\$\{MODEL:-(\S+)\}", path.read_text(), re.MULTILINE)
-        if found and (of := family_of(name=found[1])) and of.name == family:
-            return found[1]
+        stated = re.search(r"^MODEL=\$\{MODEL:-(\S+)\}", path.read_text(), re.MULTILINE)
+        if stated and (of := family_of(name=stated[1])) and of.name == family:
+            return stated[1]
     return "MODEL"
 
 

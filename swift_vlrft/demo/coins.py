@@ -31,7 +31,7 @@ than 150, opened by a disk of 3 pixels.
 
 
 def photograph() -> Any:
-    """Greyscale, 303 x 384, one byte per pixel; the file is in scikit-image's wheel."""
+    """Return 303 x 384 pixels, greyscale, a byte each; the file is in scikit-image's wheel."""
     need_installed("skimage", "scikit-image", "the photograph of the coins is in it")
     from skimage import data
 
@@ -39,12 +39,12 @@ def photograph() -> Any:
 
 
 def windows(rng: random.Random, n: int, held_out: bool) -> list[tuple[Image.Image, Box]]:
-    """``n`` windows with one complete coin and maybe parts of others; its box in thousandths"""
+    """Cut ``n`` windows with one complete coin; its box is in thousandths."""
     grey = photograph()
     top, bottom = (CUT, grey.shape[0]) if held_out else (0, CUT)
     image = Image.fromarray(grey)
-    found: list[tuple[Image.Image, Box]] = []
-    while len(found) < n:
+    rows: list[tuple[Image.Image, Box]] = []
+    while len(rows) < n:
         x, y = rng.randint(0, grey.shape[1] - WINDOW), rng.randint(top, bottom - WINDOW)
         inside = [
             (left - x, up - y, right - x, down - y)
@@ -53,8 +53,8 @@ def windows(rng: random.Random, n: int, held_out: bool) -> list[tuple[Image.Imag
         ]
         if len(inside) == 1:
             window = image.crop((x, y, x + WINDOW, y + WINDOW))
-            found.append(_turned(rng, window, inside[0]))
-    return found
+            rows.append(_turned(rng, window, inside[0]))
+    return rows
 
 
 def _turned(rng: random.Random, window: Image.Image, box: Box) -> tuple[Image.Image, Box]:

@@ -30,7 +30,7 @@ IN_DEMO = {
 
 
 def demo_rows(rng: random.Random, n: int) -> list[Row]:
-    """``n`` rows of all tasks in turn."""
+    """Draw ``n`` rows of all tasks in turn."""
     # Letters are the hardest to see: two rows in six.
     tasks = ["ocr", *IN_DEMO]
     return [_demo_row(rng, tasks[i % len(tasks)]) for i in range(n)]

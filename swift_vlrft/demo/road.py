@@ -53,9 +53,9 @@ class RoadError(ChildProcessError):
 
 
 class Road(msgspec.Struct, frozen=True):
-    """What is asked. ``warm_steps`` and ``warm_rate`` are those of the start model's supervised
-    training, ``steps`` and ``learning_rate`` those of GRPO; the tiny model sees images of about
-    ``side`` x ``side`` pixels.
+    """What is asked of a road. ``warm_steps`` and ``warm_rate`` are those of the start model's
+    supervised training, ``steps`` and ``learning_rate`` those of GRPO; the tiny model sees images
+    of about ``side`` x ``side`` pixels.
     """
 
     data: str
@@ -74,8 +74,8 @@ class _Begun(msgspec.Struct):
 
 
 def take_road(road: Road, folder: Path) -> dict[str, Any]:
-    """Go the whole road in ``folder``; what summary.json holds. DataError says what is wrong with
-    the set before anything is trained, RoadError which part failed.
+    """Go the whole road in ``folder``; return what summary.json holds. DataError says what is
+    wrong with the set before anything is trained, RoadError which part failed.
     """
     started = time.monotonic()
     halves = _begin(road, folder)
@@ -334,7 +334,7 @@ def _curves(folder: Path, rewards: Sequence[str]) -> dict[str, dict[int, float]]
 
 
 def step_rewards(log: Path, name: str = "reward") -> dict[int, float]:
-    """The values of a metric by training step, from ms-swift's logging.jsonl as far as it is
+    """Return the values of a metric by training step, from ms-swift's logging.jsonl as far as it is
     written: of several tasks, a step lacks the rewards of those that it has no row of.
     """
     if not log.exists():

@@ -28,7 +28,7 @@ class Row:
 
 
 def stored(row: Row) -> dict[str, Any]:
-    """The row as a set on disk holds it."""
+    """Return the row as a set on disk holds it."""
     buffer = io.BytesIO()
     row.image.save(buffer, "PNG")
     image = {"bytes": buffer.getvalue(), "path": None}
@@ -42,7 +42,7 @@ def grey(rng: random.Random, side: int) -> Image.Image:
 def draw(
     image: Image.Image, rng: random.Random, colour: str, box: tuple[int, int, int, int]
 ) -> None:
-    """A shape that fills ``box``."""
+    """Draw a shape that fills ``box``."""
     fill = tuple(max(0, min(255, v + rng.randint(-25, 25))) for v in COLOURS[colour])
     pen, shape = ImageDraw.Draw(image), rng.choice(SHAPES)
     x1, y1, x2, y2 = box[0], box[1], box[2] - 1, box[3] - 1

@@ -41,14 +41,14 @@ class Halves(msgspec.Struct):
     notes: list[str] = []
 
     def rewards(self) -> dict[str, str]:
-        """The reward of each task: a soft one where there is one, as a tiny model starts far off,
-        else the first.
+        """Choose the reward of each task: a soft reward, as a tiny model starts far off, else the
+        first.
         """
-        found = {}
+        chosen = {}
         for task in self.train:
             fit = [name for name, of in REWARDS.items() if of.task and of.task.name == task]
-            found[task] = next((name for name in fit if name.endswith("_soft")), fit[0])
-        return found
+            chosen[task] = next((name for name in fit if name.endswith("_soft")), fit[0])
+        return chosen
 
 
 def write_halves(source: Path, folder: Path, seed: int = 0) -> Halves:
@@ -57,17 +57,17 @@ def write_halves(source: Path, folder: Path, seed: int = 0) -> Halves:
     """
     names = {WORDS.get(name.lower(), name): name for name in splits_of(source)}
     halves = Halves()
-    kept = {"train": names.get("train"), "test": names.get("test") or names.get("validation")}
+    split_of = {"train": names.get("train"), "test": names.get("test") or names.get("validation")}
     if len(names) == 1:
-        kept = {"train": next(iter(names.values())), "test": None}
+        split_of = {"train": next(iter(names.values())), "test": None}
         if "train" not in names:
-            halves.notes.append(f"its only split, {kept['train']}, is divided in two")
-    if kept["train"] is None:
+            halves.notes.append(f"its only split, {split_of['train']}, is divided in two")
+    if split_of["train"] is None:
         raise DataError(f"{source}: its splits are {', '.join(names.values())}; none is train")
     items = {}
-    left = [name for name in names.values() if name not in kept.values()]
+    left = [name for name in names.values() if name not in split_of.values()]
     halves.notes += [f"the split {name} is not used" for name in left]
-    for half, split in kept.items():
+    for half, split in split_of.items():
         if split is not None:
             items[half] = _fit(source, split, halves.notes)
     why = "".join(f"; {note}" for note in halves.notes)
@@ -84,16 +84,16 @@ def write_halves(source: Path, folder: Path, seed: int = 0) -> Halves:
 def _fit(source: Path, split: str, notes: list[str]) -> list[dict[str, Any]]:
     """The rows without a problem, of tasks that have a reward, ready to be written."""
     ((rows, report),) = check_splits(source, RowRules(every_reward=True), split).values()
-    base, found = image_base(source, None), []
+    base, fit = image_base(source, None), []
     for checked in islice(rows, MOST):
         if isinstance(row := checked.row, Row) and checked.problem is None:
             item = written_row(row, stored_image(row.image, base)[0])
             item["task"] = tasks_of_row(row)[0]
-            found.append(item)
+            fit.append(item)
     if more := next(iter(rows), None) is not None:
         notes.append(f"only the first {MOST} rows of the split {split} are taken")
     notes += _said(report, split, whole=not more)
-    return found
+    return fit
 
 
 def _said(report: Report, split: str, *, whole: bool) -> Iterator[str]:
@@ -137,8 +137,8 @@ def _in_both(source: Path, items: dict[str, list[dict[str, Any]]]) -> list[str]:
         items[half] = [row for row in rows if row["task"] in both]
     return [
         f"rows of the task {task} are left out, as only the {half} half has any: {n}"
-        for half, found in tasks.items()
-        for task, n in found.items()
+        for half, counts in tasks.items()
+        for task, n in counts.items()
         if task not in both
     ]
 

@@ -64,7 +64,7 @@ TASKS = {
 
 
 def write_drawn(name: str, folder: Path, seed: int = 0) -> DemoTask:
-    """Write the splits train and test of that task to ``folder``; what is known of the task."""
+    """Write the splits train and test of that task to ``folder``; return the task."""
     if name not in TASKS:
         raise ValueError(f"unknown demo task {name!r}; known: {', '.join(TASKS)}")
     task, rng = TASKS[name], random.Random(seed)

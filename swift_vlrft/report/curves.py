@@ -84,13 +84,13 @@ def curve(
 
 
 def ends(values: Sequence[float]) -> tuple[float, float]:
-    """The means of the first and the last tenth of the steps."""
+    """Return the means of the first and the last tenth of the steps."""
     tenth = _tenth(len(values))
     return _mean(values[:tenth]), _mean(values[-tenth:])
 
 
 def trailing_mean(values: Sequence[float], n: int) -> float:
-    """The mean of the tenth of the steps that ends with the n-th; at the last it is ends()[1]."""
+    """Return the mean of the tenth of the steps that ends with the n-th; the last is ends()[1]."""
     return _mean(values[max(0, n + 1 - _tenth(len(values))) : n + 1])
 
 
@@ -122,7 +122,7 @@ def _band(
 
 
 def thinned(count: int, most: int) -> list[int]:
-    """Every n-th of so many places and the last, about ``most`` of them."""
+    """Return every n-th of so many places and the last, about ``most`` of them."""
     chosen = list(range(0, count, max(1, math.ceil(count / most))))
     return chosen if chosen[-1] == count - 1 else [*chosen, count - 1]
 
@@ -137,7 +137,7 @@ def _limits(low: float, high: float) -> tuple[float, float]:
 
 
 def ticks(low: float, high: float, count: int = 4) -> list[float]:
-    """Round numbers within the limits; none where no float lies between them."""
+    """Return round numbers within the limits; none where no float lies between them."""
     rough = high / count - low / count
     if not (math.isfinite(rough) and rough > 1e-300):
         return []

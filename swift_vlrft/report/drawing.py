@@ -33,7 +33,7 @@ def draw_sample(
     task: str | None = None,
     seen: tuple[int | None, int | None] = (None, None),
 ) -> Image.Image:
-    """An RGB image, ``SIDE`` pixels wide, text below. ``seen``: the size that pixels refer to."""
+    """Draw an RGB image, ``SIDE`` pixels wide, text below. ``seen``: what pixels refer to."""
     answered = read(completion)
     answer = answered.text
     lines = [

@@ -41,12 +41,12 @@ def _environment() -> Environment:
 
 
 def render(template: str, **values: Any) -> str:
-    """The template filled in; of what no page shows, the escape sequences."""
+    """Fill in the template; what no page shows becomes its escape sequence."""
     return _environment().get_template(template).render(values)
 
 
 def short(value: float | None) -> str:
-    """A measured number, to three significant digits or three decimals; "-" for none."""
+    """Write a measured number with at most three decimals; "-" for none."""
     if value is None:
         return "-"
     if value == 0 or 0.0005 <= abs(value) < 100_000:
@@ -55,12 +55,12 @@ def short(value: float | None) -> str:
 
 
 def tick(value: float) -> str:
-    """A round number, as on an axis: without zeros at its end."""
+    """Write a round number, as on an axis: without zeros at its end."""
     return f"{value:.7g}" if value == 0 or 0.001 <= abs(value) < 1e7 else f"{value:.1e}"
 
 
 def cut(value: Any, longest: int = 300) -> str:
-    """A value as text, shortened: texts as they are, bytes by their count, all else as JSON."""
+    """Write a value as a short text: texts as they are, bytes by their count, all else as JSON."""
     if isinstance(value, bytes):
         value = f"{len(value)} bytes"
     text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
@@ -77,14 +77,14 @@ class DrawnBox(NamedTuple):
 
 
 def place(drawn: DrawnBox) -> str:
-    """Where a box lies, in per cent of the image; far outside is as good as just outside."""
+    """Say where a box lies, in per cent of the image; far outside is as good as just outside."""
     shares = [v / drawn.size[n % 2] for n, v in enumerate(drawn.box)]
     x1, y1, x2, y2 = (100 * min(1.5, max(-0.5, share)) for share in shares)
     return f"left:{x1:.2f}%;top:{y1:.2f}%;width:{x2 - x1:.2f}%;height:{y2 - y1:.2f}%"
 
 
 def data_url(image: Mapping[str, Any], longest_side: int) -> tuple[str, tuple[int, int]]:
-    """The image, upright and scaled down, as a URL that holds it, and its true size."""
+    """Return the image, upright and scaled down, as a URL that holds it, and its true size."""
     opened = open_image(image)
     size = opened.size
     opened.thumbnail((longest_side, longest_side))

@@ -45,8 +45,8 @@ class Evaluated(NamedTuple):
 def write_report(
     run_folder: Path, evaluations: Sequence[Path], target: Path, *, count: int = SHOWN
 ) -> tuple[Path, list[str]]:
-    """Write ``target``; its path, and what could not be shown. At most ``count`` rows of each kind
-    are shown, fewer if the page would be too large to be sent.
+    """Write ``target``; return its path, and what could not be shown. At most ``count`` rows of
+    each kind are shown, fewer if the page would be too large to be sent.
     """
     if len(evaluations) > 2:
         raise EvaluationError(f"{len(evaluations)} evaluations given; one or two can be shown")
@@ -99,7 +99,7 @@ def _page(run: RunLog, evaluated: list[Evaluated], result: Comparison | None) ->
 
 
 def run_name(run: RunLog) -> str:
-    """--run_name, or the end of the folder's path, which ms-swift takes without one."""
+    """Return --run_name, or the end of the folder's path, which ms-swift takes without one."""
     name = str(run.settings.get("run_name") or "")
     if name and name != run.settings.get("output_dir"):
         return name
@@ -108,21 +108,22 @@ def run_name(run: RunLog) -> str:
 
 def _ran(run: RunLog) -> list[tuple[str, Any]]:
     """What ran, as far as the run's folder says it."""
-    said, kept = run.settings, run.record
+    said, record = run.settings, run.record
     rows: list[tuple[str, Any]] = []
-    if kept is not None:
+    if record is not None:
         with suppress(ValueError, OverflowError, OSError):
-            begun = datetime.fromtimestamp(kept.started, UTC)
+            begun = datetime.fromtimestamp(record.started, UTC)
             rows.append(("started", f"{begun:%Y-%m-%d %H:%M} UTC"))
     steps = f"{run.steps}{f' of {run.planned}' if run.planned else ''}"
-    since = f" since {Path(kept.begun_at).name}" if kept is not None and kept.begun_at else ""
+    since = f" since {Path(record.begun_at).name}" if record and record.begun_at else ""
     rows.append(("steps", f"{steps} in {run.elapsed}{since}" if run.elapsed else steps))
     rows += [(key, said.get(key)) for key in ("model", "adapters")]
     rows.append(("data", said.get("dataset")))
     rows.append(("rewards", said.get("reward_funcs")))
-    if kept is not None:
-        processes, gpus = said.get("global_world_size"), str(kept.gpus or "none: it ran on the CPU")
-        several = type(processes) is int and processes > max(1, kept.gpus)
+    if record is not None:
+        processes = said.get("global_world_size")
+        gpus = str(record.gpus or "none: it ran on the CPU")
+        several = type(processes) is int and processes > max(1, record.gpus)
         rows.append(("GPUs", f"{gpus} a node, {processes} processes" if several else gpus))
     return [
         (name, ", ".join(map(str, value)) if isinstance(value, list) else value)
@@ -136,7 +137,8 @@ def _verdict(run: RunLog, result: Comparison | None) -> Verdict:
     if result is None:
         why = "no evaluation before and after was given (--eval BEFORE --eval AFTER)"
         return Verdict("not proven", why)
-    if result.verdict.word == "better" and any(one.code == "collapse" for one in run.findings):
+    collapsed = any(finding.code == "collapse" for finding in run.findings)
+    if result.verdict.word == "better" and collapsed:
         return Verdict("not proven", f"{result.verdict.why}; but the run ended in a collapse")
     return result.verdict
 

@@ -25,7 +25,7 @@ COLUMNS = {
 
 
 class Line(NamedTuple):
-    """``colour``: green, yellow or red for the ``marked`` words at its start, else ""."""
+    """A line of text, whose ``marked`` words at its start are green, yellow or red."""
 
     text: str
     colour: str = ""
@@ -33,7 +33,7 @@ class Line(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """A heading that begins with ">" is aligned to the right; ``bold``: the row of the peak."""
+    """A table; a heading with ">" in front is aligned to the right; ``bold``: the peak."""
 
     title: str
     columns: tuple[str, ...]
@@ -42,7 +42,7 @@ class Grid(NamedTuple):
 
 
 def plan_parts(planned: RecipePlan, name: str, width: int = 200) -> Iterator[Grid | Line]:
-    """All that ``vlrft plan`` says; ``width``: the columns of a terminal."""
+    """Say all that ``vlrft plan`` prints; ``width``: the columns of a terminal."""
     changes, headroom = planned.changes(), planned.headroom()
     yield from memory_parts(planned, name, width)
     if not planned.plan.fits and not changes:
@@ -57,7 +57,7 @@ def plan_parts(planned: RecipePlan, name: str, width: int = 200) -> Iterator[Gri
 
 
 def memory_parts(planned: RecipePlan, name: str, width: int = 200) -> Iterator[Grid | Line]:
-    """The verdict, the table of phases, and what was assumed."""
+    """Say the verdict, the table of phases, and what was assumed."""
     plan, gpus = planned.plan, planned.gpus
     peak, colour = plan.peak, {"fits": "green", "tight": "yellow"}.get(plan.verdict, "red")
     room = f"{abs(plan.headroom) / GIB:.1f} GiB {'too much' if plan.headroom < 0 else 'to spare'}"
@@ -98,7 +98,7 @@ def _size(value: float) -> str:
 
 
 def change_parts(title: str, changes: list[Change]) -> Iterator[Grid]:
-    """As a table, if there are any."""
+    """Show changes as a table, if there are any."""
     rows: list[tuple[str, ...]] = [
         (
             change.label,

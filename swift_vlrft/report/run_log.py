@@ -38,8 +38,8 @@ _STEP = re.compile(r"(\d+)/(\d+)")
 
 @dataclass
 class RunLog:
-    """``series`` by the name of the metric as ms-swift logs it: (step, value); ``settings``:
-    args.json without secrets.
+    """What the logs of a run tell. ``series`` holds (step, value) by ms-swift's name of the metric;
+    ``settings`` is args.json without secrets.
     """
 
     folder: Path
@@ -62,17 +62,17 @@ class RunLog:
 
 
 def find_run(folder: Path) -> Path:
-    """The folder that holds logging.jsonl: itself, or the newest one below it."""
+    """Return the folder that holds logging.jsonl: itself, or the newest one below it."""
     if not folder.exists():
         raise EvaluationError(f"the run {folder} does not exist (from {Path.cwd()})")
     if (folder / "logging.jsonl").is_file():
         return folder
-    found = [*folder.glob("*/logging.jsonl"), *folder.glob("*/*/logging.jsonl")]
-    if not found:
+    logs = [*folder.glob("*/logging.jsonl"), *folder.glob("*/*/logging.jsonl")]
+    if not logs:
         raise EvaluationError(
             f"{folder} holds no logging.jsonl; give the --output_dir of a `swift rlhf` run"
         )
-    return max(found, key=lambda path: path.stat().st_mtime).parent
+    return max(logs, key=lambda path: path.stat().st_mtime).parent
 
 
 def read_run(folder: Path) -> RunLog:
@@ -89,12 +89,12 @@ def read_run(folder: Path) -> RunLog:
         if not isinstance(record, dict):  # a line that a kill has cut
             run.notes.append(f"logging.jsonl, line {number} cannot be read, left out")
             continue
-        found = _STEP.match(str(record.get("global_step/max_steps", "")))
-        step = finite(found[1] if found else record.get("step"))
+        progress = _STEP.match(str(record.get("global_step/max_steps", "")))
+        step = finite(progress[1] if progress else record.get("step"))
         if step is None:
             continue
         run.steps = max(run.steps, int(step))
-        run.planned = int(finite(found[2]) or 0) if found else 0
+        run.planned = int(finite(progress[2]) or 0) if progress else 0
         run.elapsed = str(record.get("elapsed_time") or run.elapsed)
         for name, value in record.items():
             if type(value) not in (int, float) or name == "step":
@@ -151,10 +151,10 @@ def _read_completions(path: Path, run: RunLog) -> None:
 
 
 def of_series(series: Mapping[str, Series]) -> list[Facts]:
-    """The facts of a run's log, by the names that ms-swift gives its metrics: a step and a value
-    at each point.
+    """Take the facts from a run's log, by the names that ms-swift gives its metrics: a step and a
+    value at each point.
     """
-    found: list[Facts] = []
+    of_rewards: list[Facts] = []
     ends: dict[str, Pair] = {}
     for name, points in series.items():
         values, part = [value for _, value in points], max(1, len(points) // 10)
@@ -165,8 +165,8 @@ def of_series(series: Mapping[str, Series]) -> list[Facts]:
         if name.startswith("rewards/") and name.endswith("/mean"):
             flat = 1 if min(values) >= 1 else None if any(last) else 0
             reward, of = name[8:-5], f"the last {len(last)} steps"
-            found.append(Facts(reward, of, score=ends[name], flat=flat))
-    scores = [facts.score for facts in found if facts.score and not facts.of_format]
+            of_rewards.append(Facts(reward, of, score=ends[name], flat=flat))
+    scores = [facts.score for facts in of_rewards if facts.score and not facts.of_format]
     of_run = Facts(
         "the sum of the rewards",
         "the last steps",
@@ -175,4 +175,4 @@ def of_series(series: Mapping[str, Series]) -> list[Facts]:
         length=ends.get("completions/mean_length"),
         entropy=ends.get("entropy/mean"),
     )
-    return [*found, of_run]
+    return [*of_rewards, of_run]

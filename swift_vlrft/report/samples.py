@@ -41,7 +41,7 @@ class Sample(NamedTuple):
 def samples(
     runs: dict[str, SavedRun], result: Comparison | None, count: int
 ) -> tuple[list[tuple[str, list[Sample]]], list[str]]:
-    """At most ``count`` rows of each kind, and why some have no image; ``runs`` by name."""
+    """Show at most ``count`` rows of each kind, and why some have no image; ``runs`` by name."""
     run = next(iter(runs.values()), None)
     if run is None or not count:
         return [], []
@@ -111,12 +111,12 @@ def _sample(task: str, rows: dict[str, Prediction], url: str) -> Sample:
 
 
 def drawn_boxes(row: Prediction, boxes: BoxList | None, kind: str) -> list[DrawnBox]:
-    """The valid boxes; none for a row whose box format is not known."""
+    """Draw the valid boxes; none for a row whose box format is not known."""
     return [] if row.box_range is None else boxes_drawn(boxes, row.box_range, kind)
 
 
 def boxes_drawn(boxes: BoxList | None, size: tuple[float, float], kind: str) -> list[DrawnBox]:
-    """The first valid boxes, of an image whose numbers run to ``size``."""
+    """Draw the first valid boxes, of an image whose numbers run to ``size``."""
     valid = [box for box in boxes.boxes if box is not None] if boxes else []
     return [DrawnBox(box, size, kind) for box in valid[:MOST_BOXES]]
 

@@ -21,22 +21,22 @@ COLOURS = 8
 
 
 def page_of(rows: Sequence[Row | BadRow], title: str, of: int | None = None) -> str:
-    """The page; ``of`` is how many rows the set has."""
+    """Return the page; ``of`` is how many rows the set has."""
     shown = f"{len(rows)} rows" if of is None else f"{len(rows)} of {of} rows"
     return render("rows.html", title=title, shown=shown, rows=[_shown(row) for row in rows])
 
 
 def sample(rows: Iterable[Row | BadRow], count: int, seed: int) -> tuple[list[Row | BadRow], int]:
-    """``count`` random rows in order, and how many there are; no more are held in memory."""
+    """Draw ``count`` random rows in order, and count all; no more are held in memory."""
     rng = random.Random(seed)
-    kept: list[tuple[int, Row | BadRow]] = []
+    chosen: list[tuple[int, Row | BadRow]] = []
     number = -1
     for number, row in enumerate(rows):
-        if len(kept) < count:
-            kept.append((number, row))
+        if len(chosen) < count:
+            chosen.append((number, row))
         elif (slot := rng.randrange(number + 1)) < count:
-            kept[slot] = (number, row)
-    return [row for _, row in sorted(kept, key=lambda pair: pair[0])], number + 1
+            chosen[slot] = (number, row)
+    return [row for _, row in sorted(chosen, key=lambda pair: pair[0])], number + 1
 
 
 def _shown(row: Row | BadRow) -> dict[str, Any]:
@@ -63,13 +63,13 @@ def _shown(row: Row | BadRow) -> dict[str, Any]:
 
 def _add_boxes(shown: dict[str, Any], row: Row, size: tuple[int, int]) -> None:
     """Boxes with label, category or number, a colour for each label, and what is odd about them."""
-    found = read_boxes(gold_text(row.solution))
-    if found is None:
+    golds = read_boxes(gold_text(row.solution))
+    if golds is None:
         shown["remarks"].append("the solution does not read as boxes")
         return
-    shown["empty"] = "" if len(found) else "No Objects"
-    labels = list(dict.fromkeys(found.labels))
-    for number, (box, label) in enumerate(zip(found.boxes, found.labels, strict=True), 1):
+    shown["empty"] = "" if len(golds) else "No Objects"
+    labels = list(dict.fromkeys(golds.labels))
+    for number, (box, label) in enumerate(zip(golds.boxes, golds.labels, strict=True), 1):
         if box is None:
             text = f"box {number} is invalid: not four numbers, inverted or without area"
             shown["remarks"].append(text)
