@@ -95,11 +95,12 @@ def print_road(summary: dict[str, Any], folder: Path) -> None:
             f"{form['first']:.2f} -> {form['last']:.2f}: sampled answers, {summary['steps']} "
             f"steps, {summary['seconds']:.0f} s in all"
         )
-        low, high = of["difference_95"]
-        bounds = "" if low is None or high is None else f" (95 %: {low:+.2f} to {high:+.2f})"
-        change = of["metric_after"] - of["metric_before"]
-        say(
-            f"held-out images ({of['rows']} rows): {of['metric']} {of['metric_before']:.2f} -> "
-            f"{of['metric_after']:.2f}, difference {change:+.2f}{bounds}"
-        )
+        for metric in of["held_out"]:
+            low, high = metric["difference_95"]
+            bounds = "" if low is None or high is None else f" (95 %: {low:+.2f} to {high:+.2f})"
+            before, after = metric["before"], metric["after"]
+            say(
+                f"held-out images ({of['rows']} rows): {metric['metric']} {before:.2f} -> "
+                f"{after:.2f}, difference {after - before:+.2f}{bounds}"
+            )
     say(f"{folder}/summary.json  {folder}/reward.png", f"report: {folder}/report.html")

@@ -118,7 +118,7 @@ def take_road(road: Road, folder: Path) -> dict[str, Any]:
                 "reward": name,
                 **_ends(curves[name]),
                 "rows": halves.test[task],
-                **_compared(folder, task if len(tasks) > 1 else ""),
+                **_compared(folder, task if len(tasks) > 1 else "", name),
             }
             for task, name in tasks.items()
         },
@@ -207,19 +207,25 @@ def _ends(curve: dict[int, float]) -> dict[str, float]:
     return dict(zip(("first", "last"), ends([*curve.values()]), strict=True))
 
 
-def _compared(folder: Path, kind: str) -> dict[str, Any]:
-    """The headline metric of the two evaluations."""
+def _compared(folder: Path, kind: str, reward: str) -> dict[str, Any]:
+    """The two evaluations by headline metric, and by the reward where it says something else."""
     from swift_vlrft.evaluation.compare import compare_runs
 
     compared = compare_runs(*(folder / "eval" / side / kind for side in ("before", "after")))
-    headline = compared.metrics[compared.headline]
+    held_out: list[dict[str, Any]] = []
+    for name in dict.fromkeys((compared.headline, reward)):
+        of = compared.metrics[name]
+        values = {
+            "before": of.a or 0.0,
+            "after": of.b or 0.0,
+            "difference_95": [of.low, of.high],  # of after - before, over the same rows
+        }
+        if not held_out or values != {key: held_out[0][key] for key in values}:
+            held_out.append({"metric": name, **values})
     return {
         "verdict": compared.verdict.word,
         "why": compared.verdict.why,
-        "metric": compared.headline,
-        "metric_before": headline.a or 0.0,
-        "metric_after": headline.b or 0.0,
-        "difference_95": [headline.low, headline.high],  # of after - before, over the same rows
+        "held_out": held_out,
     }
 
 

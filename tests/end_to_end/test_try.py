@@ -37,6 +37,7 @@ def test_own_coco_data_go_the_whole_road(tmp_path, monkeypatch):
     assert "left out: 1, as of" in out and "7.png" in out
     assert "vlrft_detection_iou_soft 0." in out and "6 steps" in out
     assert any(f"detection: {word}:" in out for word in ("better", "not proven", "worse"))
+    assert "rows): AP 0." in out and "rows): vlrft_detection_iou_soft 0." in out
     assert "--model Qwen/Qwen2.5-VL-3B-Instruct --task detection" in out
     folder = tmp_path / "runs" / "try" / "instances_train"
     summary = json.loads((folder / "summary.json").read_text())
