@@ -21,10 +21,10 @@ from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.files.completions import further
 from swift_vlrft.files.environment import number
 from swift_vlrft.parsing.answers import text_of
+from swift_vlrft.recipe.rules.turns import NAME
 from swift_vlrft.rewards import REWARDS
 from swift_vlrft.swift_plugin.mixin import SwiftsTrainer
 from swift_vlrft.swift_plugin.sample_images import VARIABLE, chosen_samples
-from swift_vlrft.swift_plugin.zoom import NAME
 
 logger = get_logger()
 

@@ -29,11 +29,10 @@ from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.families import family_of
 from swift_vlrft.geometry.box_format import FORMATS, Corners, Size
 from swift_vlrft.parsing.calls import Call, read_call
+from swift_vlrft.recipe.rules.turns import MOST_TURNS, NAME, TURNS
 
 logger = get_logger()
 
-NAME = "vlrft_zoom"
-TURNS, MOST_TURNS = 4, 16
 MARGIN = 0.1
 """Of the box's sides, around it."""
 NARROWEST = 8

@@ -1,4 +1,4 @@
-"""The scheduler vlrft_zoom: a call becomes a crop of the stored picture, or a line that says why not.
+"""The scheduler vlrft_zoom: a call becomes a crop of the stored picture, or a line saying why not.
 
 What a run in several turns learns is in end_to_end/test_demo.py.
 """
