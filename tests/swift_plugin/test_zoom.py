@@ -180,3 +180,26 @@ def test_a_thin_box_is_widened_and_no_crop_is_larger_than_allowed(monkeypatch):
         picture = Image.new("RGB", (3000, 2000))
         crop = Image.open(io.BytesIO(shown(picture, (0, 0, 3000, 2000))))
         assert 0.95 * most < crop.width * crop.height <= most
+
+
+def test_an_evaluation_asks_in_the_same_turns():
+    """`vlrft eval --max-turns` hands the first answers on; each row keeps its own turns."""
+
+    class Engine:
+        template = SimpleNamespace(
+            tokenizer=SimpleNamespace(decode=lambda ids, **_: "<ids>"),
+            _get_response_prefix=lambda inputs: "",
+        )
+
+        def infer(self, requests, config):
+            assert [len(request.images) for request in requests] == [2]
+            return [response(ANSWER)]
+
+    rows = [SimpleNamespace(messages=[], images=[Image.new("RGB", (50, 50))]) for _ in range(2)]
+    for row in rows:
+        row.messages.append({"role": "user", "content": "<image>Which digit?"})
+    first = [response(call([0, 0, 500, 500])), response(ANSWER)]
+    frames = [{"frame": "norm1000"}] * 2
+    answers, turns = zoom.go_on(Engine().infer, RequestConfig(), rows, first, frames, 2)
+    assert [answer.choices[0].message.content for answer in answers] == [ANSWER] * 2
+    assert [len(of) for of in turns] == [1, 0] and turns[0][0]["crop"] == [0, 0, 560, 560]
