@@ -105,6 +105,10 @@ def evaluate(
             "by which `vlrft data convert --keep` chooses rows.",
         ),
     ] = 1,
+    max_turns: Annotated[
+        int,
+        typer.Option(min=1, max=16, help="Above 1 the model may call image_zoom_in_tool first."),
+    ] = 1,
     dtype: Annotated[
         str | None, typer.Option(help="bfloat16, float16 or float32; default: the checkpoint's.")
     ] = None,

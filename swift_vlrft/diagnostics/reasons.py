@@ -118,7 +118,11 @@ def _losses(reward: Reward, answer: Answer, gold: Any, row: dict[str, Any], stat
     """Code and text of each reason why points were lost, the main one first."""
     kind, of_format = reward.task.name if reward.task else "", reward.scores_format
     text = answer.short if kind in SHORT else answer.text
-    if of_format and not kind and answer.well_formed:
+    if not kind and not of_format:
+        yield "low_cover", "no crop, or one that shows little of zoom_box, or too much beside it"
+    elif "turns" in reward.takes and answer.well_formed:
+        yield "bad_format", "an earlier turn is not one think block and one call with a crop"
+    elif of_format and not kind and answer.well_formed:
         yield "bad_format", "not one non-empty think block, then text with one non-empty \\boxed{}"
     elif of_format and not answer.well_formed:
         yield "bad_format", "not one non-empty think block, then one non-empty answer block"

@@ -26,6 +26,7 @@ from swift_vlrft.files.completions import Completion, further, read_completions
 from swift_vlrft.files.jsonl import finite
 from swift_vlrft.parsing.answers import gold_text, read
 from swift_vlrft.rewards import REWARDS, RewardFunction
+from swift_vlrft.rewards.zoom import turns_of
 
 EMPTY: Mapping[str, RewardFunction] = MappingProxyType({})
 SAME = 1e-4  # logs round
@@ -154,7 +155,8 @@ def score_completions(
 
 
 def _texts(row: Mapping[str, Any]) -> tuple[str, str]:
-    return read(row["completion"]).completion, gold_text(row.get("solution"))
+    said = [turn["text"] for turn in turns_of(row.get("turns"))]
+    return "\n".join([*said, read(row["completion"]).completion]), gold_text(row.get("solution"))
 
 
 def _reason(completion: Completion, name: str) -> Reason:

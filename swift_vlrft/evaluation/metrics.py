@@ -110,13 +110,16 @@ def reason_of(task: str, row: Prediction) -> Reason:
 
 def _ratios(task: str, rows: list[Prediction], reasons: list[Reason]) -> dict[str, Array]:
     completions, solutions = [row.completion for row in rows], [row.solution for row in rows]
-    columns = {"aliases": [r.aliases for r in rows], "tolerance": [r.tolerance for r in rows]}
+    names = ("aliases", "tolerance", "zoom_box", "turns")
+    columns = {name: [getattr(row, name) for row in rows] for name in names}
+    in_turns = any(row.turns is not None for row in rows)
     rewards = {
         name: function(completions, solutions, **columns)
         for name, function in REWARDS.items()
         # A reward that changes during training has no mean.
         if (function.task is None or function.task.name == task)
         and not function.changes_in_training
+        and (in_turns or "turns" not in function.takes)
     }
     table: dict[str, list[tuple[float, float]]] = {}
     for n, (row, reason) in enumerate(zip(rows, reasons, strict=True)):

@@ -70,6 +70,8 @@ class Settings(msgspec.Struct, frozen=True):
     """The values of the variables that limit an image's size, such as ``MAX_PIXELS``."""
     samples: int = 1
     """Answers per row. Of several, the first counts in the metrics, all in the row's pass rate."""
+    max_turns: int = 1
+    """Above 1 the model may call the zoom tool before its answer, as vlrft_zoom has it in GRPO."""
 
     def identity(self) -> str:
         """Equal for settings that give the same predictions, however they are computed."""
@@ -131,6 +133,7 @@ class Query:
             task=columns.get("task"),
             aliases=columns.get("aliases"),
             tolerance=columns.get("tolerance"),
+            zoom_box=columns.get("zoom_box"),
             row=self.number,
             image=image.get("path") if image.get("bytes") is None else None,
             seen=self.seen,
@@ -198,6 +201,8 @@ class QuerySet:
                 f"--samples {settings.samples} at --temperature 0: every answer to a row would be "
                 "the same; GRPO samples at --temperature 1"
             )
+        if settings.max_turns > 1 and settings.samples > 1:
+            yield "--max-turns is of one answer a row; leave --samples out"
         if not self.count:
             yield f"{settings.dataset} holds no query of task {settings.task}"
 

@@ -22,7 +22,7 @@ from swift_vlrft.files.jsonl import LineError, finite, json_objects
 
 def further(row: dict[str, Any]) -> dict[str, Any]:
     """The columns of a row that rewards read besides the solution."""
-    keys = ("task", "aliases", "tolerance", "response_prefix")
+    keys = ("task", "aliases", "tolerance", "response_prefix", "zoom_box", "turns")
     return {key: row[key] for key in keys if row.get(key) is not None}
 
 

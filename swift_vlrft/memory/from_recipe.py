@@ -23,6 +23,7 @@ from swift_vlrft.memory.vllm import largest_image
 from swift_vlrft.recipe.reader import Flag, Recipe
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
 from swift_vlrft.recipe.rules.batches import BATCHES
+from swift_vlrft.recipe.rules.turns import turns_of
 from swift_vlrft.recipe.run import NotKnown, Run, resolve
 from swift_vlrft.shared_prefix import settings as shared_prefix
 
@@ -31,6 +32,9 @@ PROMPT_TEXT = 256
 
 ANSWER = 512
 """Tokens of a supervised answer, assumed: ms-swift's default of --max_completion_length."""
+
+REPLY = 24
+"""Tokens around a crop: the tool's turn."""
 
 VIDEO = re.compile("VIDEO_|FPS|NFRAMES")
 
@@ -89,6 +93,7 @@ def settings_of(
     settings = replace(given, **_training(run, given, notes))
     settings = replace(settings, **_images(run, model, longest, notes))
     if run.grpo:
+        settings = replace(settings, **_turns(run, settings, notes))
         settings = replace(settings, **_rollout(run, settings, notes))
     else:
         settings = replace(settings, **_supervised(run, settings, longest))
@@ -293,6 +298,7 @@ def _why_not_shared(run: Run, model: Model) -> str | None:
     reasons = {
         "--use_liger_kernel": run.true("use_liger_kernel"),
         "--padding_free": run.true("padding_free"),
+        "--multi_turn_scheduler": run.grpo and not run.lacks("multi_turn_scheduler"),
         "it is not GRPO": not run.grpo,
         f"{PLUGIN_FILE} is not among --external_plugins": PLUGIN_FILE not in plugins,
         str(model.why_not_shared): model.why_not_shared is not None,
@@ -310,6 +316,27 @@ def _may_use_liger(run: Run) -> bool:
     against |= run.text("advantage_estimator") != "grpo" or bool(AGAINST_LIGER & run.given.keys())
     against |= run.text("importance_sampling_level") not in ("token", "sequence")
     return run.grpo and not against
+
+
+def _turns(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
+    """The images and tokens of further turns: each crop is as large as an image may be."""
+    turns, model = turns_of(run), settings.model
+    if turns == 1 or not model.sees:
+        return {}
+    low, high = limits(run, model)
+    sizes = model.image_rule.parts(
+        *model.image_rule.largest(low, high), min_pixels=low, max_pixels=high
+    )
+    crop = tuple((1, height // model.patch, width // model.patch) for width, height in sizes)
+    grids = settings.grids + crop * (turns - 1)
+    tokens = replace(settings, grids=grids).image_tokens - settings.image_tokens
+    notes.append(
+        f"vlrft_zoom: {turns} turns, each with an answer of {settings.completion} tokens, and a "
+        f"crop of {tokens // (turns - 1)} tokens between them"
+    )
+    # Crops stand among the answers: log-probabilities are computed over all from the first one on.
+    completion = turns * settings.completion + (turns - 1) * REPLY + tokens
+    return {"grids": grids, "crop_tokens": tokens, "completion": completion}
 
 
 def _rollout(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:

@@ -116,6 +116,8 @@ class Settings:
     model_kwargs: str = ""  # --model_kwargs as JSON, if it limits the images
     grids: tuple[tuple[int, int, int], ...] = ()
     """Patches (time, rows, columns) of the images of the longest row."""
+    crop_tokens: int = 0
+    """Of ``grids``, those of crops between answers: they count as a part of the completion."""
     checkpoint_llm: bool = _flag("gradient_checkpointing", True)
     checkpoint_vit: bool = _flag("vit_gradient_checkpointing", True)
     attention: str = "flash_attention_2"
@@ -156,9 +158,10 @@ class Settings:
     @property
     def length(self) -> int:
         """Tokens of the longest row, its completion included."""
-        prompt = self.prompt + self.image_tokens
+        images = self.image_tokens - self.crop_tokens
+        prompt = self.prompt + images
         if self.max_length:
-            prompt = max(min(prompt, self.max_length), self.image_tokens + len(self.grids) + 1)
+            prompt = max(min(prompt, self.max_length), images + len(self.grids) + 1)
         return prompt + self.completion
 
     @property

@@ -102,7 +102,7 @@ class Answer:
     @cached_property
     def well_boxed(self) -> bool:
         """Whether it is one non-empty think block, then text with one non-empty ``\\boxed{}``."""
-        reasoned, rest = _think_block(self.completion)
+        reasoned, rest = think_block(self.completion)
         return reasoned and rest.count("\\boxed") == 1 and any(boxed(rest))
 
 
@@ -125,7 +125,7 @@ def well_formed(completion: str) -> bool:
     block. The reasoning may mention answer tags. What a chat template writes by itself in front is
     skipped, once.
     """
-    reasoned, rest = _think_block(completion)
+    reasoned, rest = think_block(completion)
     answer = rest[len("<answer>") : -len("</answer>")]
     return (
         reasoned
@@ -136,7 +136,7 @@ def well_formed(completion: str) -> bool:
     )
 
 
-def _think_block(completion: str) -> tuple[bool, str]:
+def think_block(completion: str) -> tuple[bool, str]:
     """Whether the text begins with one non-empty think block and has no other, and what follows."""
     of_template = _OF_TEMPLATE.match(completion)
     text = completion[of_template.end() :] if of_template else completion

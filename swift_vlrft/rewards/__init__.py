@@ -8,7 +8,7 @@ __all__ = ["REWARDS", "TASK_NAMES", "Reward", "RewardFunction", "Scores", "Task"
 
 _FILES = (
     *("detection", "detection_map", "paper", "grounding", "pointing", "classification", "counting"),
-    *("choice", "ocr", "number", "mathematics", "listing", "ordering", "format"),
+    *("choice", "ocr", "number", "mathematics", "listing", "ordering", "format", "zoom"),
 )
 
 REWARDS: dict[str, Reward] = {

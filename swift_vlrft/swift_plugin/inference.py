@@ -126,7 +126,7 @@ def load_engine(settings: Settings) -> tuple[Ask, int]:
         "torch_dtype": settings.dtype,
     }
     if engine == "vllm":
-        options["vllm_limit_mm_per_prompt"] = {"image": 1}
+        options["vllm_limit_mm_per_prompt"] = {"image": settings.max_turns}
         if adapter is not None:
             config = json.loads((Path(adapter) / "adapter_config.json").read_text("utf-8"))
             ranks = [config.get("r", 16), *(config.get("rank_pattern") or {}).values()]
@@ -191,6 +191,12 @@ def answer_batch(
         for _ in range(times)
     ]
     answers = ask(requests, config) if requests else []
+    turns: list[Any] = [None] * len(answers)
+    if settings.max_turns > 1 and answers:
+        from swift_vlrft.swift_plugin.zoom import go_on
+
+        columns = [query.row.columns for query, _ in ready]
+        answers, turns = go_on(ask, config, requests, answers, columns, settings.max_turns)
     lines = []
     for number, (query, image) in enumerate(ready):
         responses = answers[number * times : (number + 1) * times]
@@ -215,6 +221,7 @@ def answer_batch(
                     sample=sample,
                     tokens=tokens if len(choices) == len(responses) else None,
                     finish=choice.finish_reason,
+                    turns=turns[number * times],
                 )
             )
     return lines

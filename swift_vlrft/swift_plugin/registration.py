@@ -17,6 +17,7 @@ from swift.dataset import register_dataset
 from swift.dataset.dataset_syntax import DatasetSyntax
 from swift.metrics import eval_metrics_map
 from swift.rewards import orms
+from swift.rollout.multi_turn import multi_turns
 from swift.trainers.trainer_factory import TrainerFactory
 from swift.utils import get_logger, use_hf_hub
 
@@ -33,6 +34,7 @@ from swift_vlrft.files.environment import number
 from swift_vlrft.files.text import lines, printable
 from swift_vlrft.geometry.box_format import SUBSETS
 from swift_vlrft.recipe.plugins import clash, read_plugin
+from swift_vlrft.recipe.rules.turns import NAME
 from swift_vlrft.rewards import REWARDS, TASK_NAMES, RewardFunction
 from swift_vlrft.shared_prefix import settings as shared_prefix
 from swift_vlrft.swift_plugin.command_line import CommandLine, running_command, supervised
@@ -40,6 +42,7 @@ from swift_vlrft.swift_plugin.loader import MODEL_TYPE, dataset_meta
 from swift_vlrft.swift_plugin.metrics import metric_of
 from swift_vlrft.swift_plugin.model import is_glm4v, register_model_of, wanted_box_format
 from swift_vlrft.swift_plugin.streaming import too_small
+from swift_vlrft.swift_plugin.zoom import Zoom
 
 logger = get_logger()
 
@@ -60,6 +63,7 @@ def register(
     """
     TrainerFactory.TRAINER_MAPPING["grpo"] = TRAINER
     TrainerFactory.TRAINING_ARGS_MAPPING["grpo"] = CONFIG
+    multi_turns[NAME] = Zoom
     for name, function in REWARDS.items():
         orms[name] = _factory(watch(name, function))
         eval_metrics_map[name] = metric_of(name, function)

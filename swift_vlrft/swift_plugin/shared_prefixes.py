@@ -98,6 +98,9 @@ class SharedPrefixes(SwiftsTrainer):
                 adapter.is_prompt_learning for adapter in self._adapters()
             ),
             "--padding_free packs rows in its own way": template.padding_free,
+            "--multi_turn_scheduler gives rows of one prompt further images": bool(
+                self.args.multi_turn_scheduler
+            ),
             "--sequence_parallel_size above 1 splits rows over processes": (
                 template.sequence_parallel_size > 1
             ),

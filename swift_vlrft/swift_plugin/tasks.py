@@ -21,6 +21,7 @@ from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.files.completions import further
 from swift_vlrft.files.environment import number
 from swift_vlrft.parsing.answers import text_of
+from swift_vlrft.recipe.rules.turns import NAME
 from swift_vlrft.rewards import REWARDS
 from swift_vlrft.swift_plugin.mixin import SwiftsTrainer
 from swift_vlrft.swift_plugin.sample_images import VARIABLE, chosen_samples
@@ -55,6 +56,12 @@ class Tasks(SwiftsTrainer):
             rewards = self._rewards_per_func  # of all processes, this one's first
             self.drawn_samples = chosen_samples(samples, self.reward_func_names, rewards)
         return samples
+
+    def _compute_rewards_per_func(self, samples: Any) -> Any:
+        if self.args.multi_turn_scheduler == NAME:  # rewards and logs read it as a column
+            for sample in samples:
+                sample.extra["turns"] = (sample.rollout_infos or {}).get("turns", [])
+        return super()._compute_rewards_per_func(samples)
 
     def _log_by_task(self, samples: Any) -> None:
         """All processes take part: what they hold is put together in the order of the rewards."""

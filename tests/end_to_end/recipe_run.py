@@ -119,7 +119,7 @@ def run_with_server(path: Path, model: Path, dataset: str, output: Path, *flags:
     """The server recipe with one engine, which shares the machine with the two trainers."""
     rollout = (
         "--vllm_data_parallel_size 1 --vllm_enforce_eager true --vllm_max_model_len 1024 "
-        f"--external_plugins {SUPPORT / 'cpu_engines.py'}"
+        f"--external_plugins {REPOSITORY / 'plugins' / 'vlrft.py'} {SUPPORT / 'cpu_engines.py'}"
     )
     return run_recipe(
         *(path, model, dataset, output, *flags),

@@ -34,6 +34,7 @@ pytestmark = pytest.mark.end_to_end
 
 FAMILIES = {
     "qwen2_5_vl_3b": "qwen2_5_vl",
+    "qwen2_5_vl_7b": "qwen2_5_vl",
     "qwen2_vl_2b": "qwen2_vl",
     "qwen3_vl_2b": "qwen3_vl",
     "qwen3_vl_4b": "qwen3_vl",
@@ -100,6 +101,27 @@ def sets(tmp_path_factory):
         "answer": [f"\\frac{{{n}}}{{7}}" for n in range(len(found))],
     }
     pq.write_table(pa.table(published), folder / "geometry" / "train.parquet")
+    (folder / "zoom").mkdir()
+    tool = '<tool_call>{"name": "image_zoom_in_tool", "arguments": {"bbox_2d": [..]}}</tool_call>'
+    asked = [  # as DeepEyes publishes it
+        {"role": "system", "content": f"To look closer: {tool}"},
+        {"role": "user", "content": "<image>\nWhat colour is the shape?"},
+    ]
+    deep_eyes = {
+        "data_source": ["vstar"] * len(found),
+        "prompt": [asked] * len(found),
+        "images": [[image] for image in table["image"]],
+        "ability": ["vl_agent"] * len(found),
+        "env_name": ["visual_toolbox_v2"] * len(found),
+        "reward_model": [
+            {"ground_truth": "red" if n % 2 else "blue", "style": "model"}
+            for n in range(len(found))
+        ],
+        "extra_info": [
+            {"answer": "red", "index": str(n), "split": "train"} for n in range(len(found))
+        ],
+    }
+    pq.write_table(pa.table(deep_eyes), folder / "zoom" / "train.parquet")
     sums = [(a, b) for a in range(4) for b in range(4)]
     text = folder / "text.jsonl"
     text.write_text(
@@ -165,9 +187,12 @@ def test_two_nodes_on_the_loopback(models, sets, tmp_path):
     assert_loads(out / "checkpoint-2", models(path), done)
 
 
-def test_server_and_trainer_on_the_loopback(models, sets, tmp_path):
+SERVED = [p for p in SWEPT if "server" in p.stem]
+
+
+@pytest.mark.parametrize("path", SERVED, ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_server_and_trainer_on_the_loopback(path, models, sets, tmp_path):
     """Rollouts over HTTP from a real `swift rollout`; weights go over a TCP store, not NCCL."""
-    (path,) = [p for p in SWEPT if "server" in p.stem]
     out = tmp_path / "out"
     done = run_with_server(
         *(path, models(path), sets(path), out, "--max_steps", "2", "--save_steps", "2"),

@@ -298,6 +298,23 @@ def test_the_readmes_show_what_the_planner_prints(monkeypatch):
             assert " ".join(part.split()) in printed, page
 
 
+def test_further_turns_are_planned_with_their_crops(tmp_path):
+    """Of 22 x 22 tokens each under 401408 pixels: an answer a turn, and a crop between two."""
+    path = recipe_file(tmp_path, " --max_length 1024")
+    plain = plan_recipe(path, "4x80").plan.settings
+    path = recipe_file(
+        tmp_path, " --max_length 1024 --multi_turn_scheduler vlrft_zoom --max_turns 3"
+    )
+    turns = plan_recipe(path, "4x80").plan.settings
+    crops = 2 * plain.image_tokens
+    assert turns.patches == 3 * plain.patches and crops == 2 * 484
+    assert 0 <= turns.completion - (3 * 512 + crops) <= 64
+    assert turns.length - plain.length == turns.completion - plain.completion
+    assert any("3 turns" in note for note in turns.assumptions)
+    assert not any("not planned" in note for note in turns.assumptions)
+    assert not turns.may_share_prefixes and plain.may_share_prefixes
+
+
 def test_without_a_length_vllm_must_hold_a_row_of_the_models_context(tmp_path):
     more = " --tuner_type lora --deepspeed zero2 --max_length 1024 --offload_model true"
     path = recipe_file(tmp_path, more, processes=1)

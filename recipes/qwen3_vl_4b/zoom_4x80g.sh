@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# Looking closer: Qwen3-VL-4B, all language weights, 4 GPUs of 80 GiB. The model may call image_zoom_in_tool with a box; the
+# crop, from the stored picture, is the next turn's image. For DeepEyes' Parquet files, or any set whose prompts name the tool.
+#
+# tested   ms-swift 4.6.0: this file, with a tiny model of the same architecture on 2 CPU processes
+#          (DeepSpeed ZeRO-3, colocated vLLM, both offloads). Not run on GPUs yet: time, memory and
+#          --sleep_level 1 are not measured.
+# memory   peak 49.4 GiB of 80 per GPU in rollout (vlrft plan)
+# run      bash recipes/qwen3_vl_4b/zoom_4x80g.sh
+#          DATASET is one Parquet file of ChenShawn/DeepEyes-Datasets-47k, downloaded: answers are compared as class
+#          names, without a judge, so rows with a whole sentence for an answer earn nothing. With a column zoom_box, the
+#          box to look at in thousandths, add vlrft_zoom_cover: REWARDS="vlrft_classification vlrft_zoom_cover".
+#          MODEL, DATASET, REWARDS, OUTPUT_DIR, NPROC_PER_NODE, CUDA_VISIBLE_DEVICES and MAX_PIXELS are read
+#          from the environment; flags after the file name win over those below.
+# go on    bash recipes/qwen3_vl_4b/zoom_4x80g.sh --resume_from_checkpoint OUTPUT_DIR/v0-DATE/checkpoint-50
+# smaller  --max_turns 2; --beta 0 (no reference model); --vllm_gpu_memory_utilization 0.4;
+#          --per_device_train_batch_size 1 --gradient_accumulation_steps 8; MAX_PIXELS=262144;
+#          --num_generations 4; --deepspeed zero3_offload
+set -euo pipefail
+MODEL=${MODEL:-Qwen/Qwen3-VL-4B-Instruct}
+: "${DATASET:?a Parquet file of DeepEyes, or a folder with image, problem, solution}"
+REWARDS=${REWARDS:-vlrft_classification}
+PLUGIN=${PLUGIN:-$(vlrft plugin)}
+OUTPUT_DIR=${OUTPUT_DIR:-output/qwen3_vl_4b_zoom}
+export NPROC_PER_NODE=${NPROC_PER_NODE:-4}
+export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$(seq -s, 0 $((NPROC_PER_NODE - 1)))}  # a GPU a process
+export MAX_PIXELS=${MAX_PIXELS:-524288}  # 512 image tokens of 32 x 32 pixels
+export PYTORCH_CUDA_ALLOC_CONF=${PYTORCH_CUDA_ALLOC_CONF:-expandable_segments:True}
+
+swift rlhf \
+    --rlhf_type grpo \
+    --model "$MODEL" \
+    --dataset "$DATASET" \
+    --output_dir "$OUTPUT_DIR" \
+    --external_plugins "$PLUGIN" \
+    --reward_funcs $REWARDS vlrft_tool_format \
+    --multi_turn_scheduler vlrft_zoom \
+    --max_turns 3 \
+    --tuner_type full \
+    --freeze_vit true \
+    --torch_dtype bfloat16 \
+    --deepspeed zero3 \
+    --use_vllm true \
+    --vllm_mode colocate \
+    --vllm_tensor_parallel_size 4 \
+    --vllm_gpu_memory_utilization 0.5 \
+    --vllm_max_model_len 8192 \
+    --vllm_limit_mm_per_prompt '{"image": 3, "video": 0}' \
+    --sleep_level 1 \
+    --offload_model true \
+    --offload_optimizer true \
+    --max_length 2048 \
+    --truncation_strategy delete \
+    --max_completion_length 512 \
+    --per_device_train_batch_size 2 \
+    --gradient_accumulation_steps 4 \
+    --num_generations 8 \
+    --num_iterations 2 \
+    --num_generations_eval 1 \
+    --temperature 1.0 \
+    --beta 0.04 \
+    --learning_rate 1e-6 \
+    --num_train_epochs 1 \
+    --gradient_checkpointing true \
+    --vit_gradient_checkpointing true \
+    --seed 42 \
+    --data_seed 42 \
+    --save_strategy steps \
+    --save_steps 50 \
+    --save_total_limit 2 \
+    --logging_steps 1 \
+    --log_completions true \
+    --log_rollout_offpolicy_metrics true \
+    --report_to tensorboard \
+    --callbacks graceful_exit \
+    "$@"

@@ -1,0 +1,55 @@
+"""Runs in several turns (--multi_turn_scheduler vlrft_zoom): do the flags beside it fit?
+
+--vllm_mode server without --vllm_server_pass_dataset    the engine does not know the row's frame
+--vllm_limit_mm_per_prompt '{"image": 1}'                vLLM refuses the second turn's picture
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from swift_vlrft.recipe.rules.finding import Finding, note, problem
+from swift_vlrft.recipe.run import Run
+
+NAME = "vlrft_zoom"
+TURNS, MOST_TURNS = 4, 16
+"""Where --max_turns is not given, and at most."""
+OURS = ("vlrft_zoom_cover", "vlrft_tool_format")
+
+
+def turns_of(run: Run) -> int:
+    """How many turns a row may have; 1 without our scheduler."""
+    if not run.grpo or run.text("multi_turn_scheduler") != NAME:
+        return 1
+    return min(run.optional("max_turns") or TURNS, MOST_TURNS)
+
+
+def zoom(run: Run) -> Iterator[Finding]:
+    if not run.grpo:
+        return
+    flag, rule, turns = "multi_turn_scheduler", "turns", turns_of(run)
+    if run.text(flag) != NAME:
+        for name in OURS[: run.lacks(flag)]:
+            if name in run.texts("reward_funcs"):
+                text = f"{name} scores crops, and no model calls for one without --{flag} {NAME}"
+                yield problem(run, "reward_funcs", rule, text)
+        return
+    if (run.optional("max_turns") or 0) > MOST_TURNS:
+        text = f"--max_turns {run.integer('max_turns')} is taken as {MOST_TURNS}"
+        yield note(run, "max_turns", rule, text)
+    if run.true("use_vllm") and run.text("vllm_mode") == "server":
+        if not run.true("vllm_server_pass_dataset"):
+            text = "the engine must know a row's box format: --vllm_server_pass_dataset true"
+            yield problem(run, flag, rule, text)
+    elif run.true("use_vllm"):
+        allowed = None
+        with suppress(OSError, ValueError):
+            allowed = run.json("vllm_limit_mm_per_prompt").get("image")
+        if type(allowed) is int and allowed < turns:
+            text = f"{turns} turns show up to {turns} images: vLLM ends the run where it allows "
+            text += f"{allowed}; write '{{\"image\": {turns}}}'"
+            yield problem(run, "vllm_limit_mm_per_prompt", rule, text)
+
+
+ZOOM = (zoom,)

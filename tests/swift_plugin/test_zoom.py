@@ -1,0 +1,205 @@
+"""The scheduler vlrft_zoom: a call becomes a crop of the stored picture, or a line saying why not.
+
+What a run in several turns learns is in end_to_end/test_demo.py.
+"""
+
+import asyncio
+import base64
+import io
+import json
+from types import SimpleNamespace
+
+import pytest
+from PIL import Image
+from qwen_vl_utils.vision_process import smart_resize
+from swift.infer_engine.protocol import (
+    ChatCompletionResponse,
+    ChatCompletionResponseChoice,
+    ChatMessage,
+    RequestConfig,
+    RolloutInferRequest,
+    RolloutOutput,
+    UsageInfo,
+)
+from swift.rollout.agent_loop import run_multi_turn
+
+from swift_vlrft.swift_plugin import zoom
+from swift_vlrft.swift_plugin.zoom import MOST_TURNS, Zoom, cut, shown
+
+ANSWER = "<think>t</think><answer>7</answer>"
+
+
+def call(box, **more):
+    arguments = json.dumps({"name": "image_zoom_in_tool", "arguments": {"bbox_2d": box, **more}})
+    return f"<think>t</think><tool_call>{arguments}</tool_call>"
+
+
+def png(width, height, pixel=(0, 0, 0)):
+    buffer = io.BytesIO()
+    Image.new("RGB", (width, height), pixel).save(buffer, "PNG")
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def request(*pictures, **columns):
+    prompt = [{"role": "user", "content": "<image>" * len(pictures) + "Which digit?"}]
+    return RolloutInferRequest(prompt, images=list(pictures), data_dict=columns)
+
+
+def response(text):
+    message = ChatMessage(role="assistant", content=text)
+    choice = ChatCompletionResponseChoice(0, message, "stop", token_ids=[1])
+    return ChatCompletionResponse("tiny", [choice], UsageInfo(1, 1, 2))
+
+
+def conversation(asked, *texts, **options):
+    """What ms-swift's own loop makes of a model that says these texts, the last one for ever."""
+    tokenizer = SimpleNamespace(decode=lambda ids, **_: "<ids>")
+    scheduler = Zoom(tokenizer=tokenizer, **options)
+    asyncio.run(scheduler.on_trajectory_start([asked]))
+    said = iter(texts)
+
+    def infer(requests, config):
+        return [RolloutOutput(response=response(next(said, texts[-1]))) for _ in requests]
+
+    first = infer([asked], None)
+    return run_multi_turn([asked], first, scheduler, infer, RequestConfig(), options["max_turns"])[
+        0
+    ]
+
+
+REFUSED = {
+    "no JSON": "<think>t</think><tool_call>look there</tool_call>",
+    "another tool": call([1, 2, 3, 4]).replace("image_zoom_in_tool", "image_rotate_tool"),
+    "no box": '<tool_call>{"name": "image_zoom_in_tool", "arguments": {}}</tool_call>',
+    "not closed": call([1, 2, 3, 4]).replace("</tool_call>", ""),
+    "two calls": call([1, 2, 300, 400]) + call([1, 2, 300, 400]).removeprefix("<think>t</think>"),
+    "no area": call([100, 100, 100, 300]),
+    "inverted": call([300, 100, 100, 300]),
+    "five numbers": call([1, 2, 3, 4, 5]),
+    "out of the picture": call([900, 900, 1001, 1000]),
+    "below zero": call([-1, 0, 100, 100]),
+    "not a number": call([0, 0, "nan", 100]),
+    "no such picture": call([0, 0, 100, 100], img_idx=1),
+    "picture -1": call([0, 0, 100, 100], img_idx=-1),
+    "deep": "<tool_call>" + "[" * 100_000 + "</tool_call>",
+    "arguments in arguments": call([1, 2, 3, 4]).replace('{"bbox_2d"', '{"arguments": {"bbox_2d"'),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_a_call_that_cannot_be_carried_out_gets_a_line(why):
+    done = conversation(request(png(200, 100)), REFUSED[why], ANSWER, max_turns=4)
+    (turn,) = done.rollout_infos["turns"]
+    assert turn["crop"] is None and turn["said"] and "\n" not in turn["said"]
+    assert done.messages[2] == {
+        "role": "user",
+        "content": f"<tool_response>\n{turn['said']}\n</tool_response>",
+    }
+    assert len(done.rollout_infos["images"]) == 1 and done.rollout_infos["num_turns"] == 2
+    assert done.response.choices[0].message.content == ANSWER
+
+
+def test_the_crop_is_the_next_picture_and_an_answer_ends_the_turns(monkeypatch):
+    monkeypatch.setenv("MAX_PIXELS", str(56 * 56))
+    done = conversation(request(png(2000, 1000)), call([250, 500, 500, 750]), ANSWER, max_turns=4)
+    assert [message["role"] for message in done.messages] == ["user", "assistant"] * 2
+    assert done.messages[2]["content"].count("<image>") == 1
+    first, crop = done.rollout_infos["images"]
+    assert zoom.opened(first).size == (2000, 1000), "the stored picture stays as it is"
+    width, height = zoom.opened(crop).size
+    assert 0.9 * 56 * 56 < width * height <= 56 * 56 and width == pytest.approx(
+        2 * height, rel=0.05
+    )
+    # 500 x 250 pixels, and a tenth around
+    assert done.rollout_infos["turns"][0]["crop"] == [225, 475, 525, 775]
+    assert conversation(request(png(9, 9)), ANSWER, max_turns=4).rollout_infos == {"num_turns": 1}
+
+
+def test_what_repeats_itself_is_bounded_and_said_once(caplog, monkeypatch):
+    warned = []
+    monkeypatch.setattr(zoom.logger, "warning_once", warned.append)
+    done = conversation(request(png(200, 100)), call([0, 0, 100, 100]), max_turns=10_000)
+    turns = done.rollout_infos["turns"]
+    assert len(turns) == MOST_TURNS - 1 and len(done.rollout_infos["images"]) == 2
+    assert {turn["said"] for turn in turns[1:]} == {"You have seen this part."}
+    assert len(warned) == 1 and "10000" in warned[0] and "16" in warned[0]
+
+
+def test_a_picture_that_is_gone_in_turn_two_was_kept(tmp_path):
+    path = tmp_path / "picture.png"
+    Image.new("RGB", (100, 100)).save(path)
+    asked = request(str(path))
+    scheduler = Zoom(max_turns=2)
+    asyncio.run(scheduler.on_trajectory_start([asked]))
+    path.unlink()
+    made = scheduler.step(asked, response(call([0, 0, 500, 500])).choices[0], 1)
+    assert made["rollout_infos"]["turns"][0]["crop"] == [0, 0, 550, 550]
+    assert len(made["infer_request"].images) == 2
+
+
+@pytest.mark.parametrize("broken", ["no such file.png", base64.b64encode(b"GIF89a").decode()])
+def test_a_picture_that_cannot_be_opened_ends_nothing(broken):
+    done = conversation(request(broken), call([0, 0, 500, 500]), ANSWER, max_turns=2)
+    assert done.rollout_infos["turns"][0]["said"] == "Picture 0 cannot be opened."
+
+
+def test_several_pictures_are_told_apart_by_their_number():
+    pictures = [png(100, 100, (200, 0, 0)), png(300, 100, (0, 200, 0))]
+    texts = [call([0, 0, 500, 500], img_idx=n) for n in (1, 0, 2)]
+    done = conversation(request(*pictures), *texts, ANSWER, max_turns=8)
+    green, red = (zoom.opened(image).getpixel((3, 3)) for image in done.rollout_infos["images"][2:])
+    assert green == (0, 200, 0) and red == (200, 0, 0)
+    assert done.rollout_infos["turns"][2]["said"].startswith("There is no picture 2")
+
+
+def test_boxes_in_pixels_are_those_of_the_picture_as_the_model_sees_it():
+    """Against the resize that ms-swift calls for Qwen2.5-VL; the row's frame goes before it."""
+    height, width = smart_resize(1500, 4000, factor=28, min_pixels=3136, max_pixels=401408)
+    template = SimpleNamespace(
+        model_meta=SimpleNamespace(model_type="qwen2_5_vl"),
+        model_info=SimpleNamespace(model_dir=None),
+        max_pixels=None,
+    )
+    for frame, edges in ((None, (width, height)), ("norm1000", (1000, 1000))):
+        asked = request(png(4000, 1500), frame=frame)
+        scheduler = Zoom(max_turns=2, template=template)
+        box = [edges[0] / 2, edges[1] / 2, edges[0], edges[1]]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("MAX_PIXELS", "401408")
+            made = scheduler.step(asked, response(call(box)).choices[0], 1)
+        assert made["rollout_infos"]["turns"][0]["crop"] == pytest.approx(
+            [450, 450, 1000, 1000], abs=1
+        )
+
+
+def test_a_thin_box_is_widened_and_no_crop_is_larger_than_allowed(monkeypatch):
+    assert cut((100, 500, 900, 501), (1000, 1000), "norm1000") == (20, 450, 980, 551)
+    assert cut((0, 0, 1, 1), (10, 10), "norm1000") == (0, 0, 1, 1)
+    for limit, most in (("", zoom.LARGEST), ("nonsense", zoom.LARGEST), ("10000", 10_000)):
+        monkeypatch.setenv("MAX_PIXELS", limit)
+        picture = Image.new("RGB", (3000, 2000))
+        crop = Image.open(io.BytesIO(shown(picture, (0, 0, 3000, 2000))))
+        assert 0.95 * most < crop.width * crop.height <= most
+
+
+def test_an_evaluation_asks_in_the_same_turns():
+    """`vlrft eval --max-turns` hands the first answers on; each row keeps its own turns."""
+
+    class Engine:
+        template = SimpleNamespace(
+            tokenizer=SimpleNamespace(decode=lambda ids, **_: "<ids>"),
+            _get_response_prefix=lambda inputs: "",
+        )
+
+        def infer(self, requests, config):
+            assert [len(request.images) for request in requests] == [2]
+            return [response(ANSWER)]
+
+    rows = [SimpleNamespace(messages=[], images=[Image.new("RGB", (50, 50))]) for _ in range(2)]
+    for row in rows:
+        row.messages.append({"role": "user", "content": "<image>Which digit?"})
+    first = [response(call([0, 0, 500, 500])), response(ANSWER)]
+    frames = [{"frame": "norm1000"}] * 2
+    answers, turns = zoom.go_on(Engine().infer, RequestConfig(), rows, first, frames, 2)
+    assert [answer.choices[0].message.content for answer in answers] == [ANSWER] * 2
+    assert [len(of) for of in turns] == [1, 0] and turns[0][0]["crop"] == [0, 0, 560, 560]
