@@ -167,12 +167,12 @@ def test_the_script_of_the_tutorial_and_what_is_said_of_it(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     Path("data/flowers").mkdir(parents=True)
     row = {"image": "1.png", "question": "Which flower?", "answer": "rose"}
-    Path("data/flowers/train.jsonl").write_text(json.dumps(row) + "\n")
+    Path("data/flowers/train.jsonl").write_text((json.dumps(row) + "\n") * 64)
     Path("my_grpo.sh").write_text(old)
     done = CliRunner().invoke(app, ["check", "--fast", "my_grpo.sh"], env={"COLUMNS": "200"})
     for line in blocks(page, "text")[0].strip().splitlines():
         assert line in done.output
-    assert checked(tmp_path / "new.sh", new) == []
+    assert [finding["rule"] for finding in checked(tmp_path / "new.sh", new)] == ["steps"]
 
 
 def test_the_training_commands_of_visual_rft_are_right(tmp_path):
