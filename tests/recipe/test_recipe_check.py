@@ -201,7 +201,7 @@ def test_the_steps_of_an_epoch_are_those_of_ms_swift():
         (recipe,) = read_text(text, environment={"NPROC_PER_NODE": str(world)})
         (found,) = steps(resolve(recipe), rows)
         numbers = tuple(
-            map(int, re.search(r": (\d+) steps an epoch, (\d+) in all", found.text).groups())
+            map(int, re.search(r": steps of an epoch (\d+), in all (\d+)", found.text).groups())
         )
         sizes = (rows, world, device, generation, accumulation, iterations, group)
         assert numbers == steps_of_a_trainer(*sizes), text

@@ -102,16 +102,16 @@ def steps(run: Run, rows: int) -> Iterator[Finding]:
         return  # generation_batch says so
     trained = rows // prompts * batches * run.integer("num_iterations")
     number = math.ceil(trained / run.integer("gradient_accumulation_steps"))
-    text = f"{rows} rows, {prompts} prompts a generation ({answers} completions): "
+    text = f"rows {rows}, prompts of a generation {prompts}, its completions {answers}: "
     if not number:
         text += "no generation can be filled, and nothing is trained; take a smaller batch"
         yield problem(run, "dataset", "steps", text)
         return
-    text += f"{number} steps an epoch"
+    text += f"steps of an epoch {number}"
     if (most := run.integer("max_steps")) > 0:
-        text += f", {most / number:.3g} epochs in --max_steps {most}"
+        text += f", epochs in --max_steps {most / number:.3g}"
     else:
-        text += f", {math.ceil(run.number('num_train_epochs') * number)} in all"
+        text += f", in all {math.ceil(run.number('num_train_epochs') * number)}"
     yield note(run, "dataset", "steps", text)
 
 
