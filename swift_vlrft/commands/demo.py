@@ -12,7 +12,7 @@ from swift_vlrft.files.environment import hide_bars
 
 
 def demo(
-    task: Annotated[str, typer.Option(help="colours, coins or mixed.")] = "colours",
+    task: Annotated[str, typer.Option(help="colours, coins, mixed or zoom.")] = "colours",
     out: Annotated[
         Path, typer.Option(file_okay=False, help="Folder; for tasks other than colours, OUT/TASK.")
     ] = Path("runs/demo"),

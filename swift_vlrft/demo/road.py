@@ -37,7 +37,7 @@ from swift_vlrft.report.curves import ends
 from swift_vlrft.report.reward_picture import draw_rewards
 from swift_vlrft.tiny.start import Start
 
-FORMAT = "vlrft_format"
+FORMAT, COVER = "vlrft_format", "vlrft_zoom_cover"
 POLL = 0.5  # seconds
 SPARE = 8
 """Tokens that an answer may take beyond the longest gold answer."""
@@ -66,6 +66,8 @@ class Road(msgspec.Struct, frozen=True):
     steps: int = 60
     learning_rate: float = 2e-4
     seed: int = 0
+    max_turns: int = 1
+    """Above 1 the model may look closer at the picture before it answers."""
 
 
 class _Begun(msgspec.Struct):
@@ -88,10 +90,10 @@ def take_road(road: Road, folder: Path) -> dict[str, Any]:
 
         def evaluated(name: str, checkpoint: Path) -> None:
             advance = begin(f"held-out images, {name}", sum(halves.test.values()))
-            _evaluate(checkpoint, folder, name, list(tasks), start.longest, advance)
+            _evaluate(road, checkpoint, folder / "eval" / name, list(tasks), start.longest, advance)
 
         last = folder / "grpo" / f"checkpoint-{road.steps}"
-        rewards = [*tasks.values()]
+        rewards = [*tasks.values(), *[COVER] * (road.max_turns > 1)]
         if last.is_dir():
             evaluated("before", folder / "start")
         else:
@@ -113,6 +115,7 @@ def take_road(road: Road, folder: Path) -> dict[str, Any]:
         "test": halves.test,
         "notes": halves.notes + _too_long(start),
         "format": _ends(curves[FORMAT]),
+        **({"cover": _ends(curves[COVER])} if COVER in curves else {}),
         "tasks": {
             task: {
                 "reward": name,
@@ -230,9 +233,9 @@ def _compared(folder: Path, kind: str, reward: str) -> dict[str, Any]:
 
 
 def _evaluate(
-    checkpoint: Path, folder: Path, name: str, tasks: Sequence[str], longest: int, advance: Advance
+    road: Road, checkpoint: Path, out: Path, tasks: Sequence[str], longest: int, advance: Advance
 ) -> None:
-    """Greedy answers on the held-out pictures, into ``folder``/eval/``name``."""
+    """Greedy answers on the held-out pictures, into ``out``."""
     from swift_vlrft.swift_plugin.evaluate import evaluate
 
     done = 0
@@ -245,14 +248,15 @@ def _evaluate(
     for task in tasks:
         evaluate(
             checkpoint,
-            f"{folder / 'data'}:native",
+            f"{out.parents[1] / 'data'}:native",
             task,
-            out=folder / "eval" / name / (task if len(tasks) > 1 else ""),
+            out=out / (task if len(tasks) > 1 else ""),
             split="test",
             engine="transformers",
             batch_size=64,
             dtype="float32",
             max_tokens=longest + SPARE,
+            max_turns=road.max_turns,
             workers=1,
             progress=answered,
         )
@@ -299,6 +303,8 @@ def training(
     command = ["bash", str(shipped_file("recipes", "demo_cpu.sh")), "--max_steps", str(road.steps)]
     command += ["--max_completion_length", str(longest)]
     command += ["--learning_rate", str(road.learning_rate)]
+    if road.max_turns > 1:
+        command += ["--multi_turn_scheduler", "vlrft_zoom", "--max_turns", str(road.max_turns)]
     with (folder / "grpo.log").open("w") as out:
         # In a session of its own: bash, `swift` and its Python end together.
         process = subprocess.Popen(

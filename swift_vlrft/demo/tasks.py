@@ -3,6 +3,7 @@
 colours  56 x 56, one shape        "What colour is the shape?"     red
 coins    windows of a photograph   "Find the coin that is whole"   [{'Position': ...
 mixed    five tasks in one set     "How many shapes are there?"    2
+zoom     a digit on a sign         "Which digit is on the sign?"   7, read from a crop alone
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 from swift_vlrft.datasets.writer import write_folder
 from swift_vlrft.demo.mixed import demo_rows
 from swift_vlrft.demo.rows import COLOURS, FORMAT, Row, draw, grey, stored
+from swift_vlrft.demo.sign import sign_rows
 from swift_vlrft.geometry.box_format import Corners
 
 
@@ -59,6 +61,12 @@ TASKS = {
         1200,
         96,
         SLOW | {"side": 56, "warm_steps": 800, "steps": 100},
+    ),
+    "zoom": DemoTask(
+        lambda rng, n, _: sign_rows(rng, n),
+        600,
+        96,
+        SLOW | {"side": 84, "warm_steps": 500, "max_turns": 2},
     ),
 }
 

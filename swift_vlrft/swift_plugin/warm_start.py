@@ -30,9 +30,12 @@ from swift_vlrft.families import known_family
 from swift_vlrft.families.family import TinySize
 from swift_vlrft.geometry.box_format import FORMATS
 from swift_vlrft.parsing.answers import gold_text, read_boxes
+from swift_vlrft.parsing.calls import CLOSE, OPEN, TOOL, Call, read_call
+from swift_vlrft.rewards.zoom import cover, one_box
 from swift_vlrft.swift_plugin.command_line import CommandLine
 from swift_vlrft.swift_plugin.loader import CACHE
 from swift_vlrft.swift_plugin.model import register_model_of, wanted_box_format
+from swift_vlrft.swift_plugin.zoom import PICTURE, cut, opened, shown, thousandths
 from swift_vlrft.tiny import checkpoint
 from swift_vlrft.tiny.start import Start
 
@@ -43,6 +46,8 @@ BATCH = 32
 GUESSES = 0.25, 0.8
 """The share of guesses at first, and in the last quarter of the steps."""
 LOOK, GUESS = "<think>I look at the image.</think>", "<think>I guess.</think>"
+SEEN = 0.5
+"""What ``vlrft_zoom_cover`` gives a crop in which the answer can be read."""
 CELLS = 20
 """Of the grid, in each direction, on which boxes are learnt."""
 LONGEST = 128
@@ -78,7 +83,9 @@ def write_warm_start(
     if len(set(golds)) == 1:
         raise DataError(f"{data}: all {len(golds)} rows have the same answer: {golds[0]!r}")
     prompts = [turns[-1]["content"].replace("<image>", "") for turns in rows["messages"]]
-    texts = [thought + gold for gold in golds for thought in (LOOK, GUESS)]
+    calls = _calls(rows, box_format, data)
+    ends = [*golds, *filter(None, calls)]
+    texts = [thought + end for end in ends for thought in (LOOK, GUESS)]
     whole = whole_texts(prompts, texts)
     corpus = [*checkpoint.DEFAULT_CORPUS, "user assistant system", *prompts, *texts]
     tokenizer = checkpoint.build_tokenizer(tiny, corpus, whole)
@@ -92,7 +99,7 @@ def write_warm_start(
     shutil.rmtree(making, ignore_errors=True)
     checkpoint.save_checkpoint(model, tokenizer, tiny, chat, making, family)
     model, template = _opened(making, name)
-    examples, lengths = _examples(template, rows, golds, random.Random(seed))
+    examples, lengths = _examples(template, rows, golds, calls, box_format, random.Random(seed))
     if not examples:
         raise DataError(
             f"{data}: every answer takes more than {LONGEST} tokens, which no tiny model learns"
@@ -163,26 +170,74 @@ def _opened(directory: Path, name: str) -> tuple[Any, Any]:
     return model, template
 
 
+def _calls(rows: Any, box_format: str, data: Path) -> list[str]:
+    """The call by which each row's box is looked at, on the grid, in the model's box format; empty
+    for rows with nothing to look at.
+    """
+    if "zoom_box" not in rows.column_names:
+        return [""] * len(rows)
+    form = FORMATS[box_format]
+    if form.scale is None or form.key:
+        raise DataError(
+            f"{data}: rows with zoom_box need a family that writes bbox_2d in thousandths"
+        )
+    calls, grid = [], 1000 / CELLS
+    for value in rows["zoom_box"]:
+        calls.append("")
+        if (box := one_box(value)) is not None:
+            x1, y1, x2, y2 = (min(CELLS, round(side / grid)) for side in box)
+            cells = min(x1, CELLS - 1), min(y1, CELLS - 1), max(x2, x1 + 1), max(y2, y1 + 1)
+            numbers = ", ".join(f"{cell * form.scale / CELLS:g}" for cell in cells)
+            inner = f'{{"name": "{TOOL}", "arguments": {{"bbox_2d": [{numbers}]}}}}'
+            calls[-1] = f"{OPEN}{inner}{CLOSE}"
+    return calls
+
+
+def _looked(row: Any, call: str, box_format: str, gold: str, guess: str) -> dict[str, Any]:
+    """The row with the turns of ``call``: the right answer where its crop shows what is to be seen,
+    else a guess.
+    """
+    called, target = read_call(call), one_box(row["zoom_box"])
+    assert isinstance(called, Call) and target is not None
+    picture = opened(row["images"][0])
+    part = cut(called.box, picture.size, box_format)
+    assert part is not None
+    seen = cover(thousandths(part, picture.size), target) >= SEEN
+    turns = ["assistant", call], ["user", PICTURE], ["assistant", LOOK + gold if seen else guess]
+    messages = [{"role": role, "content": text} for role, text in turns]
+    crop = {"bytes": shown(picture, part), "path": None}
+    return {"messages": [*row["messages"], *messages], "images": [*row["images"], crop]}
+
+
 def _examples(
-    template: Any, rows: Any, golds: Sequence[str], rng: random.Random
+    template: Any,
+    rows: Any,
+    golds: Sequence[str],
+    calls: Sequence[str],
+    box_format: str,
+    rng: random.Random,
 ) -> tuple[list[tuple[Any, Any]], list[int]]:
     """Each row with its own answer and with another row's, encoded once, and the lengths of the
-    answers; rows with a long answer are left out.
+    answers; rows with a long answer are left out. Where there is something to look at, the call of
+    the tool is the row's own or another row's.
     """
     examples, lengths = [], []
-    for row, gold in zip(rows, golds, strict=True):
-        own, other = (
-            template.encode(
-                {
-                    "messages": [*row["messages"], {"role": "assistant", "content": answer}],
-                    "images": row["images"],
-                }
-            )
-            for answer in (LOOK + gold, GUESS + rng.choice(golds))
-        )
-        length = sum(label != -100 for label in own["labels"])
+    every = [call for call in calls if call]
+    for row, gold, call in zip(rows, golds, calls, strict=True):
+        guess, pair = GUESS + rng.choice(golds), []
+        for answer, said in (
+            (LOOK + gold, LOOK + call),
+            (guess, GUESS + rng.choice(every or [""])),
+        ):
+            if call:
+                example = _looked(row, said, box_format, gold, guess)
+            else:
+                messages = [*row["messages"], {"role": "assistant", "content": answer}]
+                example = {"messages": messages, "images": row["images"]}
+            pair.append(template.encode(example))
+        length = sum(label != -100 for label in pair[0]["labels"])
         if length <= LONGEST:
-            examples.append((own, other))
+            examples.append((pair[0], pair[1]))
             lengths.append(length)
     return examples, lengths
 

@@ -1,0 +1,65 @@
+"""A digit on a sign, too small to read in the picture as the model sees it.
+
+480 x 480   a black sign of 80 x 80 somewhere, with a digit 10 pixels high
+ 84 x  84   as the model sees it: the digit is not two pixels high, with the same ink for each
+ 84 x  84   the crop of the sign: the digit is 9 pixels high
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from functools import cache
+
+from PIL import Image, ImageDraw, ImageFont
+
+from swift_vlrft.demo.rows import FORMAT, Row, grey
+from swift_vlrft.parsing.calls import TOOL
+
+DIGITS = "0147"
+SIDE, SIGN, HEIGHT = 480, 48, 10
+PLACES = (24, 96, 168, 264, 336, 408)
+"""Of a sign's left and upper edge: on a twentieth of the picture, and inside one of the 6 x 6
+patches that the model's ViT cuts it into.
+"""
+
+
+def sign_rows(rng: random.Random, n: int) -> list[Row]:
+    return [_sign_row(rng) for _ in range(n)]
+
+
+def _sign_row(rng: random.Random) -> Row:
+    image, digit = grey(rng, SIDE), rng.choice(DIGITS)
+    x, y = rng.choice(PLACES), rng.choice(PLACES)
+    sign, mask = Image.new("RGB", (SIGN, SIGN)), masks()[digit]
+    share = rng.uniform(0.8, 1.0)
+    dimmed = mask.point([round(value * share) for value in range(256)])
+    place = [(SIGN - side) // 2 for side in mask.size]
+    sign.paste(Image.new("RGB", mask.size, "white"), (place[0], place[1]), dimmed)
+    image.paste(sign, (x, y))
+    box = [round(1000 * v / SIDE) for v in (x, y, x + SIGN, y + SIGN)]
+    text = f"Which digit is on the sign? {FORMAT} To look closer, call {TOOL} with bbox_2d first."
+    columns = {"zoom_box": json.dumps(box), "task": "classification"}
+    return Row(image, text, f"<answer>{digit}</answer>", columns)
+
+
+@cache
+def masks() -> dict[str, Image.Image]:
+    """What is painted of each digit, as faint as gives all the same ink: how bright the sign is
+    from afar does not tell the digit.
+    """
+    drawn = {digit: _mask(digit) for digit in DIGITS}
+    ink = {d: sum(v * n for v, n in enumerate(mask.histogram())) for d, mask in drawn.items()}
+    least = min(ink.values())
+    return {
+        digit: mask.point([round(value * least / ink[digit]) for value in range(256)])
+        for digit, mask in drawn.items()
+    }
+
+
+def _mask(digit: str) -> Image.Image:
+    font = ImageFont.load_default(size=HEIGHT * 1.4)
+    left, up, right, down = font.getbbox(digit)
+    mask = Image.new("L", (int(right - left), int(down - up)))
+    ImageDraw.Draw(mask).text((-left, -up), digit, fill=255, font=font)
+    return mask
