@@ -14,6 +14,7 @@ answer to what asks for a short one. Each text is parsed once, and kept in a bou
 
 import json
 import re
+import threading
 from collections.abc import Callable
 from decimal import Decimal
 from functools import cached_property, partial
@@ -157,6 +158,7 @@ decode_generate_ids).
 MAX_CACHED_CHARACTERS = 4_000_000
 """Some 40 MB: each text is counted with 400 more, and takes ten times its length when parsed."""
 
+_lock = threading.Lock()
 _cache: dict[str, Answer] = {}
 _cached_characters = 0
 
@@ -169,11 +171,11 @@ def read(completion: Any) -> Answer:
     if answer is None:
         answer = Answer(text)
         size = len(text) + 400
-        if _cached_characters + size > MAX_CACHED_CHARACTERS:
-            forget()
-        if size <= MAX_CACHED_CHARACTERS:
-            _cache[text] = answer
-            _cached_characters += size
+        with _lock:
+            if _cached_characters + size > MAX_CACHED_CHARACTERS:
+                forget()
+            if size <= MAX_CACHED_CHARACTERS and _cache.setdefault(text, answer) is answer:
+                _cached_characters += size
     return answer
 
 

@@ -13,6 +13,9 @@ OURS = {
     "template": "its model, as ms-swift's own trainers tell it (pipelines/train/sft.py)",
     "sys": "the arguments of a process of our own, which measures for `vlrft agree`",
     "parameter": "weights that it hands to vLLM as copies",
+    **dict.fromkeys(
+        ("request", "infer_request"), "a row's request, as ms-swift's schedulers do it"
+    ),
     "sample": "samples that `vlrft agree` makes itself",
 }
 
