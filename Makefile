@@ -58,7 +58,7 @@ test: style
 	$(PYTEST) -v -m "end_to_end and not nightly" --durations=0 --maxschedchunk 1
 
 nightly: env
-	$(PYTEST) -v -m nightly --durations=0 --maxschedchunk 1
+	$(PYTEST) -v -rs -m nightly --durations=0 --maxschedchunk 1
 
 # With TAG=v0.2.0 it also asks whether version and changelog say the same.
 dist: env
