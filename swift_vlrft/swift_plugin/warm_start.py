@@ -225,10 +225,8 @@ def _examples(
     every = [call for call in calls if call]
     for row, gold, call in zip(rows, golds, calls, strict=True):
         guess, pair = GUESS + rng.choice(golds), []
-        for answer, said in (
-            (LOOK + gold, LOOK + call),
-            (guess, GUESS + rng.choice(every or [""])),
-        ):
+        another = rng.choice(every) if every else ""
+        for answer, said in ((LOOK + gold, LOOK + call), (guess, GUESS + another)):
             if call:
                 example = _looked(row, said, box_format, gold, guess)
             else:
