@@ -86,11 +86,14 @@ def take_road(road: Road, folder: Path) -> dict[str, Any]:
     with _stages() as begin:
         from swift_vlrft.report.page import write_report
 
-        start = _start(road, folder, begin)
+        with _environment_kept():
+            start = _start(road, folder, begin)
 
         def evaluated(name: str, checkpoint: Path) -> None:
             advance = begin(f"held-out images, {name}", sum(halves.test.values()))
-            _evaluate(road, checkpoint, folder / "eval" / name, list(tasks), start.longest, advance)
+            out = folder / "eval" / name
+            with _environment_kept():
+                _evaluate(road, checkpoint, out, list(tasks), start.longest, advance)
 
         last = folder / "grpo" / f"checkpoint-{road.steps}"
         rewards = [*tasks.values(), *[COVER] * (road.max_turns > 1)]
@@ -131,6 +134,19 @@ def take_road(road: Road, folder: Path) -> dict[str, Any]:
     with beside(folder / "reward.png") as unfinished:
         draw_rewards(curves, unfinished)
     return summary
+
+
+@contextmanager
+def _environment_kept() -> Iterator[None]:
+    """A template that is loaded writes limits of images into the environment, and evaluations with
+    other limits are other evaluations, also for a road that is taken up again.
+    """
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def remove_road(folder: Path) -> None:
