@@ -107,7 +107,7 @@ def evaluate(
     ] = 1,
     max_turns: Annotated[
         int,
-        typer.Option(min=1, max=16, help="Above 1 the model may call image_zoom_in_tool first."),
+        typer.Option(min=1, help="Above 1 the model may call image_zoom_in_tool first."),
     ] = 1,
     dtype: Annotated[
         str | None, typer.Option(help="bfloat16, float16 or float32; default: the checkpoint's.")

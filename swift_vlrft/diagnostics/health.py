@@ -22,6 +22,7 @@ from swift_vlrft.diagnostics.readings import BoxFormatCheck
 from swift_vlrft.diagnostics.reasons import UNREAD, Reason, advice
 from swift_vlrft.parsing.answers import BoxList, gold_text, read, with_prefix
 from swift_vlrft.rewards import REWARDS
+from swift_vlrft.rewards.zoom import turns_of
 
 WINDOW = 256
 """The latest completions of a run, which are judged: at 8 a prompt 32 prompts, nine in ten of which
@@ -180,6 +181,8 @@ class Answered(NamedTuple):
 def group_of(row: Mapping[str, Any]) -> tuple[str, ...] | None:
     """A key for completions of one prompt and gold (images share questions), if it has one."""
     prompt = str(row.get("prompt_id") or row.get("prompt") or "")
+    if turns := turns_of(row.get("turns")):  # which are logged behind the prompt
+        prompt = prompt.partition(turns[0]["text"])[0]
     return (prompt, str(row.get("step", "")), gold_text(row.get("solution"))) if prompt else None
 
 

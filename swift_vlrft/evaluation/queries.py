@@ -40,6 +40,7 @@ from swift_vlrft.evaluation.predictions import (
 from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.files.records import as_json
 from swift_vlrft.geometry.box_format import Size
+from swift_vlrft.parsing.calls import MOST_TURNS
 
 SPLITS = ("test", "validation", "train")
 HOW_COMPUTED = ("engine", "batch_size")
@@ -201,6 +202,8 @@ class QuerySet:
                 f"--samples {settings.samples} at --temperature 0: every answer to a row would be "
                 "the same; GRPO samples at --temperature 1"
             )
+        if settings.max_turns > MOST_TURNS:
+            yield f"--max-turns {settings.max_turns}: at most {MOST_TURNS}"
         if settings.max_turns > 1 and settings.samples > 1:
             yield "--max-turns is of one answer a row; leave --samples out"
         if not self.count:

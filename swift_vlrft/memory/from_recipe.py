@@ -23,7 +23,7 @@ from swift_vlrft.memory.vllm import largest_image
 from swift_vlrft.recipe.reader import Flag, Recipe
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
 from swift_vlrft.recipe.rules.batches import BATCHES
-from swift_vlrft.recipe.rules.turns import turns_of
+from swift_vlrft.recipe.rules.turns import most_turns
 from swift_vlrft.recipe.run import NotKnown, Run, resolve
 from swift_vlrft.shared_prefix import settings as shared_prefix
 
@@ -320,7 +320,7 @@ def _may_use_liger(run: Run) -> bool:
 
 def _turns(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
     """The images and tokens of further turns: each crop is as large as an image may be."""
-    turns, model = turns_of(run), settings.model
+    turns, model = most_turns(run), settings.model
     if turns == 1 or not model.sees:
         return {}
     low, high = limits(run, model)

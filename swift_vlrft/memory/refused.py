@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from swift_vlrft.memory.settings import Settings
-from swift_vlrft.recipe.rules.turns import turns_of
+from swift_vlrft.recipe.rules.turns import most_turns
 from swift_vlrft.recipe.run import Run
 
 PLANNED = "the planner knows `swift rlhf --rlhf_type grpo` and `swift sft`"
@@ -121,7 +121,7 @@ def refusals(run: Run, s: Settings) -> Iterator[str]:
 def not_planned(run: Run) -> list[str]:
     """What changes memory, or may, and is not in the plan."""
     named = [name for name in UNPLANNED if name in run.given and run.texts(name) != ("false",)]
-    if turns_of(run) > 1:
+    if most_turns(run) > 1:
         named.remove("multi_turn_scheduler")
     unknown = [flag.name for flag in run.recipe.flags if flag.name not in run.flags]
     notes = [f"not planned, though it changes memory: --{name}" for name in named]

@@ -19,6 +19,8 @@ from swift_vlrft.parsing.literals import literal
 
 TOOL = "image_zoom_in_tool"
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
+TURNS, MOST_TURNS = 4, 16
+"""Of a row, where nothing is asked, and at most."""
 MAX_CALL = 2_000
 """Characters of a call: a longer one is not read."""
 
@@ -42,13 +44,13 @@ def read_call(text: str) -> Call | str | None:
     if not closed or len(inner) > MAX_CALL:
         return f"The call is not closed by {CLOSE}."
     stated = literal(inner.strip())
-    given = arguments(stated) if isinstance(stated, dict) and "arguments" in stated else None
-    if given is None or stated.get("name") != TOOL:
+    of_call = arguments(stated) if isinstance(stated, dict) and "arguments" in stated else None
+    if of_call is None or stated.get("name") != TOOL:
         return f'The call is no JSON object with the name "{TOOL}" and arguments.'
     boxes = read_boxes(inner.strip())
     if boxes is None or len(boxes) != 1 or boxes.boxes[0] is None:
         return "The call needs one box as bbox_2d: four numbers, with an area."
-    picture: Any = given.get("img_idx", 0)
+    picture: Any = of_call.get("img_idx", 0)
     if type(picture) is not int or picture < 0:
         return "img_idx is the number of a picture, from 0 on."
     return Call(boxes.boxes[0], picture)

@@ -12,7 +12,7 @@ as the scheduler hands them on; all other rewards score the completion, which is
 from typing import Any
 
 from swift_vlrft.geometry.boxes import Box
-from swift_vlrft.parsing.answers import Answer, plain, read_boxes
+from swift_vlrft.parsing.answers import Answer, gold_text, plain, read_boxes
 from swift_vlrft.parsing.calls import calls_only
 from swift_vlrft.rewards.contract import reward
 
@@ -35,10 +35,10 @@ def vlrft_tool_format(answer: Answer, turns: Any = None) -> float:
     """1 if every turn before the last is one think block and one call that was carried out, and the
     last one is a think block and an answer block; else 0. An answer without a call earns as much.
     """
-    made = all(
+    carried_out = all(
         turn.get("crop") is not None and calls_only(turn["text"]) for turn in turns_of(turns)
     )
-    return 1.0 if made and answer.well_formed else 0.0
+    return 1.0 if carried_out and answer.well_formed else 0.0
 
 
 def turns_of(turns: Any) -> list[dict[str, Any]]:
@@ -50,8 +50,8 @@ def turns_of(turns: Any) -> list[dict[str, Any]]:
 
 def one_box(value: Any) -> Box | None:
     """A box as a list, or as text; None where it is missing or cannot be read."""
-    value = plain(value)
-    boxes = read_boxes(value if isinstance(value, str) else str(list(value))) if value else None
+    text = gold_text(value)
+    boxes = read_boxes(text) if text else None
     return boxes.boxes[0] if boxes is not None and len(boxes) == 1 else None
 
 

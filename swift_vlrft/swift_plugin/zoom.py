@@ -28,8 +28,8 @@ from swift.utils import get_logger
 from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.families import family_of
 from swift_vlrft.geometry.box_format import FORMATS, Corners, Size
-from swift_vlrft.parsing.calls import Call, read_call
-from swift_vlrft.recipe.rules.turns import MOST_TURNS, NAME, TURNS
+from swift_vlrft.parsing.calls import MOST_TURNS, TURNS, Call, read_call
+from swift_vlrft.recipe.rules.turns import NAME
 
 logger = get_logger()
 
@@ -72,24 +72,27 @@ class Zoom(MultiTurnScheduler):
         turns: list[dict[str, Any]] = columns.setdefault("turns", [])
         crops = [turn["crop"] for turn in turns if turn["crop"] is not None]
         pictures = infer_request.images[: len(infer_request.images) - len(crops)]
-        made = self._made(text, pictures, columns, turns)
-        crop, reply = None, made
-        if not isinstance(made, str):
-            crop, image = made
+        call = read_call(text)
+        shown_or_why = self._cut(call, pictures, columns, turns)
+        crop, reply = None, shown_or_why
+        if not isinstance(shown_or_why, str):
+            crop, image = shown_or_why
             infer_request.images = [*infer_request.images, image]
             reply = "<image>"
         infer_request.messages.append({"role": "user", "content": REPLY.format(reply)})
-        call = read_call(text)
         picture = call.picture if isinstance(call, Call) else 0
         turns.append({"text": text, "crop": crop, "picture": picture, "said": reply})
         infos = {"turns": turns, "images": infer_request.images}
         return {"infer_request": infer_request, "rollout_infos": infos}
 
-    def _made(
-        self, text: str, pictures: Sequence[Any], columns: dict[str, Any], turns: Sequence[Any]
+    def _cut(
+        self,
+        call: Call | str | None,
+        pictures: Sequence[Any],
+        columns: dict[str, Any],
+        turns: Sequence[Any],
     ) -> tuple[list[int], str] | str:
         """The crop in thousandths, and its picture; or why there is none."""
-        call = read_call(text)
         if not isinstance(call, Call):
             return call or "There is no call."
         if call.picture >= len(pictures):

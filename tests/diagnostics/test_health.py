@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.diagnostics import watch as watching
-from swift_vlrft.diagnostics.health import Facts, judge
+from swift_vlrft.diagnostics.health import Facts, group_of, judge
 from swift_vlrft.diagnostics.watch import watch
 from swift_vlrft.evaluation.compare import Difference, verdict
 from swift_vlrft.report.run_log import of_series
@@ -348,6 +348,17 @@ def log(monkeypatch, caplog):
     monkeypatch.setattr(watching, "_said", {})
     caplog.set_level(logging.WARNING, logger="swift_vlrft")
     return caplog
+
+
+def test_answers_of_one_prompt_are_a_group_whatever_was_looked_at():
+    """ms-swift logs the turns before an answer as its prompt: a group by call has no variance."""
+    rows = [
+        {"prompt": f"Which digit? call {n}", "turns": [{"text": f"call {n}"}], "solution": "7"}
+        for n in range(8)
+    ]
+    assert len({group_of(row) for row in rows}) == 1
+    assert group_of(rows[0]) == group_of({"prompt": "Which digit? ", "solution": "7"})
+    assert group_of(rows[0]) != group_of(rows[0] | {"solution": "4"})
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
+from swift_vlrft.parsing.calls import MOST_TURNS, TURNS
 from swift_vlrft.recipe.rules.finding import Finding, note, problem
 from swift_vlrft.recipe.run import Run
 
 NAME = "vlrft_zoom"
-TURNS, MOST_TURNS = 4, 16
-"""Where --max_turns is not given, and at most."""
 OURS = ("vlrft_zoom_cover", "vlrft_tool_format")
 
 
-def turns_of(run: Run) -> int:
+def most_turns(run: Run) -> int:
     """How many turns a row may have; 1 without our scheduler."""
     if not run.grpo or run.text("multi_turn_scheduler") != NAME:
         return 1
@@ -28,7 +27,7 @@ def turns_of(run: Run) -> int:
 def zoom(run: Run) -> Iterator[Finding]:
     if not run.grpo:
         return
-    flag, rule, turns = "multi_turn_scheduler", "turns", turns_of(run)
+    flag, rule, turns = "multi_turn_scheduler", "turns", most_turns(run)
     if run.text(flag) != NAME:
         for name in OURS[: run.lacks(flag)]:
             if name in run.texts("reward_funcs"):
