@@ -8,7 +8,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from swift_vlrft.demo.road import step_rewards
+from swift_vlrft.demo.grpo import step_rewards
 
 
 def draw(stock: Path, shared: Path, target: Path) -> None:

@@ -33,7 +33,10 @@ SHOWN_CLASSES = 20
 
 def evaluate(
     model: Annotated[
-        str | None, typer.Argument(help="A checkpoint, an adapter, or a hub id.")
+        str | None,
+        typer.Argument(
+            help="A checkpoint, an adapter, or a hub id; code in it is run, as by ms-swift."
+        ),
     ] = None,
     dataset: Annotated[
         str | None,

@@ -16,9 +16,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,29 +24,23 @@ from typing import Any
 
 import msgspec
 
+from swift_vlrft.demo.grpo import FORMAT, RoadError, training
+from swift_vlrft.demo.grpo import curves as curves_of
 from swift_vlrft.demo.split import Halves, write_halves
 from swift_vlrft.families import known_family
 from swift_vlrft.files.environment import errors_only
 from swift_vlrft.files.records import as_json, read_record, write_record
-from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.files.writing import beside, write_atomically
 from swift_vlrft.report.curves import ends
 from swift_vlrft.report.reward_picture import draw_rewards
 from swift_vlrft.tiny.start import Start
 
-FORMAT, COVER = "vlrft_format", "vlrft_zoom_cover"
-POLL = 0.5  # seconds
+COVER = "vlrft_zoom_cover"
 SPARE = 8
 """Tokens that an answer may take beyond the longest gold answer."""
 
 Advance = Callable[[int, str], None]
 """Takes the steps done, and a note."""
-
-
-class RoadError(ChildProcessError):
-    """A part of the road failed; the message says which, and where its output is."""
-
-    exit_code = 1
 
 
 class Road(msgspec.Struct, frozen=True):
@@ -100,7 +91,14 @@ def take_road(road: Road, folder: Path) -> dict[str, Any]:
         if last.is_dir():
             evaluated("before", folder / "start")
         else:
-            with training(road, folder, rewards, start.longest + SPARE) as run:
+            flags: dict[str, Any] = {
+                "max_steps": road.steps,
+                "learning_rate": road.learning_rate,
+                "max_completion_length": start.longest + SPARE,
+            }
+            if road.max_turns > 1:
+                flags |= {"multi_turn_scheduler": "vlrft_zoom", "max_turns": road.max_turns}
+            with training(folder, rewards, **flags) as run:
                 evaluated("before", folder / "start")
                 advance = begin("swift rlhf --rlhf_type grpo", road.steps)
                 for step, logged in run:
@@ -111,7 +109,7 @@ def take_road(road: Road, folder: Path) -> dict[str, Any]:
         # A page shows one evaluation before and after; several tasks have curves each.
         sides = [folder / "eval" / name for name in ("before", "after")]
         write_report(folder / "grpo", sides if len(tasks) == 1 else [], folder / "report.html")
-    curves = _curves(folder, rewards)
+    curves = curves_of(folder, rewards)
     summary: dict[str, Any] = {
         **as_json(road),
         "train": halves.train,
@@ -299,78 +297,3 @@ def _stages() -> Iterator[Callable[[str, int], Advance]]:
             return advance
 
         yield begin
-
-
-@contextmanager
-def training(
-    road: Road, folder: Path, rewards: Sequence[str], longest: int
-) -> Iterator[Iterator[tuple[int, dict[str, float]]]]:
-    """Run recipes/demo_cpu.sh beside what the block does; gives the steps and mean rewards as they
-    come. Its output goes to grpo.log.
-    """
-    shutil.rmtree(folder / "grpo", ignore_errors=True)  # of a road that was interrupted there
-    environment = os.environ | {
-        "MODEL": str(folder / "start"),
-        "DATASET": f"{folder / 'data'}:native",
-        "OUTPUT_DIR": str(folder / "grpo"),
-        "REWARDS": " ".join(rewards),
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-    }
-    command = ["bash", str(shipped_file("recipes", "demo_cpu.sh")), "--max_steps", str(road.steps)]
-    command += ["--max_completion_length", str(longest)]
-    command += ["--learning_rate", str(road.learning_rate)]
-    if road.max_turns > 1:
-        command += ["--multi_turn_scheduler", "vlrft_zoom", "--max_turns", str(road.max_turns)]
-    with (folder / "grpo.log").open("w") as out:
-        # In a session of its own: bash, `swift` and its Python end together.
-        process = subprocess.Popen(
-            command, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
-        )
-    try:
-        yield _steps(process, folder, rewards)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait()
-
-
-def _steps(
-    process: subprocess.Popen[bytes], folder: Path, rewards: Sequence[str]
-) -> Iterator[tuple[int, dict[str, float]]]:
-    ended = False
-    seen: set[int] = set()
-    while not ended:
-        ended = process.poll() is not None
-        logged = _curves(folder, rewards)
-        for step in sorted(logged[FORMAT].keys() - seen):  # which scores every row
-            yield step, {name: of[step] for name, of in logged.items() if step in of}
-        seen |= logged[FORMAT].keys()
-        if not ended:
-            time.sleep(POLL)
-    if process.returncode != 0:
-        text = (folder / "grpo.log").read_text(errors="replace")
-        tail = "\n".join(text.splitlines()[-15:])
-        raise RoadError(
-            f"`swift rlhf` ended with exit code {process.returncode}; "
-            f"{folder / 'grpo.log'} ends:\n{tail}"
-        )
-
-
-def _curves(folder: Path, rewards: Sequence[str]) -> dict[str, dict[int, float]]:
-    log = folder / "grpo" / "logging.jsonl"
-    return {name: step_rewards(log, f"rewards/{name}/mean") for name in (*rewards, FORMAT)}
-
-
-def step_rewards(log: Path, name: str = "reward") -> dict[int, float]:
-    """Return the values of a metric by training step, from ms-swift's logging.jsonl as far as it is
-    written: of several tasks, a step lacks the rewards of those that it has no row of.
-    """
-    if not log.exists():
-        return {}
-    lines = [line for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
-    rows = [json.loads(line) for line in lines if line.strip()]
-    return {
-        int(row["global_step/max_steps"].partition("/")[0]): float(row[name])
-        for row in rows
-        if name in row
-    }

@@ -12,8 +12,8 @@ from PIL import Image
 from skimage.filters import threshold_otsu
 from skimage.measure import label, regionprops
 
-from swift_vlrft.demo import coins, road
-from swift_vlrft.demo.road import Road, RoadError, step_rewards, training
+from swift_vlrft.demo import coins, grpo
+from swift_vlrft.demo.grpo import RoadError, step_rewards, training
 from swift_vlrft.demo.sign import DIGITS, sign_rows
 from swift_vlrft.geometry.boxes import iou
 from swift_vlrft.swift_plugin import zoom
@@ -60,8 +60,8 @@ def test_windows_to_learn_from_and_held_out_ones_share_no_pixel(monkeypatch):
 def recipe(monkeypatch, tmp_path):
     """Stands for recipes/demo_cpu.sh: a script that writes what ms-swift would log."""
     script = tmp_path / "recipe.sh"
-    monkeypatch.setattr(road, "shipped_file", lambda *_: script)
-    monkeypatch.setattr(road, "POLL", 0.02)
+    monkeypatch.setattr(grpo, "shipped_file", lambda *_: script)
+    monkeypatch.setattr(grpo, "POLL", 0.02)
 
     def wrote(text):
         script.write_text(f'set -e\nmkdir -p "$OUTPUT_DIR"\n{text}')
@@ -81,7 +81,7 @@ def test_steps_come_as_they_are_logged(recipe, tmp_path):
         f"printf '%s' '{rows[:half]}' > $OUTPUT_DIR/logging.jsonl; sleep 0.2\n"
         f"printf '%s' '{rows[half:]}' >> $OUTPUT_DIR/logging.jsonl; sleep 0.1\n"
     )
-    with training(Road("set"), tmp_path, ["vlrft_classification"], 12) as steps:
+    with training(tmp_path, ["vlrft_classification"]) as steps:
         assert list(steps) == [
             (step, {"vlrft_classification": classification, "vlrft_format": form})
             for step, (classification, form) in enumerate(rewards, 1)
@@ -95,7 +95,7 @@ def test_a_failed_run_says_how_its_output_ends(recipe, tmp_path):
     recipe("echo out of cheese; exit 3")
     with (
         pytest.raises(RoadError, match=r"(?s)code 3; \S+grpo.log .*out of cheese"),
-        training(Road("set"), tmp_path, ["vlrft_classification"], 12) as steps,
+        training(tmp_path, ["vlrft_classification"]) as steps,
     ):
         list(steps)
 
@@ -105,7 +105,7 @@ def test_a_demo_that_stops_takes_its_training_along(recipe, tmp_path):
     file = tmp_path / "grpo" / "pid"
     with (
         pytest.raises(KeyboardInterrupt),
-        training(Road("set"), tmp_path, ["vlrft_classification"], 12),
+        training(tmp_path, ["vlrft_classification"]),
     ):
         while not (file.exists() and file.read_text().strip()):
             time.sleep(0.02)

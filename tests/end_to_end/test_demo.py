@@ -9,7 +9,7 @@ from huggingface_hub import ModelCard
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
-from swift_vlrft.demo.road import step_rewards
+from swift_vlrft.demo.grpo import step_rewards
 from swift_vlrft.hub.cards import model_card
 from swift_vlrft.hub.checkpoint import open_checkpoint
 from swift_vlrft.hub.push import staged
