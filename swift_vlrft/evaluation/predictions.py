@@ -187,11 +187,11 @@ def _completions(path: Path, task: str | None) -> Predictions:
     further = 0
     for entry in read_completions(path, notes):
         if not entry.row.keys() & {"completion", "response"}:
+            columns = ", ".join(map(str, entry.row))[:300] or "nothing"
             raise EvaluationError(
-                f"{entry}: neither 'completion' nor 'response' (found: "
-                f"{', '.join(map(str, entry.row)) or 'nothing'}); known are the predictions of "
-                "`vlrft eval`, the results of `swift infer`, OpenAI's batches, and COCO's list of "
-                "image_id, category_id, bbox, score"
+                f"{entry}: neither 'completion' nor 'response' (found: {columns}); known are the "
+                "predictions of `vlrft eval`, the results of `swift infer`, OpenAI's batches, and "
+                "COCO's list of image_id, category_id, bbox, score"
             )
         row = _prediction(entry.row, entry.place)
         if row.sample:

@@ -122,7 +122,7 @@ def run_with_server(path: Path, model: Path, dataset: str, output: Path, *flags:
         f"--external_plugins {REPOSITORY / 'plugins' / 'vlrft.py'} {SUPPORT / 'cpu_engines.py'}"
     )
     return run_recipe(
-        *(path, model, dataset, output, *flags),
+        *(path, model, dataset, output, *flags, "--vllm_server_group_port", free_port()),
         ROLLOUT_PORT=free_port(),
         ROLLOUT_FLAGS=rollout,
         VLRFT_TEST_SERVER="1",

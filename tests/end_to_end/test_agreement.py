@@ -202,6 +202,7 @@ def agree_with_server(recipe, folder, *flags, code: int, **variables: str) -> di
         code=code,
         plain=True,
         PORT=free_port(),
+        GROUP_PORT=free_port(),  # else 51216, whichever test runs beside this one
         VLRFT_TEST_SERVER="1",
         **VLLM_ON_CPU | variables,
     )
@@ -230,6 +231,7 @@ def test_an_asynchronous_server_with_the_adapter(asks, tiny_qwen2_5_vl, mixed, t
         export NPROC_PER_NODE=1
         swift rlhf --rlhf_type grpo --model {tiny_qwen2_5_vl} --dataset {mixed} --use_vllm true \\
             --vllm_mode server --vllm_server_host 127.0.0.1 --vllm_server_port $PORT \\
+            --vllm_server_group_port $GROUP_PORT \\
             --external_plugins {REPOSITORY / "plugins" / "vlrft.py"} {plugins[0]} \\
             --reward_funcs vlrft_format --tuner_type lora --num_generations 2 \\
             --max_completion_length 16 --per_device_train_batch_size 2
@@ -305,6 +307,7 @@ def test_a_server_that_sees_smaller_images(tiny_qwen2_5_vl, mixed, tmp_path):
         export NPROC_PER_NODE=2 MAX_PIXELS=401408
         swift rlhf --rlhf_type grpo --model {tiny_qwen2_5_vl} --dataset {mixed} --use_vllm true \\
             --vllm_mode server --vllm_server_host 127.0.0.1 --vllm_server_port $PORT \\
+            --vllm_server_group_port $GROUP_PORT \\
             --external_plugins {REPOSITORY / "plugins" / "vlrft.py"} {plugin} \\
             --reward_funcs vlrft_format --tuner_type full --num_generations 2 \\
             --max_completion_length 16 --per_device_train_batch_size 2
