@@ -23,6 +23,7 @@ from swift_vlrft.datasets.kept import kept_notes
 from swift_vlrft.datasets.opening import (
     file_notes,
     open_set,
+    refuse_missing,
     rename_notes,
     splits_of,
     unread_notes,
@@ -70,8 +71,7 @@ def convert_folder(
     left out and listed. It also names files that hold rows of no split, unless ``splits`` says
     which splits are meant: a part is never taken for the whole.
     """
-    if not source.exists():
-        raise DataError(f"{source} does not exist (from {Path.cwd()})")
+    refuse_missing(source)
     found = list(splits) or splits_of(source)
     options: dict[str, Any] = {"keep_going": keep_going, "rename": rename, "root": root}
     opened = {split: open_set(source, split=split, task=task, **options) for split in found}

@@ -105,8 +105,7 @@ def find_set(
 
     DataError if it does not exist, has splits but not this one, or a file is broken.
     """
-    if not isinstance(path, Address) and not path.exists():
-        raise DataError(f"{path} does not exist (from {Path.cwd()})")
+    refuse_missing(path)
     if (path / "dataset_dict.json").is_file():
         stored: StoredSet | None = _saved_dataset(_folder_in_dict(path, split), keep_going)
     elif (path / "state.json").is_file():
@@ -118,6 +117,19 @@ def find_set(
     if stored is not None:
         stored.rename, stored.root = dict(rename or {}), image_root()
     return stored
+
+
+def refuse_missing(path: Path) -> None:
+    """DataError if the path does not exist; it says what to do if that is an id of a hub."""
+    if isinstance(path, Address) or path.exists():
+        return
+    text = f"{path} does not exist (from {Path.cwd()})"
+    if len(path.parts) == 2 and not path.suffix and not path.parent.exists():
+        text += (
+            f"; if that is an id of Hugging Face, `hf download {path} --repo-type dataset "
+            f"--local-dir {path.name}`, then give {path.name}"
+        )
+    raise DataError(text)
 
 
 def local_set(path: Path, **options: Any) -> StoredSet | None:

@@ -185,8 +185,9 @@ def _begin(road: Road, folder: Path) -> Halves:
         )
     from swift_vlrft.tiny.checkpoint import compact
 
-    compact(known_family(road.family), road.side)  # a ValueError lists the families
-    halves = write_halves(Path(road.data), folder / "data", road.seed)
+    compact(family := known_family(road.family), road.side)  # a ValueError lists the families
+    box_format = family.box_format or "norm1000"
+    halves = write_halves(Path(road.data), folder / "data", road.seed, box_format)
     write_record(stamp, _Begun(road, halves))
     return halves
 

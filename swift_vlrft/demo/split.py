@@ -18,10 +18,10 @@ from swift_vlrft.datasets.image import stored_image
 from swift_vlrft.datasets.opening import splits_of
 from swift_vlrft.datasets.report import Report
 from swift_vlrft.datasets.routing import tasks_of_row
-from swift_vlrft.datasets.row import Row
+from swift_vlrft.datasets.row import Kind, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import WORDS
-from swift_vlrft.datasets.validate import RowRules
+from swift_vlrft.datasets.validate import RowRules, ask_boxes
 from swift_vlrft.datasets.writer import write_folder
 from swift_vlrft.rewards import REWARDS
 
@@ -51,9 +51,10 @@ class Halves(msgspec.Struct):
         return chosen
 
 
-def write_halves(source: Path, folder: Path, seed: int = 0) -> Halves:
-    """Write the rows of ``source`` that are fit to train on to ``folder``, as splits train and
-    test. DataError says, before anything is trained, what makes it no set to learn from.
+def write_halves(source: Path, folder: Path, seed: int = 0, box_format: str = "norm1000") -> Halves:
+    """Write the rows of ``source`` that are fit to train on in ``box_format`` to ``folder``, as
+    they are, as splits train and test. DataError says, before anything is trained, what makes it no
+    set to learn from.
     """
     names = {WORDS.get(name.lower(), name): name for name in splits_of(source)}
     halves = Halves()
@@ -69,7 +70,7 @@ def write_halves(source: Path, folder: Path, seed: int = 0) -> Halves:
     halves.notes += [f"the split {name} is not used" for name in left]
     for half, split in split_of.items():
         if split is not None:
-            items[half] = _fit(source, split, halves.notes)
+            items[half] = _fit(source, split, box_format, halves.notes)
     why = "".join(f"; {note}" for note in halves.notes)
     if "test" not in items:
         items = _by_picture(source, items["train"], seed, why)
@@ -81,9 +82,10 @@ def write_halves(source: Path, folder: Path, seed: int = 0) -> Halves:
     return halves
 
 
-def _fit(source: Path, split: str, notes: list[str]) -> list[dict[str, Any]]:
+def _fit(source: Path, split: str, box_format: str, notes: list[str]) -> list[dict[str, Any]]:
     """The rows without a problem, of tasks that have a reward, ready to be written."""
-    ((rows, report),) = check_splits(source, RowRules(every_reward=True), split).values()
+    rules = RowRules(every_reward=True, box_format=box_format)
+    ((rows, report),) = check_splits(source, rules, split).values()
     base, fit = image_base(source, None), []
     for checked in islice(rows, MOST):
         if isinstance(row := checked.row, Row) and checked.problem is None:
@@ -91,7 +93,10 @@ def _fit(source: Path, split: str, notes: list[str]) -> list[dict[str, Any]]:
             item["task"] = tasks_of_row(row)[0]
             fit.append(item)
     if more := next(iter(rows), None) is not None:
+        ask_boxes(report)  # at the end of a set it was asked
         notes.append(f"only the first {MOST} rows of the split {split} are taken")
+    if of_all := [str(problem) for problem in report.problems if problem.kind is Kind.SET]:
+        raise DataError(of_all[0])
     notes += _said(report, split, whole=not more)
     return fit
 

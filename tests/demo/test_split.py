@@ -55,6 +55,29 @@ def test_bad_rows_are_left_out_and_said(tmp_path):
     assert "rows of the split train that are left out: 1, as of " in halves.notes[0]
 
 
+def test_a_prompt_that_the_family_cannot_be_asked_is_left_out_where_it_stands(tmp_path):
+    made = rows(60, answer=lambda i: f"<answer>[{{'Position': [1, 2, {i + 9}, 940]}}]</answer>")
+    for row in made:
+        row |= {"problem": "Where is the cup?", "task": "detection", "frame": "norm1000"}
+    made[7]["problem"] = "Where is the cup? Coordinates are relative to the centre."
+    write_folder(tmp_path / "set", {"train": made})
+    kept = write_halves(tmp_path / "set", tmp_path / "data")
+    assert sum(kept.train.values()) + sum(kept.test.values()) == 60
+    halves = write_halves(tmp_path / "set", tmp_path / "pixels", box_format="pixels")
+    assert sum(halves.train.values()) + sum(halves.test.values()) == 59
+    assert f"as of {tmp_path / 'set'}" in halves.notes[0]
+    assert "row 7: the prompt says 'Where is the cup? Coord" in halves.notes[0]
+
+
+def test_a_set_whose_boxes_look_like_another_unit_is_refused(tmp_path):
+    made = rows(60, answer=lambda i: f"<answer>[{{'Position': [1, 2, {i + 9}, 40]}}]</answer>")
+    for row in made:
+        row |= {"problem": "Where is the cup?", "task": "detection", "frame": "norm1000"}
+    write_folder(tmp_path / "set", {"train": made})
+    with pytest.raises(DataError, match="set: hardly a number of its 60 boxes is above 100"):
+        write_halves(tmp_path / "set", tmp_path / "data")
+
+
 @pytest.mark.parametrize(
     ("made", "said"),
     [
