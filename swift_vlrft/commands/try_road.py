@@ -99,10 +99,10 @@ def print_road(summary: dict[str, Any], folder: Path) -> None:
         )
         for metric in of["held_out"]:
             low, high = metric["difference_95"]
-            bounds = "" if low is None or high is None else f" (95 %: {low:+.2f} to {high:+.2f})"
+            bounds = "" if low is None or high is None else f" (95 %: {low:+z.2f} to {high:+z.2f})"
             before, after = metric["before"], metric["after"]
             say(
                 f"held-out images ({of['rows']} rows): {metric['metric']} {before:.2f} -> "
-                f"{after:.2f}, difference {after - before:+.2f}{bounds}"
+                f"{after:.2f}, difference {after - before:+z.2f}{bounds}"
             )
     say(f"{folder}/summary.json  {folder}/reward.png", f"report: {folder}/report.html")

@@ -33,6 +33,7 @@ from swift_vlrft.files.completions import further
 from swift_vlrft.geometry.box_format import FORMATS, BoxFormat
 from swift_vlrft.parsing.answers import Box, BoxList, gold_text, read_boxes
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
+from swift_vlrft.rewards.zoom import ZOOM_BOX, is_zoom_box
 
 FIRST = {task: names[:1] for task, names in FULL.items()}
 
@@ -197,6 +198,10 @@ def _problems(row: Row, info: ImageInfo | None, paying: Rewards, named: Sequence
         yield f"unknown task {task!r}; known: {', '.join(TASK_NAMES)}.{hint}", Kind.GOLD
     if text := solution_problem(row.solution):
         yield text, Kind.GOLD
+    target = gold_text(row.columns.get(ZOOM_BOX))
+    if target not in ("", "[]") and not is_zoom_box(target):
+        wanted = "one box [x1, y1, x2, y2] in thousandths of width and height"
+        yield f"the {ZOOM_BOX} {target[:80]!r} is not {wanted}", Kind.GOLD
     gold = gold_text(row.solution)
     for name, value in (("problem", row.problem), ("system", system or ""), ("solution", gold)):
         try:

@@ -16,6 +16,7 @@ from swift_vlrft.parsing.answers import Answer, gold_text, plain, read_boxes
 from swift_vlrft.parsing.calls import calls_only
 from swift_vlrft.rewards.contract import reward
 
+ZOOM_BOX = "zoom_box"
 WIDER = 4
 """Times the gold box's area: a crop up to it costs nothing."""
 
@@ -53,6 +54,12 @@ def one_box(value: Any) -> Box | None:
     text = gold_text(value)
     boxes = read_boxes(text) if text else None
     return boxes.boxes[0] if boxes is not None and len(boxes) == 1 else None
+
+
+def is_zoom_box(value: Any) -> bool:
+    """Whether the value of the column ``zoom_box`` is one box with an area inside the picture."""
+    box = one_box(value)
+    return box is not None and 0 <= min(box) and max(box) <= 1000
 
 
 def cover(crop: Box, gold: Box) -> float:
