@@ -16,7 +16,9 @@ from support.swift_run import ON_CPU, SUPPORT, TRAINER_PATH, VLLM_ON_CPU
 
 
 @contextmanager
-def rollout_server(model: Path, port: str, log: Path) -> Iterator[list[psutil.Process]]:
+def rollout_server(
+    model: Path, port: str, log: Path, *flags: str
+) -> Iterator[list[psutil.Process]]:
     """While it answers: the HTTP server, its worker, the engine that this has, and that one's own
     worker. Afterwards all of them have ended, by themselves or not.
     """
@@ -24,6 +26,7 @@ def rollout_server(model: Path, port: str, log: Path) -> Iterator[list[psutil.Pr
         *(str(Path(sys.executable).with_name("swift")), "rollout", "--model", str(model)),
         *("--host", "127.0.0.1", "--port", port, "--vllm_enforce_eager", "true"),
         *("--vllm_max_model_len", "512", "--external_plugins", str(SUPPORT / "cpu_engines.py")),
+        *flags,
     ]
     wait_until_free(int(port))
     own = VLLM_ON_CPU | {"VLRFT_TEST_SERVER": "1", "PYTHONPATH": TRAINER_PATH}

@@ -5,10 +5,21 @@ A random model calls no tool; always_zooms.py (tests/support) takes its first tu
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
+from end_to_end.rollout_server import rollout_server
 from safetensors.torch import load_file, save_file
-from support.swift_run import SUPPORT, VLLM_ON_CPU, assert_trained, grpo_command, run_swift
+from support.swift_run import (
+    REPOSITORY,
+    SUPPORT,
+    VLLM_ON_CPU,
+    Run,
+    assert_trained,
+    free_port,
+    grpo_command,
+    run_swift,
+)
 from transformers import AutoTokenizer
 
 pytestmark = pytest.mark.end_to_end
@@ -18,11 +29,11 @@ TURNS = (
     *("--multi_turn_scheduler", "vlrft_zoom", "--max_turns", "3"),
     *("--reward_funcs", "vlrft_classification", "vlrft_format", "vlrft_tool_format", "coin"),
 )
-VLLM = (
-    *("--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_max_model_len", "1024"),
-    *("--vllm_enforce_eager", "true", "--log_rollout_offpolicy_metrics", "true"),
-    *("--vllm_limit_mm_per_prompt", '{"image": 3}'),
+COLOCATED = (
+    *("--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_enforce_eager", "true"),
+    *("--vllm_max_model_len", "1024", "--vllm_limit_mm_per_prompt", '{"image": 3}'),
 )
+MORE = ("--log_rollout_offpolicy_metrics", "true", "--learning_rate", "1e-4")
 
 
 @pytest.fixture(scope="module")
@@ -49,14 +60,36 @@ def test_the_trainer_sees_the_turns_and_pictures_of_the_engine(ending, shapes, t
     """A missing picture, another order of turns or the tool's tokens in the loss would
     show between the log-probabilities of vLLM and those of the trainer.
     """
-    more = (*TURNS, *VLLM, "--learning_rate", "1e-4")
-    command = grpo_command(ending, shapes, tmp_path, PLUGINS, *more)
+    command = grpo_command(ending, shapes, tmp_path, PLUGINS, *TURNS, *COLOCATED, *MORE)
     run = run_swift(command, tmp_path, **VLLM_ON_CPU, VLRFT_SHARED_PREFIX="1", MAX_PIXELS="12544")
+    assert_equal_turns(run, tmp_path)
+    assert "--multi_turn_scheduler gives rows of one prompt further images" in run.output
+
+
+@pytest.mark.nightly
+def test_turns_and_pictures_over_http(ending, shapes, tmp_path, monkeypatch):
+    """The server goes through the turns, and hands text, pictures and crops on to the trainer."""
+    monkeypatch.setenv("MAX_PIXELS", "12544")
+    port, plugins = free_port(), [REPOSITORY / "plugins" / "vlrft.py", *PLUGINS]
+    served = (*TURNS[:4], *COLOCATED[6:], "--external_plugins", *map(str, plugins))
+    server = (
+        *("--use_vllm", "true", "--vllm_mode", "server", "--vllm_server_host", "127.0.0.1"),
+        *("--vllm_server_port", port, "--vllm_server_group_port", free_port()),
+        *("--vllm_server_pass_dataset", "true"),
+    )
+    with rollout_server(ending, port, tmp_path / "server.log", *served):
+        command = grpo_command(ending, shapes, tmp_path, PLUGINS, *TURNS, *server, *MORE)
+        # One process under torchrun: store_communicator.py takes the place of NCCL in a rank alone.
+        variables = VLLM_ON_CPU | {"VLRFT_TEST_SERVER": "1", "NPROC_PER_NODE": "1"}
+        run = run_swift(command, tmp_path, **variables)
+    assert_equal_turns(run, tmp_path)
+
+
+def assert_equal_turns(run: Run, out: Path) -> None:
     assert_trained(run, 3)
-    assert min(run.metric("num_turns")) > 1
+    assert max(run.metric("num_turns")) > 1
     # ms-swift compares none where the tokens that it trains are more than those that were sampled.
     assert all(abs(value) < 1e-2 for value in run.metric("rollout_correction/k3_kl"))
-    assert "--multi_turn_scheduler gives rows of one prompt further images" in run.output
-    lines = (tmp_path / "completions.jsonl").read_text().splitlines()
+    lines = (out / "completions.jsonl").read_text().splitlines()
     logged = [turns for line in lines for turns in json.loads(line)["turns"] if turns]
     assert logged and all(turns[0]["crop"] is not None for turns in logged)
