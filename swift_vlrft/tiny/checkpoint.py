@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from swift_vlrft.families import FAMILIES, family_of, internvl, known_family
 from swift_vlrft.families.family import Family, Tiny, TinySize
+from swift_vlrft.families.resize import SmartResize
 from swift_vlrft.files.environment import need_installed
 
 if TYPE_CHECKING:
@@ -72,6 +73,10 @@ def compact(family: Family, side: int) -> Tiny:
     options = dict(tiny.image_options)
     if "max_pixels" in options:
         options["max_pixels"] = side * side
+    images = family.images
+    if isinstance(images, SmartResize) and not images.from_environment:  # deaf to MAX_PIXELS
+        least = images.frames * images.factor**2
+        options["size"] = {"shortest_edge": least, "longest_edge": images.frames * side * side}
     return replace(tiny, special_ids=ids, vocabulary=0, config=config, image_options=options)
 
 
