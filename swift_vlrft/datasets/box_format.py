@@ -252,8 +252,8 @@ def in_box_format(
 
 def all_under(key: str, text: str) -> bool:
     """Whether every box of a gold solution stands under ``key``."""
-    found = read_boxes(text)
-    return found is not None and len(re.findall(_KEYED.format(key), text)) == len(found)
+    boxes = read_boxes(text)
+    return boxes is not None and len(re.findall(_KEYED.format(key), text)) == len(boxes)
 
 
 def _converted(
@@ -264,13 +264,13 @@ def _converted(
     objects; a label that stood in tags is then written as class names are compared.
     """
     gold = gold_text(solution)
-    found = read_boxes(gold)
-    if found is None or None in found.boxes:
+    parsed = read_boxes(gold)
+    if parsed is None or None in parsed.boxes:
         raise ValueError(f"the solution {gold[:80]!r} cannot be rewritten in another box format")
-    if not found.boxes:
+    if not parsed.boxes:
         return solution
-    boxes = [rescaled(box, before, after, size, to_size) for box in found.boxes if box is not None]
-    wanted = boxes, found.confidences, found.labels
+    boxes = [rescaled(box, before, after, size, to_size) for box in parsed.boxes if box is not None]
+    wanted = boxes, parsed.confidences, parsed.labels
     written = _with_numbers(_renamed(gold, key), boxes, after)
     if key is not None and not (_reads(written, wanted) and all_under(key, written)):
         written = _as_objects(wanted, key, after)
@@ -286,8 +286,8 @@ def on_grid(solution: str, name: str, size: Size, cells: int) -> str:
     """The solution with the edges of its boxes on a grid of ``cells`` x ``cells`` over the image,
     whose width and height are ``size`` in pixels; a solution without boxes as it is.
     """
-    found, form = read_boxes(gold := gold_text(solution)), box_format(name)
-    if found is None or None in found.boxes or not found.boxes:
+    parsed, form = read_boxes(gold := gold_text(solution)), box_format(name)
+    if parsed is None or None in parsed.boxes or not parsed.boxes:
         return solution
     steps = [edge / cells for edge in form.edges(size)]
 
@@ -296,7 +296,7 @@ def on_grid(solution: str, name: str, size: Size, cells: int) -> str:
         return first * step, max(round(high / step), first + 1) * step
 
     boxes: list[Corners | None] = []
-    for x1, y1, x2, y2 in filter(None, found.boxes):
+    for x1, y1, x2, y2 in filter(None, parsed.boxes):
         (left, right), (top, bottom) = ends(x1, x2, steps[0]), ends(y1, y2, steps[1])
         boxes.append((left, top, right, bottom))
     return solution.replace(gold, _with_numbers(gold, boxes, form), 1)
@@ -310,7 +310,7 @@ def written_boxes(text: str) -> list[Corners]:
     """The numbers of each box of ``text`` as they are written, x first, where they are no corners,
     too (x, y, width, height).
     """
-    numbers = [float(found[0]) for found in _NUMBER.finditer(text)]
+    numbers = [float(match[0]) for match in _NUMBER.finditer(text)]
     boxes = (tuple(numbers[mark - _MARK] for mark in marks) for marks in _marks(text))
     return [box for box in boxes if len(box) == 4 and all(map(math.isfinite, box))]
 
@@ -332,9 +332,9 @@ def _with_numbers(text: str, boxes: Sequence[Corners | None], of: BoxFormat) -> 
         numbers.update(zip(mark, box or (), strict=False))
     marks = itertools.count(_MARK)
 
-    def number(found: re.Match[str]) -> str:
+    def number(match: re.Match[str]) -> str:
         value = numbers.get(next(marks))
-        return found[0] if value is None else f"{value:.{of.decimals}f}"
+        return match[0] if value is None else f"{value:.{of.decimals}f}"
 
     return _NUMBER.sub(number, text)
 
@@ -352,5 +352,5 @@ def _as_objects(of: _Read, key: str, written_in: BoxFormat) -> str:
 
 
 def _reads(text: str, wanted: _Read) -> bool:
-    found = read_boxes(text)
-    return found is not None and (found.boxes, found.confidences, found.labels) == wanted
+    parsed = read_boxes(text)
+    return parsed is not None and (parsed.boxes, parsed.confidences, parsed.labels) == wanted

@@ -131,7 +131,7 @@ def prompt_of(file: Path | None, *, per_category: bool) -> str:
         raise DataError(f"--prompt {file} cannot be read as UTF-8 text ({error})") from None
     if not asked:
         raise DataError(f"--prompt {file} is empty; write the question into it, with {known}")
-    if unknown := [found for found in PLACEHOLDER.findall(asked) if found != known]:
+    if unknown := [name for name in PLACEHOLDER.findall(asked) if name != known]:
         raise DataError(
             f"--prompt {file}: unknown placeholder {unknown[0]}; {known} stands for the names, and "
             "nothing else can be put in ({category} with --per-category, {categories} without)"
@@ -160,7 +160,7 @@ def prompt_of(file: Path | None, *, per_category: bool) -> str:
 
 
 def plan_rows(
-    found: Instances,
+    instances: Instances,
     questions: Sequence[Sequence[str]],
     *,
     shots: int | None = None,
@@ -173,25 +173,25 @@ def plan_rows(
     """
     if not 0 <= negatives < math.inf:
         raise DataError(f"--negatives {negatives}: a share of the rows with boxes is needed")
-    refuse_shared_files(found)
-    if found.absent is not None and any(len(names) > 1 for names in questions):
+    refuse_shared_files(instances)
+    if instances.absent is not None and any(len(names) > 1 for names in questions):
         raise DataError(
-            f"{found.path}: each image was labelled for some categories only (neg_category_ids), "
-            "so that no row can ask for all; --per-category writes a row for each that was"
+            f"{instances.path}: each image was labelled for some categories only "
+            "(neg_category_ids), so no row can ask for all; use --per-category"
         )
-    ids = {name: i for i, name in found.categories.items()}
-    unsure = {c: found.unsure[i] for c, i in ids.items()}
-    boxes = {c: found.boxes[i] for c, i in ids.items()}
+    ids = {name: i for i, name in instances.categories.items()}
+    unsure = {c: instances.unsure[i] for c, i in ids.items()}
+    boxes = {c: instances.boxes[i] for c, i in ids.items()}
     rows: list[PlannedRow] = []
     for names in questions:
         doubtful = set().union(*(unsure[name] for name in names))
         held = dict.fromkeys(i for name in names for i in boxes[name])
         able = [i for i in held if i not in doubtful]
-        found.left_out[UNSURE_IMAGES] += sum(
-            not any(not_exhaustive(found.images[i], ids[name]) for name in names) for i in doubtful
+        instances.left_out[UNSURE_IMAGES] += sum(
+            not any(not_exhaustive(instances.images[i], ids[n]) for n in names) for i in doubtful
         )
         if shots is not None and len(able) < shots:
-            found.left_out[f"shots that {names[0]!r} lacks"] += shots - len(able)
+            instances.left_out[f"shots that {names[0]!r} lacks"] += shots - len(able)
         # A generator for each question: another category's choice does not change this one's.
         rng = random.Random(f"{seed} {' '.join(names)}")
         picked = able if shots is None else rng.sample(sorted(able, key=str), min(shots, len(able)))
@@ -202,15 +202,15 @@ def plan_rows(
     rng = random.Random(f"{seed} negatives")
     lacking: list[list[tuple[Any, Sequence[str]]]] = []
     for names in rng.sample(questions, len(questions)) if asked or len(questions) == 1 else ():
-        sure = found.images if found.absent is None else found.absent[ids[names[0]]]
+        sure = instances.images if instances.absent is None else instances.absent[ids[names[0]]]
         holds = set().union(*(unsure[name] | boxes[name].keys() for name in names))
         empty = sorted((i for i in sure if i not in holds), key=str)
         picked = rng.sample(empty, min(asked, len(empty)))
         lacking.append([(i, names) for i in picked])
-        found.left_out[EMPTY] = len(empty) - len(picked) if len(questions) == 1 else 0
-    spread = [one for turn in zip_longest(*lacking) for one in turn if one is not None][:asked]
-    found.left_out["negatives that could not be had"] += asked - len(spread)
-    rows += [PlannedRow(*one) for one in spread]
+        instances.left_out[EMPTY] = len(empty) - len(picked) if len(questions) == 1 else 0
+    spread = [pair for turn in zip_longest(*lacking) for pair in turn if pair is not None][:asked]
+    instances.left_out["negatives that could not be had"] += asked - len(spread)
+    rows += [PlannedRow(*pair) for pair in spread]
     random.Random(f"{seed} order").shuffle(rows)
     return rows
 
@@ -258,7 +258,7 @@ def detection_row(
 
 
 def built_rows(
-    found: Instances,
+    instances: Instances,
     rows: Sequence[PlannedRow],
     images: Path,
     box_format: str = "norm1000",
@@ -269,10 +269,10 @@ def built_rows(
     stored) and under ``key`` if it is given; a BadRow where a file is missing, broken or of another
     size than the annotations say. Boxes have labels unless the prompt is of one ``{category}``.
     """
-    one = "{category}" in prompt
+    single = "{category}" in prompt
     folder = images.absolute()
     for row in rows:
-        entry = found.images[row.image_id]
+        entry = instances.images[row.image_id]
         size = Drawn(entry["width"], entry["height"])
         try:
             path = image_path(file_of(entry) or "", folder, folder)
@@ -280,17 +280,17 @@ def built_rows(
             if problem := size_problem({"path": str(path)}, info, size):
                 raise DataError(problem)
         except DataError as error:
-            yield BadRow(RowLocation(found.path, row.image_id, "image"), str(error))
+            yield BadRow(RowLocation(instances.path, row.image_id, "image"), str(error))
         else:
-            category, labels = (row.names[0], ()) if one else (None, row.labels)
-            made = detection_row(image, category, row.boxes, labels, prompt)
+            category, labels = (row.names[0], ()) if single else (None, row.labels)
+            item = detection_row(image, category, row.boxes, labels, prompt)
             sides = info.width, info.height
-            made["problem"], made["solution"] = in_box_format(
-                made["problem"], made["solution"], made["frame"], box_format,
+            item["problem"], item["solution"] = in_box_format(
+                item["problem"], item["solution"], item["frame"], box_format,
                 size=sides, to_size=sides, key=key,
             )  # fmt: skip
-            made["frame"] = box_format
-            yield made | {"image_id": found.column_of(row.image_id)}
+            item["frame"] = box_format
+            yield item | {"image_id": instances.column_of(row.image_id)}
 
 
 def build_folder(
@@ -320,8 +320,8 @@ def build_folder(
         raise DataError("--held-out writes the splits train and test; leave --split out")
     if shots is not None and not per_category:
         raise DataError("--shots counts the images of each category; it needs --per-category")
-    found = read_instances(instances, reading)
-    known = list(found.categories.values())
+    annotated = read_instances(instances, reading)
+    known = list(annotated.categories.values())
     names = chosen_categories(categories, known) if categories else known
     text = prompt_of(prompt, per_category=per_category).replace("{categories}", ", ".join(names))
     labels = [normalise(name) for name in names]
@@ -333,7 +333,7 @@ def build_folder(
             "or write rows of one category with --per-category"
         )
     questions = [(name,) for name in names] if per_category else [tuple(names)]
-    rows = plan_rows(found, questions, shots=shots, negatives=negatives, seed=seed)
+    rows = plan_rows(annotated, questions, shots=shots, negatives=negatives, seed=seed)
     if not rows:
         raise DataError(f"{instances} holds no usable box of {', '.join(names[:10])}")
     splits = {split or "train": rows}
@@ -347,9 +347,9 @@ def build_folder(
 
     def items(split: str, planned: list[PlannedRow]) -> Iterator[Item]:
         if split == next(iter(splits)):
-            bad = found.bad.items()
+            bad = annotated.bad.items()
             yield from (BadRow(RowLocation(instances, i, "image"), text) for i, text in bad)
-        built = built_rows(found, planned, images, box_format, box_key, text)
+        built = built_rows(annotated, planned, images, box_format, box_key, text)
         for row, item in zip(planned, built, strict=True):
             if not isinstance(item, BadRow):
                 counts[f"rows with boxes in {split}"] += bool(row.boxes)
@@ -363,5 +363,5 @@ def build_folder(
         keep_going=keep_going,
         total=len(rows) if len(splits) == 1 else None,
     )
-    written.counts = counts + found.left_out
+    written.counts = counts + annotated.left_out
     return written

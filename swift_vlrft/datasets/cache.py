@@ -58,7 +58,7 @@ def mapped(stored: ColumnFiles | Table, cache: Path, num_proc: int = 1) -> Table
             return replace(stored, infos=_infos_of_column(stored.column("image"), pool))
         parts = [_mapped(stored, file, cache, pool) for file in stored.files]
     return Table(
-        **{one.name: getattr(stored, one.name) for one in fields(StoredSet)},
+        **{field.name: getattr(stored, field.name) for field in fields(StoredSet)},
         table=pa.concat_tables([table for table, _ in parts]),
         origin=[(file, len(table)) for file, (table, _) in zip(stored.files, parts, strict=True)],
         infos=[info for _, infos in parts for info in infos],
@@ -76,13 +76,13 @@ def _mapped(
         folder = cache / sha256(key.encode()).hexdigest()[:32]
         known = folder.exists()
         try:
-            made = _table(stored, file, folder)
+            table = _table(stored, file, folder)
         except Exception:
             if not known:
                 raise
             rmtree(folder)
-            made = _table(stored, file, folder)
-        return made, _infos_of_column(made.column(image), pool, folder / "infos.json")
+            table = _table(stored, file, folder)
+        return table, _infos_of_column(table.column(image), pool, folder / "infos.json")
 
 
 def _table(stored: ColumnFiles, file: Path, folder: Path) -> pa.Table:
@@ -160,14 +160,14 @@ def _kept_in(
     if file is not None:
         with suppress(OSError, ValueError, TypeError):  # not there yet, or somebody damaged it
             lines = json.loads(file.read_bytes())
-            known = [ImageInfo(*one) if isinstance(one, list) else one for one in lines]
+            known = [ImageInfo(*info) if isinstance(info, list) else info for info in lines]
     known = known if len(known) == count else [None] * count
     infos = list(known)
-    left = [number for number, one in enumerate(known) if not isinstance(one, ImageInfo)]
+    left = [number for number, info in enumerate(known) if not isinstance(info, ImageInfo)]
     for number, info in zip(left, pool.map(look, left), strict=True):
         infos[number] = info
     if file is not None and infos != known:
-        lines = [astuple(one) if isinstance(one, ImageInfo) else one for one in infos]
+        lines = [astuple(info) if isinstance(info, ImageInfo) else info for info in infos]
         write_atomically(file, json.dumps(lines))
     return infos
 

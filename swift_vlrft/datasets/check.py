@@ -85,11 +85,11 @@ def check_rows(
     infos = ImageInfoReader()
     repeated: list[str] = []
     not_in_pixels, first_of_them = 0, None
-    found = (
+    rows = (
         (row, infos(row.image) if images and isinstance(row, Row) else None)
         for row in rows_of(stored, without_images=not images)
     )
-    for checked in validate_rows(found, rules, report):
+    for checked in validate_rows(rows, rules, report):
         row, info = checked.row, checked.info
         if checked.problem is None and info is not None and isinstance(row, Row):
             known = tasks_of_row(row, rules.rewards) if rules.every_reward else ()

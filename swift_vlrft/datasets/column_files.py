@@ -49,24 +49,24 @@ class ColumnFiles(StoredSet):
         """DataError if a file is broken, or its columns or classes are others than the first
         one's; with ``keep_going`` such a file goes to ``broken``.
         """
-        made = cls(path, kind=kind)
+        stored = cls(path, kind=kind)
         with ThreadPoolExecutor(FOOTERS) as pool:
-            found = [pool.submit(made._features_of, file) for file in files]
-        for file, read in zip(files, found, strict=True):
+            futures = [pool.submit(stored._features_of, file) for file in files]
+        for file, read in zip(files, futures, strict=True):
             try:
                 features = read.result()
-                made.features = made._join(file, features) if made.features else features
+                stored.features = stored._join(file, features) if stored.features else features
             except DataError as error:
                 if not keep_going:
                     raise
-                made.broken.append(BadRow(RowLocation(file), str(error), Kind.FILE))
+                stored.broken.append(BadRow(RowLocation(file), str(error), Kind.FILE))
                 continue
-            if made.counts.get(file) != 0:  # else nothing can be read from it
-                made.files.append(file)
-        if made.features is not None:
-            made.names = list(made.features)
-            made.labels = labels_of(made.features.to_dict())
-        return made
+            if stored.counts.get(file) != 0:  # else nothing can be read from it
+                stored.files.append(file)
+        if stored.features is not None:
+            stored.names = list(stored.features)
+            stored.labels = labels_of(stored.features.to_dict())
+        return stored
 
     def _features_of(self, file: Path) -> Features:
         # Not by load_dataset, whose progress bars break in threads (tqdm's ensure_lock).
@@ -202,10 +202,10 @@ def labels_of(features: Any) -> dict[str, list[str]]:
                 return [str(name) for name in inside["names"]]
             inside = list(inside.values())
         parts = inside if isinstance(inside, list) else []
-        return next((found for part in parts if (found := names(part))), [])
+        return next((classes for part in parts if (classes := names(part))), [])
 
     items = features.items() if isinstance(features, dict) else ()
-    return {column: found for column, inside in items if (found := names(inside))}
+    return {column: classes for column, inside in items if (classes := names(inside))}
 
 
 def _briefly(labels: dict[str, list[str]]) -> str:

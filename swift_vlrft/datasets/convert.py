@@ -72,28 +72,28 @@ def convert_folder(
     which splits are meant: a part is never taken for the whole.
     """
     refuse_missing(source)
-    found = list(splits) or splits_of(source)
+    wanted = list(splits) or splits_of(source)
     options: dict[str, Any] = {"keep_going": keep_going, "rename": rename, "root": root}
-    opened = {split: open_set(source, split=split, task=task, **options) for split in found}
-    first = opened[found[0]]
+    opened = {split: open_set(source, split=split, task=task, **options) for split in wanted}
+    first = opened[wanted[0]]
     if not splits and (unread := unread_rows(first)):
         raise DataError(
             f"{source}: {listed(unread, source)} would be left out:\n"
             + "\n".join(unread_notes(first))
             + "\nMove away what is no part of the set, or say with --split which splits "
-            f"({', '.join(found)}) to convert"
+            f"({', '.join(wanted)}) to convert"
         )
     for stored in opened.values():
         state_boxes(stored, boxes, unit)
     base = image_base(source, root)
 
     chosen = pass_rates(source, first.columns, keep, order, rates)
-    if chosen is not None and len(found) > 1:
+    if chosen is not None and len(wanted) > 1:
         raise DataError(
-            f"{source} has the splits {', '.join(found)}; pass rates are of one: name it by --split"
+            f"{source} has the splits {', '.join(wanted)}; pass rates are for one: add --split"
         )
 
-    def made(split: str) -> Iterator[tuple[Row | BadRow, Item]]:
+    def pairs(split: str) -> Iterator[tuple[Row | BadRow, Item]]:
         seen = DeclaredBoxes()
         for row in rows_of(opened[split]):
             yield row, item_of(row, base, box_format, box_key, seen)
@@ -101,15 +101,15 @@ def convert_folder(
             raise DataError(text)
 
     def items(split: str) -> Iterator[Item]:
-        rows = made(split)
+        rows = pairs(split)
         yield from (item for _, item in rows) if chosen is None else chosen.chosen(rows)
 
-    names = {split: WORDS.get(split.lower(), split) for split in found}
+    names = {split: WORDS.get(split.lower(), split) for split in wanted}
     both = list(names.values())
     names = {split: name if both.count(name) == 1 else split for split, name in names.items()}
     written = write_folder(
         folder,
-        {names[split]: items(split) for split in found},
+        {names[split]: items(split) for split in wanted},
         keep_going=keep_going,
         sort_key=None if order is None else easiest_first,
     )
@@ -158,13 +158,13 @@ def write_clean(
     base = image_base(source, root)
 
     def items(rows: Iterable[Validated]) -> Iterator[Item]:
-        for found in rows:
-            if isinstance(found.row, Row) and found.problem is None:
-                yield written_row(found.row, stored_image(found.row.image, base)[0])
-            elif found.problem is not None:
-                if found.problem.kind is Kind.SET:
-                    raise DataError(found.problem.problem)
-                yield found.problem
+        for validated in rows:
+            if isinstance(validated.row, Row) and validated.problem is None:
+                yield written_row(validated.row, stored_image(validated.row.image, base)[0])
+            elif validated.problem is not None:
+                if validated.problem.kind is Kind.SET:
+                    raise DataError(validated.problem.problem)
+                yield validated.problem
 
     return write_folder(folder, {split: items(rows) for split, rows in checked.items()})
 

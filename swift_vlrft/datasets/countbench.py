@@ -73,10 +73,10 @@ def _whole(number: Any) -> int:
 def _with_gap(caption: str, number: int) -> str:
     """The caption with ___ for the number, in digits or as a word."""
     names = [str(number), *WORDS[number : number + 1]]
-    made, count = re.subn(rf"\b({'|'.join(names)})\b", "___", caption, flags=re.IGNORECASE)
+    text, count = re.subn(rf"\b({'|'.join(names)})\b", "___", caption, flags=re.IGNORECASE)
     if not count:
         raise ValueError(f"the text {caption[:80]!r} does not say the number {number}")
-    return made
+    return text
 
 
 COUNTBENCH_SCHEMA = RecordSchema("countbench", _matches, _rows)

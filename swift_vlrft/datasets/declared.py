@@ -44,20 +44,20 @@ class DeclaredBoxes:
         frame = row.columns.get("frame")
         if frame not in READ_AS or not row.has_boxes:
             return
-        kept = self.boxes.setdefault(frame, [])
-        if len(kept) < KEPT and (gold := read_boxes(gold_text(row.solution))) is not None:
+        boxes = self.boxes.setdefault(frame, [])
+        if len(boxes) < KEPT and (gold := read_boxes(gold_text(row.solution))) is not None:
             size = (info.width, info.height) if info is not None else UNKNOWN
-            kept += [(box, size) for box in gold.boxes if box is not None]
+            boxes += [(box, size) for box in gold.boxes if box is not None]
 
     def problem(self, path: Path) -> str | None:
         """Why the set cannot be meant as it is declared, and what to declare; None if it can."""
         for frame, boxes in self.boxes.items():
             reading = READ_AS[frame]
-            sized = [one for one in boxes if one[1] != UNKNOWN]
+            sized = [box for box in boxes if box[1] != UNKNOWN]
             outside = len(units.leaving(sized, reading)) if len(sized) >= ENOUGH else 0
-            if found := units.misfit(sized or boxes, reading, outside, AMONG):
-                said, others = found
-                names = [one.unit for one in others if one.unit != "percent"]
+            if misfit := units.misfit(sized or boxes, reading, outside, AMONG):
+                said, others = misfit
+                names = [other.unit for other in others if other.unit != "percent"]
                 if not names:
                     do = "multiply them by 10, which is norm1000" if others else "correct them"
                     return f"{path}: {said}; {do}"
@@ -70,7 +70,7 @@ class DeclaredBoxes:
 
     def notes(self, path: Path) -> list[str]:
         boxes = self.boxes.get("norm1000", [])
-        low = [one for one in boxes if max(one[1]) < 900]
+        low = [box for box in boxes if max(box[1]) < 900]
         if len(low) < MANY or units.leaving(low, READ_AS["pixels"]):
             return []
         return [

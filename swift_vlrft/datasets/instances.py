@@ -78,8 +78,8 @@ def read_instances(path: Path, reading: Reading | None = None) -> Instances:
     wrong. Boxes are x, y, width, height in pixels unless a ``reading`` is stated. A file that does
     not change is read once; treat what is handed out as read-only, but ``left_out``.
     """
-    found = _instances(path, reading, *_stamp(path))
-    return replace(found, left_out=found.left_out.copy())
+    instances = _instances(path, reading, *_stamp(path))
+    return replace(instances, left_out=instances.left_out.copy())
 
 
 def forget() -> None:
@@ -123,10 +123,10 @@ def _instances(path: Path, stated: Reading | None, size: int, changed: int) -> I
                     f"{path}, images[{i}]: {side} is {image[side]!r}; a count of pixels is needed"
                 )
         images[image["id"]] = image
-    used = {one.get("category_id") for one in content["annotations"]}
+    used = {annotation.get("category_id") for annotation in content["annotations"]}
     entries, groups = _without_groups(content["categories"], used)
     categories = _categories(entries, path)
-    found = Instances(
+    instances = Instances(
         path,
         images,
         categories,
@@ -135,32 +135,32 @@ def _instances(path: Path, stated: Reading | None, size: int, changed: int) -> I
         unsure={c: set() for c in categories},
     )
     for name in groups:
-        found.left_out[f"category without a box that is only a group's name: {name}"] += 1
+        instances.left_out[f"category without a box that is only a group's name: {name}"] += 1
     at: list[int] = []
     boxes: list[units.Box] = []
     outside: list[int] = []
-    for i, annotation in enumerate(found.annotations):
-        is_inside = _add_annotation(found, annotation, reading, f"{path}, annotations[{i}]")
+    for i, annotation in enumerate(instances.annotations):
+        is_inside = _add_annotation(instances, annotation, reading, f"{path}, annotations[{i}]")
         if not annotation.get("iscrowd"):
             image = images[annotation["image_id"]]
             outside += [] if is_inside else [len(boxes)]
             boxes.append((annotation["bbox"], (image["width"], image["height"])))
             at.append(i)
-    shown, takers = lambda box: _shown(found, at[box]), "vlrft data coco or vlrft data convert"
+    shown, takers = lambda box: _shown(instances, at[box]), "vlrft data coco or vlrft data convert"
     if text := units.refusal(boxes, reading, outside, shown, takers, stated=stated is not None):
         raise units.MisreadBoxes(f"{path}: {text}")
-    _take_out(found, reading, [at[box] for box in outside])
-    for c, images_of in found.boxes.items():
+    _take_out(instances, reading, [at[box] for box in outside])
+    for c, images_of in instances.boxes.items():
         unsure = {i for i, image in images.items() if not_exhaustive(image, c)}
-        found.unsure[c] |= unsure
-        found.left_out["images not labelled in full"] += len(unsure & images_of.keys())
+        instances.unsure[c] |= unsure
+        instances.left_out["images not labelled in full"] += len(unsure & images_of.keys())
     if any("neg_category_ids" in image for image in images.values()):
-        found.absent = {c: set() for c in categories}
+        instances.absent = {c: set() for c in categories}
         for i, image in images.items():
             for c in image.get("neg_category_ids", ()):
-                if c in found.absent:
-                    found.absent[c].add(i)
-    return found
+                if c in instances.absent:
+                    instances.absent[c].add(i)
+    return instances
 
 
 def _without_groups(
@@ -170,12 +170,13 @@ def _without_groups(
     others, as the first category of Roboflow's files is.
     """
     groups = [
-        one
-        for one in entries
-        if one.get("id") not in used
-        and any(o is not one and o.get("supercategory") == one.get("name") for o in entries)
+        entry
+        for entry in entries
+        if entry.get("id") not in used
+        and any(o is not entry and o.get("supercategory") == entry.get("name") for o in entries)
     ]
-    return [one for one in entries if one not in groups], [str(one.get("name")) for one in groups]
+    names = [str(group.get("name")) for group in groups]
+    return [entry for entry in entries if entry not in groups], names
 
 
 def _categories(entries: list[dict[str, Any]], path: Path) -> dict[Any, str]:
@@ -228,23 +229,23 @@ def _briefly(entry: dict[str, Any]) -> str:
     return str(shown)[:200]
 
 
-def refuse_shared_files(found: Instances) -> None:
+def refuse_shared_files(instances: Instances) -> None:
     """DataError if two images of the file are the same: each has a part of its boxes; and
     where an image is a sentence with its own boxes, as MDETR and UNINEXT store RefCOCO.
     """
     first: dict[str, Any] = {}
-    for i, image in found.images.items():
+    for i, image in instances.images.items():
         if not OF_SENTENCES.isdisjoint(image):
             text = image.get("caption") or image.get("expressions") or image.get("expression")
             raise DataError(
-                f"{found.path}: image {i!r} stands for a sentence, {str(text)[:60]!r}: boxes "
+                f"{instances.path}: image {i!r} stands for a sentence, {str(text)[:60]!r}: boxes "
                 "belong to sentences here, not to categories. Write a row for each sentence: "
                 "image, problem (the sentence), solution (its box)"
             )
         name = os.path.normpath(file_of(image) or "")
         if (there := first.setdefault(name, i)) != i:
             raise DataError(
-                f"{found.path}: the images {there!r} and {i!r} are the same file {name}: each "
+                f"{instances.path}: the images {there!r} and {i!r} are the same file {name}: each "
                 "would be asked for a part of its boxes; give both one id, or each its own file"
             )
 
@@ -269,18 +270,18 @@ def not_exhaustive(image: dict[str, Any], category: Any) -> bool:
 
 
 def _add_annotation(
-    found: Instances, annotation: dict[str, Any], reading: Reading, place: str
+    instances: Instances, annotation: dict[str, Any], reading: Reading, place: str
 ) -> bool:
     """Take the annotation in; False if its box is not inside the image, as it is read."""
-    image = found.images.get(annotation.get("image_id"))
+    image = instances.images.get(annotation.get("image_id"))
     category = annotation.get("category_id")
     if image is None:
-        raise _unknown(place, "image", annotation.get("image_id"), found.images)
-    if category not in found.categories:
-        raise _unknown(place, "category", category, found.categories)
+        raise _unknown(place, "image", annotation.get("image_id"), instances.images)
+    if category not in instances.categories:
+        raise _unknown(place, "category", category, instances.categories)
     if annotation.get("iscrowd"):
-        found.left_out["crowd regions"] += 1
-        found.unsure[category].add(image["id"])
+        instances.left_out["crowd regions"] += 1
+        instances.unsure[category].add(image["id"])
         return True
     numbers = annotation.get("bbox")
     if not four_numbers(numbers):
@@ -293,33 +294,33 @@ def _add_annotation(
         return False
     box = units.clipped(read, size)
     if box is None:
-        found.left_out["boxes without area"] += 1
-        found.unsure[category].add(image["id"])
+        instances.left_out["boxes without area"] += 1
+        instances.unsure[category].add(image["id"])
         return True
     position = convert_box(box, "pixels", "norm1000", size=size)
-    of_image = found.boxes[category].setdefault(image["id"], [])
+    of_image = instances.boxes[category].setdefault(image["id"], [])
     if position in of_image:  # COCO's own files hold some: a model finds the object once
-        found.left_out["boxes that repeat one of the same category and image"] += 1
+        instances.left_out["boxes that repeat one of the same category and image"] += 1
     else:
         of_image.append(position)
     return True
 
 
-def _take_out(found: Instances, reading: Reading, outside: list[int]) -> None:
+def _take_out(instances: Instances, reading: Reading, outside: list[int]) -> None:
     """An image with a box ``outside`` it (numbers of annotations) is bad."""
     for i in outside:
-        text = f"{_shown(found, i)}: {units.OUTSIDE} if it is {reading}"
-        found.bad.setdefault(found.annotations[i]["image_id"], text)
-    for image in found.bad:
-        del found.images[image]
-        for category in found.categories:
-            found.boxes[category].pop(image, None)
-            found.unsure[category].discard(image)
+        text = f"{_shown(instances, i)}: {units.OUTSIDE} if it is {reading}"
+        instances.bad.setdefault(instances.annotations[i]["image_id"], text)
+    for image in instances.bad:
+        del instances.images[image]
+        for category in instances.categories:
+            instances.boxes[category].pop(image, None)
+            instances.unsure[category].discard(image)
 
 
-def _shown(found: Instances, i: int) -> str:
-    entry = found.annotations[i]
-    image = found.images[entry["image_id"]]
+def _shown(instances: Instances, i: int) -> str:
+    entry = instances.annotations[i]
+    image = instances.images[entry["image_id"]]
     numbers = ", ".join(f"{n:g}" for n in entry["bbox"])
     return (
         f"annotations[{i}], id {entry.get('id')}, [{numbers}] in image {image['id']}, "
@@ -327,10 +328,10 @@ def _shown(found: Instances, i: int) -> str:
     )
 
 
-def refuse_bad_images(found: Instances) -> None:
+def refuse_bad_images(instances: Instances) -> None:
     """DataError for the first, where no image may be left out."""
-    for text in found.bad.values():
-        raise DataError(f"{found.path}: {text}; correct or remove the box")
+    for text in instances.bad.values():
+        raise DataError(f"{instances.path}: {text}; correct or remove the box")
 
 
 def _unknown(place: str, what: str, value: Any, known: Mapping[Any, Any]) -> DataError:

@@ -33,9 +33,9 @@ class JsonFiles(StoredSet):
     def add(self, file: Path) -> None:
         """DataError if it cannot be read at all."""
         columns = dict.fromkeys(self.names)
-        for number, found in enumerate(_rows(file)):
-            if not isinstance(found, BadRow):
-                columns |= dict.fromkeys(found[1])
+        for number, row in enumerate(_rows(file)):
+            if not isinstance(row, BadRow):
+                columns |= dict.fromkeys(row[1])
             if number >= FIRST_LINES and columns:
                 break
         self.names = list(columns)

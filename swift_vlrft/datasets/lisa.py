@@ -53,20 +53,20 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     stated = {"task": "grounding", "frame": "norm1000"}
     if "conversations" in record:
         stated["frame"] = context.stored.box_format or "norm1000"
-        made = further(conversation(record, context), "id")  # a running number, as text
-        image = _IMAGE.match(prompt := made["problem"])
+        row = further(conversation(record, context), "id")  # a running number, as text
+        image = _IMAGE.match(prompt := row["problem"])
         if image is None:
             raise ValueError(f"no <img>PATH</img> at the start of {prompt[:80]!r}")
         prompt = prompt[image.end() :]
         if (asked := _INSTRUCTION.search(prompt)) and "<answer>" not in prompt:
             prompt = PROMPT.format(instruction=asked[1].strip())
-        solution = f"<answer>{gold_text(made['solution'])}</answer>"
-        yield made | stated | {"image": image[1].strip(), "problem": prompt, "solution": solution}
+        solution = f"<answer>{gold_text(row['solution'])}</answer>"
+        yield row | stated | {"image": image[1].strip(), "problem": prompt, "solution": solution}
         return
-    given = record["instruction"]
-    given = given if isinstance(given, list) and given else [given or None]
-    instructions = [text.strip() for text in given if isinstance(text, str) and text.strip()]
-    for text in given:
+    texts = record["instruction"]
+    texts = texts if isinstance(texts, list) and texts else [texts or None]
+    instructions = [text.strip() for text in texts if isinstance(text, str) and text.strip()]
+    for text in texts:
         if not isinstance(text, str) or not text.strip():
             context.leave_out(NO_INSTRUCTION)
     if not instructions:

@@ -90,8 +90,8 @@ def open_set(
 
 def image_root(root: str | os.PathLike[str] | None = None) -> Path | None:
     """The folder that images lie below: as given, else ms-swift's own variable."""
-    given = root if root is not None else os.environ.get("ROOT_IMAGE_DIR") or None
-    return None if given is None else Path(os.path.abspath(given))
+    folder = root if root is not None else os.environ.get("ROOT_IMAGE_DIR") or None
+    return None if folder is None else Path(os.path.abspath(folder))
 
 
 def find_set(
@@ -167,16 +167,16 @@ def is_ours(stored: StoredSet, rewards: Sequence[str]) -> bool:
 def check_columns(stored: StoredSet) -> None:
     """DataError if a set has no rows, lacks columns, or has two of one name."""
     columns = stored.columns
-    kept = [kept_as(name) for name in columns]
-    if twice := [name for name, count in Counter(kept).items() if count > 1]:
-        from_columns = [n for n, name in zip(stored.names, kept, strict=True) if name == twice[0]]
+    names = [kept_as(name) for name in columns]
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        from_columns = [n for n, name in zip(stored.names, names, strict=True) if name == twice[0]]
         raise DataError(
             f"{stored.path} has {len(from_columns)} columns for {twice[0]}: "
             f"{', '.join(from_columns)}. Leave one of them out"
             + (", or out of --columns" if stored.rename else "")
         )
     if isinstance(stored, JsonFiles) and not columns and not stored.broken:
-        first = next((found for found in stored.records() if isinstance(found, BadRow)), None)
+        first = next((row for row in stored.records() if isinstance(row, BadRow)), None)
         files = listed(stored.files, Path())
         empty = f"{files} ha{'s' if len(stored.files) == 1 else 've'} no rows"
         raise DataError(str(first) if first else empty)
@@ -238,7 +238,7 @@ def _in_store(path: Address) -> list[Path]:
     protocol = str(path).partition("://")[0]
     try:
         system, name = fsspec.url_to_fs(str(path))
-        names = [str(system.unstrip_protocol(one)) for one in sorted(system.find(name))]
+        names = [str(system.unstrip_protocol(address)) for address in sorted(system.find(name))]
     except Exception as error:  # every store's client has errors of its own
         # What follows a "?" may be a signature, which is a credential.
         why = re.sub(r"\?\S*", "?...", str(error).partition("\n")[0])
@@ -247,12 +247,12 @@ def _in_store(path: Address) -> list[Path]:
             f"credentials are those of the store's own tools, by the package that fsspec has for "
             f"{protocol}:// (s3fs, gcsfs, adlfs)"
         ) from error
-    files = [Address(one) for one in names if one.lower().endswith(PARQUET)]
+    files = [Address(address) for address in names if address.lower().endswith(PARQUET)]
     depth = len(path.parts)
-    found = [f for f in files if not any(p.startswith((".", "__")) for p in f.parts[depth:])]
-    if not found:
+    files = [f for f in files if not any(p.startswith((".", "__")) for p in f.parts[depth:])]
+    if not files:
         raise DataError(f"{path} holds no Parquet file; of a store, only Parquet is read")
-    return [*found]
+    return [*files]
 
 
 # ---- files and folders -----------------------------------------------------------------------
@@ -354,8 +354,8 @@ def _other_files(path: Path, files: Sequence[Path]) -> list[Path]:
 def _names_in(file: Path, key: str) -> list[str]:
     """The files, or folders, that a file of ``save_to_disk`` lists; DataError for one outside."""
     try:
-        found = json.loads(file.read_text())[key]
-        names = [one["filename"] if key == "_data_files" else one for one in found]
+        entries = json.loads(file.read_text())[key]
+        names = [entry["filename"] if key == "_data_files" else entry for entry in entries]
         for name in names:
             if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
                 raise TypeError(f"{str(name)[:80]!r} is no name of a file in it")
@@ -368,14 +368,14 @@ def _folder_in_dict(path: Path, split: str) -> Path:
     """That of a split of a DatasetDict: of its name, or of the same word (val is validation)."""
     names = _names_in(path / "dataset_dict.json", "splits")
     asked = WORDS.get(split, split)
-    found = [split] if split in names else [n for n in names if WORDS.get(n.lower()) == asked]
-    if len(found) > 1:
+    matches = [split] if split in names else [n for n in names if WORDS.get(n.lower()) == asked]
+    if len(matches) > 1:
         raise DataError(
-            f"{path}: {split!r} may be {' or '.join(found)}; name one of them, or give its folder"
+            f"{path}: {split!r} may be {' or '.join(matches)}; name one of them, or give its folder"
         )
-    if not found:
+    if not matches:
         raise DataError(f"{path}: no split {split!r} in it; it has {', '.join(names)}")
-    return path / found[0]
+    return path / matches[0]
 
 
 def _saved_dataset(folder: Path, keep_going: bool) -> StoredSet:

@@ -72,11 +72,11 @@ class PassRates:
             elif rate is not None:
                 self.counts["rows outside of --keep"] += 1
             if rate is None:
-                kept = "written last" if self.keep is None else "left out"
-                self.counts[f"rows without a pass rate, {kept}"] += 1
+                outcome = "written last" if self.keep is None else "left out"
+                self.counts[f"rows without a pass rate, {outcome}"] += 1
         if not left and self.counts:
-            found = ", ".join(f"{n} {what}" for what, n in self.counts.items())
-            raise DataError(f"no row is left: {found}; give a wider --keep")
+            counts = ", ".join(f"{n} {what}" for what, n in self.counts.items())
+            raise DataError(f"no row is left: {counts}; give a wider --keep")
 
     def _rate(self, number: int, row: Row) -> float | None:
         if self.rates is None:
@@ -138,8 +138,8 @@ def pass_rates(
                 f"{line}: no row, {COLUMN} and image_hash; `vlrft eval MODEL {source} --samples 8` "
                 "on a data set writes them"
             )
-        found = _share(rate, line), image
-        if rates.setdefault(number, found) != found:
+        entry = _share(rate, line), image
+        if rates.setdefault(number, entry) != entry:
             raise DataError(f"{line}: another {COLUMN} or image_hash for row {number} than before")
     if not rates:
         raise DataError(f"{file} holds no answers")

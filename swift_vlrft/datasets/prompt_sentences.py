@@ -88,11 +88,11 @@ def said_of_coordinates(problem: str, *, points: bool = False) -> str | None:
     """What a prompt, of boxes or of ``points``, may say of coordinates in other words than those of
     the table, with a little of what stands around it; None: nothing.
     """
-    found = _NUMBERS.search(_unknown(problem, points))
-    found = found or _WORDS.search(_unknown(_QUESTION.sub(_KNOWN, problem), points))
-    if found is None:
+    match = _NUMBERS.search(_unknown(problem, points))
+    match = match or _WORDS.search(_unknown(_QUESTION.sub(_KNOWN, problem), points))
+    if match is None:
         return None
-    near = found.string[max(found.start() - 20, 0) : found.end() + 10]
+    near = match.string[max(match.start() - 20, 0) : match.end() + 10]
     return near.replace(_KNOWN, "...").strip()
 
 
@@ -113,10 +113,10 @@ def contradiction(problem: str, of: BoxFormat) -> str | None:
     name = "norm1000" if of.name == "yx1000" else of.name
     if _STATED[name].search(problem):
         return None
-    found = [known.search(problem) for other, known in _STATED.items() if other != name]
+    matches = [known.search(problem) for other, known in _STATED.items() if other != name]
     against = (_any_of(texts) for other, texts in _TABLE["against"].items() if other != of.name)
-    found += [re.search(texts, problem, re.IGNORECASE) for texts in against]
-    return next((one[0] for one in found if one), None)
+    matches += [re.search(texts, problem, re.IGNORECASE) for texts in against]
+    return next((match[0] for match in matches if match), None)
 
 
 def sentence(of: BoxFormat, size: Size, number: int = 0) -> str:
@@ -144,10 +144,10 @@ def prompt_in(
     else:
         order = "y1, x1, y2, x2" if y_first else "x1, y1, x2, y2"
     plain = f'{{"{key}": [{order}]}}'
-    problem, found = form.subn(
+    problem, count = form.subn(
         lambda m: f"{m['quote']}{key}{m['quote']}: [{order}]" if m["quote"] else plain, problem
     )
-    return problem if found else f"{problem}\nWrite each {'point' if points else 'box'} as {plain}."
+    return problem if count else f"{problem}\nWrite each {'point' if points else 'box'} as {plain}."
 
 
 def without_box_format(problem: str) -> str:
@@ -162,6 +162,6 @@ def without_box_format(problem: str) -> str:
 
 def stated_size(problem: str) -> Size | None:
     """The image size named in a prompt in pixels."""
-    found = _PIXELS.search(problem)
-    sides = [int(side) for side in found.groups() if side] if found else []
+    match = _PIXELS.search(problem)
+    sides = [int(side) for side in match.groups() if side] if match else []
     return (sides[0], sides[1]) if sides else None

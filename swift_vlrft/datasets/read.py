@@ -50,10 +50,10 @@ def read_rows(
         path, split=split, keep_going=keep_going, rename=rename, root=root, task=task,
         box_format=box_format,
     )  # fmt: skip
-    for found in rows_of(stored):
-        if isinstance(found, BadRow) and not keep_going:
-            raise DataError(str(found))
-        yield found
+    for row in rows_of(stored):
+        if isinstance(row, BadRow) and not keep_going:
+            raise DataError(str(row))
+        yield row
 
 
 def rows_of(stored: StoredSet, *, without_images: bool = False) -> Iterator[Row | BadRow]:
@@ -68,11 +68,11 @@ def rows_of(stored: StoredSet, *, without_images: bool = False) -> Iterator[Row 
     labels = {stored.rename.get(name, name): names for name, names in stored.labels.items()}
     context = Context(stored, labels)
     maker = _RowMaker(stored, looks_at_boxes=schema.name == "virft")
-    for found in stored.records(columns):
-        if isinstance(found, BadRow):
-            yield found
+    for entry in stored.records(columns):
+        if isinstance(entry, BadRow):
+            yield entry
             continue
-        context.place, record = found
+        context.place, record = entry
         if without_images:
             record.setdefault("image", {"bytes": None, "path": None})
         try:
@@ -163,7 +163,7 @@ def _put_names(record: Record, labels: Mapping[str, list[str]]) -> None:
         if name not in STATED:
             record[name] = _named(value, names)
         elif isinstance(value, list):
-            record[name] = [class_name(one, names, name) for one in value]
+            record[name] = [class_name(item, names, name) for item in value]
         elif value is not None:
             record[name] = class_name(value, names, name)
     for name in ("task", "frame", "system", "system_prompt"):
@@ -179,7 +179,7 @@ def _named(value: Any, names: list[str]) -> Any:
     Of an object it is not known which number is a class: coco.py knows of its own.
     """
     if isinstance(value, list):
-        return [_named(one, names) for one in value]
+        return [_named(item, names) for item in value]
     if not isinstance(value, int):
         return value
     return names[value] if 0 <= value < len(names) else None

@@ -41,8 +41,8 @@ def _matches(columns: set[str]) -> bool:
 
 
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
-    made = dict(record) if "problem" in record else conversation(record, context)
-    problem, solution = made["problem"], made["solution"]
+    example = dict(record) if "problem" in record else conversation(record, context)
+    problem, solution = example["problem"], example["solution"]
     if not isinstance(problem, str) or not problem.strip():
         raise ValueError(f"the question is {problem!r}, a prompt is needed")
     if problem.count("<image>") == 1:
@@ -58,7 +58,7 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
             solution = f"<answer>{solution.strip()}</answer>"
     if "<answer>" not in problem and task == "grounding":
         problem += ADVICE
-    yield made | {"problem": problem, "solution": solution, "task": task, "frame": frame}
+    yield example | {"problem": problem, "solution": solution, "task": task, "frame": frame}
 
 
 REC_SCHEMA = RecordSchema("rec", _matches, _rows)

@@ -201,7 +201,7 @@ def nothing_scored(rewards: Sequence[str], reports: Sequence[Report | None]) -> 
     tasks = {task: names for task, names in named_tasks(rewards).items() if not scored[task]}
     if len(known) < len(reports) or not known or not tasks:
         return None
-    names = [name for found in tasks.values() for name in found]
+    names = [name for of_task in tasks.values() for name in of_task]
     sets = "\n".join(f"  {report.path}: {report.rows_by_task()}" for report in known)
     fitting = [n for n, reward in REWARDS.items() if reward.task and reward.task.name in scored]
     others = f" Rewards of the tasks that are there: {', '.join(fitting)}." if fitting else ""

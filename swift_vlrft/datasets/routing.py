@@ -34,11 +34,11 @@ FULL = {
 
 def named_tasks(rewards: Iterable[str]) -> dict[str, list[str]]:
     """The tasks of the named rewards of this package, with the rewards' names."""
-    found: dict[str, list[str]] = {}
+    named: dict[str, list[str]] = {}
     for name in rewards:
         if name in REWARDS and (task := REWARDS[name].task) is not None:
-            found.setdefault(task.name, []).append(name)
-    return found
+            named.setdefault(task.name, []).append(name)
+    return named
 
 
 def tasks_of_row(row: Row, rewards: Sequence[str] = ()) -> list[str]:
@@ -57,10 +57,10 @@ def tasks_of_row(row: Row, rewards: Sequence[str] = ()) -> list[str]:
 
 def routed(row: Row, rewards: Sequence[str]) -> Row:
     """The row with the one task whose rewards score it; without a task where it is of several."""
-    found = tasks_of_row(row, rewards)
-    if row.guess is None or not named_tasks(rewards) or found == [row.columns.get("task")]:
+    tasks = tasks_of_row(row, rewards)
+    if row.guess is None or not named_tasks(rewards) or tasks == [row.columns.get("task")]:
         return row
-    task = found[0] if len(found) == 1 else None
+    task = tasks[0] if len(tasks) == 1 else None
     box_format = row.columns.get("frame") or ("norm1000" if task in BOX_TASKS else None)
     return replace(row, columns=row.columns | {"task": task, "frame": box_format})
 

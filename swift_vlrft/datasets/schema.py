@@ -102,10 +102,10 @@ class Context:
                 known = []  # of a published form; each row says what is wrong with it
             among, takers = [stated] if stated else among, "vlrft data convert"
             try:
-                found = units.told_by(known, among, shown, takers, stated=stated is not None)
+                reading = units.told_by(known, among, shown, takers, stated=stated is not None)
             except units.MisreadBoxes as error:
                 raise units.MisreadBoxes(f"{self.stored.path}: {error}") from None
-            self.notes["reading"] = found
+            self.notes["reading"] = reading
         return self.notes["reading"]  # type: ignore[no-any-return]
 
     def size_of(self, image: Any) -> units.PictureSize | None:
@@ -218,14 +218,14 @@ def conversation(record: Record, context: Context) -> RawExample:
     questions, answers, system = (_turns(record, roles) for roles in (ASKS, ANSWERS, ("system",)))
     if (solution := record.get("solution")) is None or solution == "":
         solution = answers[0] if answers else None
-    for found, roles in ((questions, ASKS), ([solution], ANSWERS)):
-        if not found or found[0] is None:
+    for texts, roles in ((questions, ASKS), ([solution], ANSWERS)):
+        if not texts or texts[0] is None:
             turns = str(record["conversations"])[:80]
             raise ValueError(f"conversations holds no turn of {' or '.join(roles)}: {turns}")
     for text in questions[1:]:
         context.leave_out(FURTHER_TURN, text[:60])
-    made = further(record, "conversations") | {"problem": questions[0], "solution": solution}
-    return made | ({"system": system[0]} if system and not record.get("system") else {})
+    example = further(record, "conversations") | {"problem": questions[0], "solution": solution}
+    return example | ({"system": system[0]} if system and not record.get("system") else {})
 
 
 def _turns(record: Record, roles: tuple[str, ...]) -> list[str]:

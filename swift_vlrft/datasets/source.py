@@ -46,5 +46,5 @@ class Source:
 
 
 _FILE = Path(__file__).with_name("sources.toml")
-SOURCES = tuple(Source(**one) for one in tomllib.loads(_FILE.read_text("utf-8"))["set"])
+SOURCES = tuple(Source(**entry) for entry in tomllib.loads(_FILE.read_text("utf-8"))["set"])
 """The sets known by their hub id."""

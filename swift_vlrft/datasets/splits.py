@@ -37,8 +37,8 @@ _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 def splits_in(name: str) -> list[str]:
     """The splits that a name speaks of, in its order: of refcoco_train_val train and validation."""
-    found = (WORDS.get(word.lower()) for word in _WORD.findall(name))
-    return list(dict.fromkeys(split for split in found if split))
+    splits = (WORDS.get(word.lower()) for word in _WORD.findall(name))
+    return list(dict.fromkeys(split for split in splits if split))
 
 
 def splits_told(file: Path, root: Path) -> set[str]:
@@ -51,13 +51,13 @@ def by_split(files: Sequence[Path], root: Path) -> dict[Path, str | None]:
     """The split of every file; None for a file that tells none, and for all of them where none
     does. DataError where a file tells several, and where the files lie in folders of several sets.
     """
-    found: dict[Path, str | None] = {}
+    split_of: dict[Path, str | None] = {}
     torn = []
     for file in files:
         shard = SHARD.fullmatch(file.stem) if file.parent == root / "data" else None
         told = {WORDS.get(shard[1].lower(), shard[1])} if shard else splits_told(file, root)
         torn += [file] if len(told) > 1 else []
-        found[file] = next(iter(told), None)
+        split_of[file] = next(iter(told), None)
     if torn:
         raise DataError(
             f"{root}: of which split is {listed(torn, root)}? A file's name and its folders' names "
@@ -69,9 +69,9 @@ def by_split(files: Sequence[Path], root: Path) -> dict[Path, str | None]:
             f"{root} holds files of several sets: those in {listed(apart, root)}. Give one or "
             "several of these folders, or the file to read"
         )
-    if not any(split and splits_in(split) for split in found.values()):
+    if not any(split and splits_in(split) for split in split_of.values()):
         return dict.fromkeys(files)
-    return found
+    return split_of
 
 
 def files_of_split(files: Sequence[Path], root: Path, split: str) -> tuple[list[Path], list[Path]]:
@@ -84,16 +84,16 @@ def files_of_split(files: Sequence[Path], root: Path, split: str) -> tuple[list[
     named = [file for file in files if split == SHARD.sub(r"\1", file.stem)]
     if named and split not in SPLITS:
         return named, []
-    found = by_split(files, root)
-    if not any(found.values()):
+    split_of = by_split(files, root)
+    if not any(split_of.values()):
         return list(files), []
     asked = WORDS.get(split.lower(), split)
-    chosen = [file for file, name in found.items() if name == asked]
-    unnamed = [file for file, name in found.items() if name is None]
+    chosen = [file for file, name in split_of.items() if name == asked]
+    unnamed = [file for file, name in split_of.items() if name is None]
     if not chosen:
         raise DataError(
             f"{root}: no split {split!r} among its files; it has "
-            f"{', '.join(in_order(found.values()))}"
+            f"{', '.join(in_order(split_of.values()))}"
             + (f", and of no split {listed(unnamed, root)}" if unnamed else "")
         )
     return chosen, unnamed
@@ -101,8 +101,8 @@ def files_of_split(files: Sequence[Path], root: Path, split: str) -> tuple[list[
 
 def in_order(splits: Iterable[str | None]) -> list[str]:
     """Each split once: train, validation, test, then the others."""
-    found = sorted({split for split in splits if split})
-    return sorted(found, key=lambda split: (*SPLITS, split).index(split))
+    unique = sorted({split for split in splits if split})
+    return sorted(unique, key=lambda split: (*SPLITS, split).index(split))
 
 
 def _folders(file: Path, root: Path) -> list[Path]:
@@ -120,7 +120,7 @@ def walk(folder: Path) -> list[Path]:
     """The files below a folder, links followed, in order. Hidden ones are left out (caches and what
     is half written), and, as ``datasets`` does, folders like __MACOSX and __pycache__.
     """
-    found: list[Path] = []
+    below: list[Path] = []
     for path, folders, files in os.walk(folder, followlinks=True, onerror=_raise):
         above = {os.path.realpath(str(p)) for p in (path, *Path(path).parents)}
         folders[:] = [
@@ -129,8 +129,8 @@ def walk(folder: Path) -> list[Path]:
             if not name.startswith((".", "__"))
             and os.path.realpath(os.path.join(path, name)) not in above  # it links to itself
         ]
-        found += [Path(path, name) for name in files if not name.startswith(".")]
-    return sorted(found)
+        below += [Path(path, name) for name in files if not name.startswith(".")]
+    return sorted(below)
 
 
 def _raise(error: OSError) -> None:

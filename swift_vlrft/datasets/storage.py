@@ -99,16 +99,16 @@ class StoredSet(ABC):
             for name, column in zip(self.names, self.columns, strict=True)
             if columns is None or column in columns
         ]
-        for found in self._read(chosen):
-            if isinstance(found, BadRow):
-                yield found
+        for entry in self._read(chosen):
+            if isinstance(entry, BadRow):
+                yield entry
             else:
-                yield found[0], {self.rename.get(k, k): value for k, value in found[1].items()}
+                yield entry[0], {self.rename.get(k, k): value for k, value in entry[1].items()}
 
     def sample(self, columns: Sequence[str]) -> Iterator[Record]:
         """The records by which the set is known as a whole."""
-        found = islice(self.records(columns), self.first)
-        return (one[1] for one in found if not isinstance(one, BadRow))
+        entries = islice(self.records(columns), self.first)
+        return (entry[1] for entry in entries if not isinstance(entry, BadRow))
 
     @abstractmethod
     def _read(self, names: list[str]) -> Records:
@@ -163,7 +163,7 @@ def lies_ready(kind: pa.DataType) -> bool:
     """
     import pyarrow as pa
 
-    parts = {one.name: one.type for one in kind} if pa.types.is_struct(kind) else {"bytes": kind}
+    parts = {part.name: part.type for part in kind} if pa.types.is_struct(kind) else {"bytes": kind}
     path = parts.get("path", pa.null())
     texts = (pa.string(), pa.large_string(), pa.null())
     return parts.get("bytes") in (pa.binary(), pa.large_binary()) and path in texts

@@ -65,11 +65,11 @@ def _matches(columns: set[str]) -> bool:
 
 
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
-    question, given = text_in(record, "question"), record.get("answers")
-    given = [] if given is None else given
-    if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
-        raise ValueError(f"answers is {str(given)[:80]}; a list of texts is needed")
-    answers = [text.strip() for text in given if text.strip()]
+    question, texts = text_in(record, "question"), record.get("answers")
+    texts = [] if texts is None else texts
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"answers is {str(texts)[:80]}; a list of texts is needed")
+    answers = [text.strip() for text in texts if text.strip()]
     if not answers:
         context.leave_out(NO_ANSWER)
         return

@@ -85,44 +85,44 @@ def training_set(stored: StoredSet, options: LoadOptions) -> tuple[Dataset, Repo
     loaded = _of_files(stored, options) if table is None else list(_of_table(table))
     stored = table or stored
     report = Report(stored.path)
-    kept: list[tuple[_Loaded, Row]] = []
-    checked = validate_rows(((one.row, one.info) for one in loaded), options, report)
-    for one, found in zip(loaded, checked, strict=True):
-        if found.made is not None:
-            kept.append((one, found.made))
+    trained: list[tuple[_Loaded, Row]] = []
+    checked = validate_rows(((item.row, item.info) for item in loaded), options, report)
+    for item, result in zip(loaded, checked, strict=True):
+        if result.made is not None:
+            trained.append((item, result.made))
     report.notes += left_out_notes(stored)
     report.finish(strict=options.strict, tasks=options.tasks)
-    for one, row in kept:
-        if isinstance(one.info, ImageInfo) and not one.info.plain:
-            image = one.image or _value(table, one.number)
-            one.image = _file(upright_file(image, row.place, options.cache))
-    return _dataset(kept, table, stored, options), report
+    for item, row in trained:
+        if isinstance(item.info, ImageInfo) and not item.info.plain:
+            image = item.image or _value(table, item.number)
+            item.image = _file(upright_file(image, row.place, options.cache))
+    return _dataset(trained, table, stored, options), report
 
 
 def _of_files(stored: StoredSet, options: LoadOptions) -> list[_Loaded]:
     """Rows whose images are files, or become files, since several rows show the same one."""
     loaded = []
     for row in rows_of(stored):
-        one = _Loaded(row)
-        loaded.append(one)
+        item = _Loaded(row)
+        loaded.append(item)
         if not isinstance(row, Row):
             continue
-        one.image, content = row.image, row.image["bytes"]
+        item.image, content = row.image, row.image["bytes"]
         if isinstance(content, bytes):
-            one.image = _file(stored_file(content, options.cache))
-            one.row = replace(row, image=_file(row.image["path"]))  # the bytes are let go
+            item.image = _file(stored_file(content, options.cache))
+            item.row = replace(row, image=_file(row.image["path"]))  # the bytes are let go
         elif content is not None:
-            one.info = try_image_info(row.image)  # which says what is there instead
-    files = {str(one.image["path"] or ""): one for one in loaded if one.image and not one.info}
+            item.info = try_image_info(row.image)  # which says what is there instead
+    files = {str(item.image["path"] or ""): item for item in loaded if item.image and not item.info}
     infos = image_infos_of_files(files, options.cache, options.num_proc)
-    for one in loaded:
-        if one.image and not one.info:
-            one.info = infos[str(one.image["path"] or "")]
-            row = one.row
-            if isinstance(one.info, str) and isinstance(row, Row) and row.image is not one.image:
+    for item in loaded:
+        if item.image and not item.info:
+            item.info = infos[str(item.image["path"] or "")]
+            row = item.row
+            if isinstance(item.info, str) and isinstance(row, Row) and row.image is not item.image:
                 # As it is said of the row's own image, not of its copy in the cache.
-                content = Path(one.image["path"]).read_bytes()
-                one.info = try_image_info(row.image | {"bytes": content})
+                content = Path(item.image["path"]).read_bytes()
+                item.info = try_image_info(row.image | {"bytes": content})
     return loaded
 
 
@@ -163,17 +163,17 @@ def _value(table: Table | None, number: int) -> dict[str, Any]:
     return image_of(table.column("image")[number].as_py(), table.folder, table.image_root())
 
 
-def _image_column(kept: list[tuple[_Loaded, Row]], table: Table | None) -> pa.ChunkedArray:
+def _image_column(trained: list[tuple[_Loaded, Row]], table: Table | None) -> pa.ChunkedArray:
     """Runs of images where they lie, and those that are files."""
     import pyarrow as pa
 
     kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
     chunks: list[pa.Array] = []
-    for stay, part in groupby((one for one, _ in kept), key=lambda one: one.image is None):
+    for stay, part in groupby((item for item, _ in trained), key=lambda item: item.image is None):
         if not stay:
-            chunks.append(pa.array([[one.image] for one in part], pa.list_(kind)))
+            chunks.append(pa.array([[item.image] for item in part], pa.list_(kind)))
         elif table is not None:
-            where = _at(table.column("image"), [one.number for one in part])
+            where = _at(table.column("image"), [item.number for item in part])
             chunks += map(_as_list, where.chunks)
     return pa.chunked_array(chunks, pa.list_(kind))
 
@@ -201,8 +201,8 @@ def _as_list(chunk: pa.Array) -> pa.ListArray:
         None if path and os.path.exists(path) else path for path in images.field("path").to_pylist()
     ]
     parts = [images.field("bytes"), pa.array(paths, pa.string())]
-    made = pa.StructArray.from_arrays(parts, names=["bytes", "path"])
-    return pa.ListArray.from_arrays(pa.array(range(len(chunk) + 1), pa.int32()), made)
+    values = pa.StructArray.from_arrays(parts, names=["bytes", "path"])
+    return pa.ListArray.from_arrays(pa.array(range(len(chunk) + 1), pa.int32()), values)
 
 
 # ---- columns ---------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def _further(rows: Sequence[Row], names: Sequence[str]) -> dict[str, pa.ChunkedA
     """
     import pyarrow as pa
 
-    made = {}
+    columns = {}
     for name in names:
         values = [row.columns.get(name) for row in rows]
         try:
@@ -240,17 +240,17 @@ def _further(rows: Sequence[Row], names: Sequence[str]) -> dict[str, pa.ChunkedA
         except (pa.ArrowException, UnicodeEncodeError, OverflowError):
             column = pa.array([None if value is None else json.dumps(value) for value in values])
         if not pa.types.is_null(column.type):
-            made[name] = pa.chunked_array([column])
-    return made
+            columns[name] = pa.chunked_array([column])
+    return columns
 
 
 def _dataset(
-    kept: list[tuple[_Loaded, Row]], table: Table | None, stored: StoredSet, options: LoadOptions
+    trained: list[tuple[_Loaded, Row]], table: Table | None, stored: StoredSet, options: LoadOptions
 ) -> Dataset:
     from datasets import Dataset, Features, Json, List, Value
     from datasets.features.features import generate_from_arrow_type
 
-    rows = [row for _, row in kept]
+    rows = [row for _, row in trained]
     columns = _columns(rows, options)
     ours = {*columns, *MADE, "image", "problem"}
     types: Mapping[str, Any] = {}
@@ -260,7 +260,7 @@ def _dataset(
     else:
         # The features that were stored with the table name dates and the like.
         known = table.features or Features.from_arrow_schema(table.table.schema)
-        numbers = [one.number for one, _ in kept]
+        numbers = [item.number for item, _ in trained]
         held = {name for row in rows for name in row.columns} - ours
         pairs = zip(map(kept_as, table.columns), table.names, strict=True)
         names = {column: name for column, name in pairs if column in held}
@@ -279,7 +279,7 @@ def _dataset(
     text = str((stored.path, options.box_format, columns["messages"], columns["solution"]))
     return Dataset.from_dict({**columns, **further}, features=features).add_column(
         "images",
-        _image_column(kept, table),
+        _image_column(trained, table),
         new_fingerprint=sha256(text.encode()).hexdigest()[:16],
         feature=List({"bytes": Value("binary"), "path": Value("string")}),
     )
@@ -301,8 +301,8 @@ def streamed_rows(
     millions. ``keep_unread``: whether rows train that no named reward reads; by default while none
     of the set was read, as in training_set.
     """
-    found = ((row, try_image_info(row.image) if isinstance(row, Row) else None) for row in rows)
-    for number, checked in enumerate(validate_rows(found, options, report)):
+    pairs = ((row, try_image_info(row.image) if isinstance(row, Row) else None) for row in rows)
+    for number, checked in enumerate(validate_rows(pairs, options, report)):
         row, info, problem = checked.made, checked.info, checked.problem
         if number == FIRST_RECORDS and (text := report.boxes.problem(report.path)):
             raise DataError(text)
@@ -328,9 +328,9 @@ def streamed_rows(
             content = Path(image["path"]).read_bytes()
         path = image.get("path") or ""
         image = {"bytes": content, "path": "" if os.path.exists(path) else path}
-        made = {name: values[0] for name, values in _columns([row], options).items()}
-        further = {k: v for k, v in row.columns.items() if k not in (*made, *MADE)}
-        yield further | made | {"images": [image]}
+        columns = {name: values[0] for name, values in _columns([row], options).items()}
+        further = {k: v for k, v in row.columns.items() if k not in (*columns, *MADE)}
+        yield further | columns | {"images": [image]}
     if text := report.boxes.problem(report.path):
         raise DataError(text)
     report.leave_unread()

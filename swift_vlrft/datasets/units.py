@@ -121,7 +121,7 @@ def are_percent(boxes: Sequence[Box], unit: str) -> bool:
     over 100: all would lie in the upper left corner, of images of over 200 pixels at least.
     """
     if unit == "pixels":
-        boxes = [one for one in boxes if SMALL < max(one[1]) < UNKNOWN[0]]
+        boxes = [box for box in boxes if SMALL < max(box[1]) < UNKNOWN[0]]
     elif unit != "norm1000":
         return False
     return len(boxes) >= ENOUGH and sum(max(b) <= 100 for b, _ in boxes) >= NEARLY_ALL * len(boxes)
@@ -135,7 +135,7 @@ def fitting(boxes: Sequence[Box], among: Sequence[Reading] = READINGS) -> list[R
     if are_shares([box for box, _ in boxes]):
         among = [reading for reading in among if reading.unit == "unit"]
     enough = NEARLY_ALL * len(boxes)
-    return [one for one in among if boxes and len(boxes) - len(leaving(boxes, one)) >= enough]
+    return [way for way in among if boxes and len(boxes) - len(leaving(boxes, way)) >= enough]
 
 
 def leaving(boxes: Sequence[Box], reading: Reading) -> list[int]:
@@ -160,16 +160,16 @@ def misfit(
     """
     count = f"{len(boxes)} boxes"
     if reading.unit != "unit" and are_shares([box for box, _ in boxes]):
-        found = f"hardly a number of its {count} is above 1: they are shares, not {reading}"
-        return found, fitting(boxes, among)
+        why = f"hardly a number of its {count} is above 1: they are shares, not {reading}"
+        return why, fitting(boxes, among)
     if are_percent(boxes, reading.unit):
-        kept = {"percent"}
+        units = {"percent"}
         sized = any(size != UNKNOWN for _, size in boxes)
         if sized and reading.unit == "norm1000" and not are_percent(boxes, "pixels"):
-            kept.add("pixels")  # of small images
-        among = [one for one in among if one.unit in kept]
-        found = f"hardly a number of its {count} is above 100: they are percent, not {reading}"
-        return (found, others) if (others := fitting(boxes, among)) else None
+            units.add("pixels")  # of small images
+        among = [other for other in among if other.unit in units]
+        why = f"hardly a number of its {count} is above 100: they are percent, not {reading}"
+        return (why, others) if (others := fitting(boxes, among)) else None
     many = outside * (2 if stated else 10) >= len(boxes)
     if outside and many and (others := fitting(boxes, among)):
         return f"{outside} of {count}: each {OUTSIDE} if they are {reading}", others
@@ -188,14 +188,14 @@ def refusal(
     """The same as a message, which names the options and the commands that take them; ``outside``
     are the numbers of the boxes outside, ``shown`` describes the box of a number.
     """
-    found = misfit(boxes, reading, len(outside), stated=stated)
-    if found is None:
+    fault = misfit(boxes, reading, len(outside), stated=stated)
+    if fault is None:
         return None
-    what = f"{found[0]}, such as {shown(outside[0] if outside else 0)}"
-    if not found[1]:
+    what = f"{fault[0]}, such as {shown(outside[0] if outside else 0)}"
+    if not fault[1]:
         return f"{what}; correct the file"
     slips = f"; where these are slips, {reading.flags} leaves their images out" * bool(outside)
-    return f"{what}; they fit {_ways(found[1], takers)}{slips}"
+    return f"{what}; they fit {_ways(fault[1], takers)}{slips}"
 
 
 def told_by(

@@ -72,13 +72,13 @@ class Validated:
 
 
 def validate_rows(
-    found: Iterable[tuple[Row | BadRow, ImageInfo | str | None]],
+    rows: Iterable[tuple[Row | BadRow, ImageInfo | str | None]],
     rules: RowRules,
     report: Report,
 ) -> Iterator[Validated]:
     """Rows with the infos of their images, or what is wrong with those, counted in ``report``."""
-    for row, image in found:
-        made: Row | None = None
+    for row, image in rows:
+        trained: Row | None = None
         info = image if isinstance(image, ImageInfo) else None
         problem: BadRow | None
         if isinstance(row, BadRow):
@@ -90,15 +90,15 @@ def validate_rows(
         elif isinstance(image, str):
             problem = BadRow(row.place, image)
         else:
-            made, problem = _trained(row, info, rules)
+            trained, problem = _trained(row, info, rules)
         report.rows += row.place.row is not None
         if isinstance(row, Row):
             report.boxes.add(row, info)
         if problem is not None:
             report.problems.append(problem)
-        elif made is not None:
-            report.add_good(made, rules.rewards)
-        yield Validated(row, made, info, problem)
+        elif trained is not None:
+            report.add_good(trained, rules.rewards)
+        yield Validated(row, trained, info, problem)
     ask_boxes(report)
     report.notes += report.boxes.notes(report.path)
 
@@ -178,8 +178,8 @@ def row_problem(
     rewards: Sequence[str] = (),
 ) -> BadRow | None:
     """What is wrong with a row as it is stored; ``info`` is its image's, where it was looked at."""
-    found = next(_problems(row, info, FULL if every_reward else FIRST, rewards), None)
-    return None if found is None else BadRow(row.place, *found)
+    problem = next(_problems(row, info, FULL if every_reward else FIRST, rewards), None)
+    return None if problem is None else BadRow(row.place, *problem)
 
 
 def _problems(row: Row, info: ImageInfo | None, paying: Rewards, named: Sequence[str]) -> Found:
@@ -239,10 +239,10 @@ def _task_problems(
     gold = TASK_NAMES[task].read_gold(row.solution)
     if gold is None:
         why = ""
-        given = read_boxes(text) if task in BOX_TASKS else None
-        if given is not None and None in given.boxes:
-            number = given.boxes.index(None) + 1
-            why = f": box {number} of {len(given)} is not four numbers with an area"
+        parsed = read_boxes(text) if task in BOX_TASKS else None
+        if parsed is not None and None in parsed.boxes:
+            number = parsed.boxes.index(None) + 1
+            why = f": box {number} of {len(parsed)} is not four numbers with an area"
         elif TASK_NAMES[task].as_written and isinstance(row.solution, (list, tuple)):
             why = "; of several accepted texts one is the solution, the others are its aliases"
         holds = f"{TASK_NAMES[task].holds} ({task}){why}"
@@ -257,8 +257,8 @@ def _task_problems(
             if said := contradiction(row.problem, FORMATS[frame]):
                 text = f"the prompt asks for boxes {said!r}, and they are declared as {frame}"
                 yield f"{text}; say in the column frame which holds, or mend the prompt", Kind.ROW
-            found = [*_other_key(text, FORMATS[frame]), *_outside(boxes, FORMATS[frame], info)]
-            yield from ((problem, Kind.ROW) for problem in found)
+            problems = [*_other_key(text, FORMATS[frame]), *_outside(boxes, FORMATS[frame], info)]
+            yield from ((problem, Kind.ROW) for problem in problems)
         elif boxes or frame is not None:
             yield f"unknown frame {frame!r}; known: {', '.join(FORMATS)}", Kind.ROW
     if problem := TASK_NAMES[task].problem_of(row.columns):
@@ -301,15 +301,15 @@ def fitting_rewards(rows: Iterable[dict[str, Any]]) -> list[str]:
         if solution is None or (key := f"{task} {gold_text(solution)}") in fits:
             continue
         # In pixels of any image: where a box lies is not asked.
-        kept = further(columns) | {"task": task, "frame": "pixels"}
+        stated = further(columns) | {"task": task, "frame": "pixels"}
         guess = None if task else task_of(solution)
-        row = Row(RowLocation(Path()), {}, "", gold_text(solution), kept, guess=guess)
+        row = Row(RowLocation(Path()), {}, "", gold_text(solution), stated, guess=guess)
         fits[key] = set(fitting_tasks(row))
     known = [tasks for tasks in fits.values() if tasks]
     every = set.intersection(*known) if known else set()
-    found = [task for task in FULL if task in (every or set().union(*known))]
-    found.sort(key=lambda task: task == "classification")  # any short text reads as a class
-    return [FULL[task][0] for task in (found[:1] if every else found)]
+    fitting = [task for task in FULL if task in (every or set().union(*known))]
+    fitting.sort(key=lambda task: task == "classification")  # any short text reads as a class
+    return [FULL[task][0] for task in (fitting[:1] if every else fitting)]
 
 
 def _other_key(text: str, of: BoxFormat) -> Iterator[str]:

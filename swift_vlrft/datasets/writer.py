@@ -58,7 +58,7 @@ class Written:
     notes: list[str] = field(default_factory=list)
 
     def left_out_records(self) -> list[dict[str, str]]:
-        return [{"place": str(one.place), "reason": one.problem} for one in self.left_out]
+        return [{"place": str(row.place), "reason": row.problem} for row in self.left_out]
 
 
 def write_folder(
@@ -88,7 +88,7 @@ def write_folder(
     rows: Counter[str] = Counter()
     keys: dict[str, list[Any]] = {split: [] for split in splits}
 
-    def kept(split: str) -> Iterator[Mapping[str, Any]]:
+    def to_write(split: str) -> Iterator[Mapping[str, Any]]:
         for item in with_bar(splits[split], total):
             if not isinstance(item, BadRow):
                 rows[split] += 1
@@ -106,7 +106,7 @@ def write_folder(
         files: dict[str, list[Path]] = {}
         schema = None
         for split in splits:
-            files[split], schema = _write_arrow(kept(split), work / split, schema)
+            files[split], schema = _write_arrow(to_write(split), work / split, schema)
         if schema is None:
             why = written.left_out[0] if written.left_out else "the set is empty"
             raise DataError(f"{folder}: no row to write; {why}")
@@ -116,7 +116,7 @@ def write_folder(
             order = sorted(range(number), key=keys[split].__getitem__) if sort_key else None
             written.shards += _write_shards(data / split, files[split], schema, order, shard_bytes)
         if written.left_out:
-            lines = [json.dumps(one) + "\n" for one in written.left_out_records()]
+            lines = [json.dumps(record) + "\n" for record in written.left_out_records()]
             (data.parent / "left_out.jsonl").write_text("".join(lines))
         data.parent.rename(folder)
     written.rows = rows.total()
@@ -218,9 +218,9 @@ def _widest(first: pa.Schema, second: pa.Schema) -> pa.Schema:
 
     fields = []
     for name in ["image", *TEXTS, *sorted({*first.names, *second.names} - {"image", *TEXTS})]:
-        found = [pa.schema([one.field(name)]) for one in (first, second) if name in one.names]
+        both = [pa.schema([side.field(name)]) for side in (first, second) if name in side.names]
         try:
-            fields.append(pa.unify_schemas(found, promote_options="permissive").field(0))
+            fields.append(pa.unify_schemas(both, promote_options="permissive").field(0))
         except pa.ArrowException as error:
             raise _not_storable(name, str(error)) from None
     return pa.schema(fields)
