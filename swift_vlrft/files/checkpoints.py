@@ -39,8 +39,8 @@ def good_checkpoints(run: Path) -> list[Path]:
 
 def checkpoints(run: Path) -> list[Path]:
     """``run``'s folders checkpoint-N, complete or not, the last step last."""
-    found = [f for f in run.iterdir() if _NAME.fullmatch(f.name) and f.is_dir()]
-    return sorted(found, key=lambda folder: int(folder.name.partition("-")[2]))
+    folders = [f for f in run.iterdir() if _NAME.fullmatch(f.name) and f.is_dir()]
+    return sorted(folders, key=lambda folder: int(folder.name.partition("-")[2]))
 
 
 def why_not(checkpoint: Path) -> str:
@@ -81,8 +81,8 @@ def tensor_shapes(file: Path) -> dict[str, tuple[int, ...]]:
         try:
             header = json.loads(opened.read(length))
             header.pop("__metadata__", None)
-            ends = [one["data_offsets"][1] for one in header.values()]
-            shapes = {name: tuple(one["shape"]) for name, one in header.items()}
+            ends = [tensor["data_offsets"][1] for tensor in header.values()]
+            shapes = {name: tuple(tensor["shape"]) for name, tensor in header.items()}
             expected = 8 + length + max(ends, default=0)
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
             raise ValueError("has a header that cannot be read") from None

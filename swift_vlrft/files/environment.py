@@ -46,17 +46,17 @@ def truth(text: str) -> bool | None:
 
 def text_of(name: str, environment: Mapping[str, str] | None = None) -> str:
     """The variable without outer blanks, or its default if it is empty or not set."""
-    found = (os.environ if environment is None else environment).get(name, "").strip()
-    return found or VARIABLES[name].default
+    text = (os.environ if environment is None else environment).get(name, "").strip()
+    return text or VARIABLES[name].default
 
 
 def is_on(name: str, environment: Mapping[str, str] | None = None) -> bool:
     """Whether a switch is on; ValueError for a value that is neither."""
     text = text_of(name, environment)
-    found = {"on": True, "off": False}.get(text.lower(), truth(text))
-    if found is None:
+    state = {"on": True, "off": False}.get(text.lower(), truth(text))
+    if state is None:
         raise ValueError(f"{name}={text}: neither on nor off. Set it to 1 or to 0.")
-    return found
+    return state
 
 
 def number(name: str, environment: Mapping[str, str] | None = None) -> int:

@@ -88,11 +88,11 @@ def json_objects(path: Path, notes: list[str]) -> Iterator[tuple[int, dict[str, 
     """Every line's object; half a line at the end is left out and reported in ``notes``. LineError
     for any other line that is not an object.
     """
-    found = False
+    any_object = False
     lines = json_lines(path)
     for number, value in lines:
         if isinstance(value, Broken):
-            if found and value.begun and next(lines, None) is None:
+            if any_object and value.begun and next(lines, None) is None:
                 notes.append(
                     f"{path}, line {number}: half a line at the end (the run was killed, or is "
                     "still writing), left out"
@@ -104,7 +104,7 @@ def json_objects(path: Path, notes: list[str]) -> Iterator[tuple[int, dict[str, 
                 f"{path}, line {number}: {str(value)[:40]!r} is no JSON object; one per line is "
                 "needed"
             )
-        found = True
+        any_object = True
         yield number, value
 
 

@@ -41,7 +41,7 @@ def read_record(path: Path, kind: type[Record]) -> Record:
 def record_of(value: Any, kind: type[Record], place: str) -> Record:
     """``value``, decoded JSON, as a record. LineError names ``place`` and the field."""
     try:
-        return msgspec.convert(value, kind, dec_hook=lambda expected, found: expected(found))
+        return msgspec.convert(value, kind, dec_hook=lambda expected, raw: expected(raw))
     except (msgspec.ValidationError, TypeError, UnicodeError) as error:
         raise LineError(
             f"{place} cannot be read: it is no {kind.__name__} of `vlrft` ({error}); write it "

@@ -36,4 +36,4 @@ class InputError(ValueError):
 
 
 def visible(text: str) -> str:
-    return UNSEEN.sub(lambda found: repr(found[0])[1:-1], re.sub("\r\n?", "\n", text))
+    return UNSEEN.sub(lambda match: repr(match[0])[1:-1], re.sub("\r\n?", "\n", text))

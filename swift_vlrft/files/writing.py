@@ -85,7 +85,7 @@ def space_named(path: Path) -> Iterator[None]:
 
 def free_space(path: Path) -> str:
     """ " (3 MB free in /data)", for a message."""
-    there = next((one for one in (path, *path.parents) if one.exists()), Path("/"))
+    there = next((folder for folder in (path, *path.parents) if folder.exists()), Path("/"))
     with suppress(OSError):
         return f" ({shutil.disk_usage(there).free / 1e6:.0f} MB free in {there})"
     return ""

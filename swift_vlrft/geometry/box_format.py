@@ -46,8 +46,8 @@ class BoxFormat:
 Y_FIRST_KEY = "box_2d"
 """Google's key: numbers under it are y1, x1, y2, x2 (parsing/boxes.py reads them so)."""
 FORMATS = {
-    one.name: one
-    for one in (
+    form.name: form
+    for form in (
         BoxFormat("norm1000", 1000),
         BoxFormat("pixels", None),
         BoxFormat("unit", 1, decimals=3),

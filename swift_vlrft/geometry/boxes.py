@@ -117,8 +117,8 @@ def overlapping_in_arrays(
     p[2:] -= p[:2]
     q[2:] -= q[:2]
     overlaps = np.minimum(shared / (p[2] * p[3] + q[2] * q[3] - shared), 1.0)
-    found = (overlaps >= threshold - EPSILON).nonzero()[0]
-    return i.take(found), j.take(found), overlaps.take(found)
+    enough = (overlaps >= threshold - EPSILON).nonzero()[0]
+    return i.take(enough), j.take(enough), overlaps.take(enough)
 
 
 RECALLS = [0.01 * n for n in range(100)] + [1.0]
@@ -133,12 +133,12 @@ def average_precision(hits: Sequence[bool], n_gold: int) -> float:
     ``hits`` holds for each prediction, best first, whether it is matched with a gold box;
     ``n_gold`` > 0.
     """
-    found = 0
+    matched = 0
     curve: list[tuple[int, float]] = []  # (recall levels reached, precision) at every hit
     for rank, hit in enumerate(hits, start=1):
         if hit:
-            found += 1
-            curve.append((bisect_right(RECALLS, found / n_gold), found / rank))
+            matched += 1
+            curve.append((bisect_right(RECALLS, matched / n_gold), matched / rank))
     best = 0.0
     areas = []
     for n in range(len(curve) - 1, -1, -1):

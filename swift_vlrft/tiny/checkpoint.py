@@ -122,8 +122,8 @@ def build_tokenizer(
     if tokenizer_class.__name__ == "TokenizersBackend":  # the model has no class of its own
         raw = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
         raw.pre_tokenizer, raw.decoder = bytes_, decoders.ByteLevel()
-        given = {"eos_token": None, "pad_token": None, **tiny.tokenizer_options}
-        tokenizer = tokenizer_class(tokenizer_object=raw, **given)
+        options = {"eos_token": None, "pad_token": None, **tiny.tokenizer_options}
+        tokenizer = tokenizer_class(tokenizer_object=raw, **options)
     else:
         tokenizer = tokenizer_class(vocab=vocabulary, merges=merges, **tiny.tokenizer_options)
     # The ids come from the vocabulary above; added tokens are never split.
@@ -277,8 +277,8 @@ def write_tiny(name: str, directory: Path, *, seed: int = 0) -> int:
     family = known_family(name)
     refuse_existing(directory)
     model = build_model(family.tiny, seed=seed)
-    if name != family.name and name != (made := model.config.model_type):
-        raise ValueError(f"no tiny {name}: the tiny {family.name} is a {made}")
+    if name != family.name and name != (model_type := model.config.model_type):
+        raise ValueError(f"no tiny {name}: the tiny {family.name} is a {model_type}")
     template = next(iter(family.templates))
     save_checkpoint(model, build_tokenizer(family.tiny), family.tiny, template, directory)
     return sum(p.numel() for p in model.parameters())
