@@ -1,5 +1,5 @@
-"""COCO's instances become detection rows, boxes in norm1000: one a picture, whose prompt asks for
-every category, or, in ViRFT's form, one for each category of a picture.
+"""COCO's instances become detection rows with boxes in norm1000: a row a picture, whose prompt asks
+for every category, or, in ViRFT's form, a row for each category of a picture.
 
     in    {"images": [{"id": 9, "file_name": "9.jpg", "width": 640, "height": 480}],
            "categories": [{"id": 18, "name": "dog"}],
@@ -75,7 +75,7 @@ HOW = (
 )
 """What follows a question that does not say itself how to answer."""
 PLACEHOLDER = re.compile(r"""\{+[^{}"',]*\}+""")
-"""What a user may mean as one. JSON that shows an answer has quotes or commas in its braces."""
+"""What a user may mean as a placeholder. JSON of an answer has quotes or commas in braces."""
 NO_OBJECTS = "<answer>No Objects</answer>"
 UNSURE_IMAGES = "images with a crowd region or a box without area"
 EMPTY = "images without such a box (--negatives takes some)"
@@ -83,8 +83,8 @@ EMPTY = "images without such a box (--negatives takes some)"
 
 @dataclass(frozen=True)
 class PlannedRow:
-    """A row before its image is read: the categories that it asks for, its boxes, each with its
-    category; no boxes: a negative.
+    """A row before its image is read holds the categories that it asks for and its boxes, each with
+    its category; without boxes it is a negative.
     """
 
     image_id: Any
@@ -94,7 +94,7 @@ class PlannedRow:
 
 
 def chosen_categories(asked: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Category names for names and names of lists, given apart or with commas between."""
+    """Return the categories for names and names of lists, given apart or with commas between."""
     import difflib
 
     names: list[str] = []
@@ -117,8 +117,8 @@ def chosen_categories(asked: Sequence[str], known: Sequence[str]) -> list[str]:
 
 
 def prompt_of(file: Path | None, *, per_category: bool) -> str:
-    """The prompt of every row, with ``{category}``, or ``{categories}``, for the names: our own, or
-    that of a text file. Unless it shows the ``<answer>`` itself, how to answer is added.
+    """Return the prompt of every row, with ``{category}`` or ``{categories}`` for the names: our
+    own, or a text file's. Unless it shows the ``<answer>`` itself, how to answer is added.
 
     DataError if the file is empty, holds another placeholder, or lacks ``{category}``.
     """
@@ -167,8 +167,8 @@ def plan_rows(
     negatives: float = 0.0,
     seed: int = 0,
 ) -> list[PlannedRow]:
-    """The rows to write, shuffled by ``seed``: for each question, the categories that a row asks
-    for, a row of each image that holds some (of ``shots`` such images, unless None), and
+    """Plan the rows to write, shuffled by ``seed``: for each question, the categories that a row
+    asks for, a row of each image that holds some (of ``shots`` such images, unless None), and
     ``negatives`` rows, a share of these, spread over the questions.
     """
     if not 0 <= negatives < math.inf:
@@ -216,8 +216,8 @@ def plan_rows(
 
 
 def held_out(rows: Sequence[PlannedRow], share: float, seed: int = 0) -> set[Any]:
-    """The images of the test split: that share of those with rows, at least one, at most all but
-    one; those whose ids hash lowest, so that a file that grows keeps most of its split.
+    """Choose the images of the test split: that share of the images with rows, at least one image,
+    at most all but one. Their ids hash lowest, so that a file that grows keeps most of its split.
 
     DataError for a share that is none, and for rows of a single image.
     """
@@ -237,8 +237,8 @@ def detection_row(
     labels: Sequence[str] = (),
     prompt: str = PROMPT,
 ) -> dict[str, Any]:
-    """A row with its boxes in norm1000, each with its label if it has one; none: "No Objects". A
-    ``category`` is put into the prompt, and into a column. ValueError for one without a name.
+    """Make a row with boxes in norm1000, each with its label if it has one; no boxes: "No Objects".
+    A ``category`` is put into the prompt and a column; ValueError if its name is blank.
     """
     if any(not name.strip() for name in (*labels, "-" if category is None else category)):
         raise ValueError(f"a category of its {len(boxes)} boxes has a blank name; name it")
@@ -265,8 +265,8 @@ def built_rows(
     key: str | None = None,
     prompt: str = PROMPT,
 ) -> Iterator[Item]:
-    """The planned rows with their images, boxes in that format (pixels: of the image, as it is
-    stored) and under ``key`` if it is given; a BadRow where a file is missing, broken or of another
+    """Yield the planned rows with their images, boxes in that format (pixels: of the image, as it
+    is stored) and under ``key`` if given; a BadRow where a file is missing, broken or of another
     size than the annotations say. Boxes have labels unless the prompt is of one ``{category}``.
     """
     single = "{category}" in prompt
@@ -311,8 +311,8 @@ def build_folder(
     box_key: str | None = None,
     keep_going: bool = False,
 ) -> Written:
-    """What ``vlrft data coco`` does; ``counts`` of what is returned are rows and boxes that were
-    written, by split, and what the annotations held besides.
+    """Do what ``vlrft data coco`` does; ``counts`` of the result are the rows and boxes that were
+    written, by split, and what else the annotations held.
     """
     if not images.is_dir():
         raise DataError(f"{images} is no folder; give the one that holds the images")

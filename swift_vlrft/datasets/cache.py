@@ -1,4 +1,4 @@
-"""Parquet as Arrow that is read where it lies, and what is known of images: kept between starts.
+"""Between starts, Parquet is kept as memory-mapped Arrow, and so is what is known of images.
 
     train-00000-of-00007.parquet   ->   CACHE/3f9c.../             what ``datasets`` makes of it
                                         CACHE/3f9c.../infos.json   of every image [640, 480, true]
@@ -43,13 +43,13 @@ MAX_THREADS = 4
 
 
 def threads(num_proc: int = 1) -> ThreadPoolExecutor:
-    """For decoding, which leaves the interpreter free."""
+    """Open a pool for decoding, which leaves the interpreter free."""
     return ThreadPoolExecutor(max(num_proc, min(os.cpu_count() or 1, MAX_THREADS)))
 
 
 def mapped(stored: ColumnFiles | Table, cache: Path, num_proc: int = 1) -> Table:
-    """The rows of all files, memory-mapped, with the infos of their images. DataError for a file
-    that breaks off; DiskFull, or another OSError, where the cache cannot be written.
+    """Return the rows of all files, memory-mapped, with the infos of their images. DataError for a
+    file that breaks off; DiskFull, or another OSError, where the cache cannot be written.
     """
     import pyarrow as pa
 
@@ -120,7 +120,7 @@ def _stamp(path: str | Path) -> str:
 def _infos_of_column(
     images: pa.ChunkedArray, pool: ThreadPoolExecutor, file: Path | None = None
 ) -> Infos:
-    """Of every image in an Arrow column of bytes, or of {bytes, path}."""
+    """The info of every image in an Arrow column of bytes, or of {bytes, path}."""
 
     def look(number: int) -> ImageInfo | str | None:
         image = images[number].as_py()
@@ -133,7 +133,7 @@ def _infos_of_column(
 def image_infos_of_files(
     paths: Iterable[str], cache: Path, num_proc: int = 1
 ) -> dict[str, ImageInfo | str | None]:
-    """Of every image file, through the cache while none of them changes."""
+    """Return the info of every image file, through the cache while no file changes."""
     paths = list(dict.fromkeys(paths))
     key = sha256(VERSION.encode())
     for path in paths:
@@ -173,7 +173,7 @@ def _kept_in(
 
 
 def stored_file(content: bytes, cache: Path) -> str:
-    """The path of a file with these bytes, which are written once."""
+    """Return the path of a file with these bytes, which are written once."""
     file = cache / "images" / sha256(content).hexdigest()[:32]
     if not (file.is_file() and file.stat().st_size == len(content)):
         write_atomically(file, content)
@@ -181,7 +181,7 @@ def stored_file(content: bytes, cache: Path) -> str:
 
 
 def upright_file(image: Mapping[str, Any], place: RowLocation, cache: Path) -> str:
-    """The path of a file with the image as the model should see it."""
+    """Return the path of a file with the image as the model should see it."""
     content = image.get("bytes")
     if content is None:
         content = Path(str(image["path"])).read_bytes()

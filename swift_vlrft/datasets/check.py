@@ -1,5 +1,5 @@
-"""Every row of a set, asked whether it is fit to train on: before training and in ``vlrft data
-check``. What is asked of a row is in validate.py, what comes of it in report.py.
+"""Check whether each row of a set is fit to train on, before training and in ``vlrft data check``:
+validate.py judges a row, report.py collects the verdicts.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ def check_set(
 
 
 def beginning(stored: StoredSet) -> StoredSet:
-    """The set as one that is known by its first rows, where reading all would take long."""
+    """Return the set as its first rows show it, where reading all would take long."""
     return replace(stored, first=FIRST_RECORDS) if isinstance(stored, ColumnFiles) else stored
 
 
 def check_splits(
     path: Path, rules: RowRules, split: str | None = None, **options: Any
 ) -> dict[str, tuple[Iterator[Validated], Report]]:
-    """By split, of all that are there unless one is given: its rows, checked as they are read, and
-    the report on them, complete when all were read. ``options`` are ``open_set``'s.
+    """Return, for every split or the one named, its rows, checked as they are read, and the report
+    on them, complete when all were read. ``options`` are ``open_set``'s.
     """
     checked = {}
     for name in [split] if split else splits_of(path):
@@ -81,7 +81,7 @@ def check_splits(
 def check_rows(
     stored: StoredSet, rules: RowRules, report: Report, *, images: bool = True
 ) -> Iterator[Validated]:
-    """Every row with its problem; when all were read, ``report`` also has the notes."""
+    """Yield every row with its problem; when all were read, ``report`` also has the notes."""
     infos = ImageInfoReader()
     repeated: list[str] = []
     not_in_pixels, first_of_them = 0, None
@@ -120,8 +120,8 @@ def check_rows(
 
 
 def left_out_notes(stored: StoredSet) -> list[str]:
-    """How much of the set made no row though nothing is wrong with it, and which, and which columns
-    rewards get under another name; to be asked when all rows were read.
+    """Say how much of the set made no row though nothing is wrong with it, and which columns
+    rewards get under another name; ask when all rows were read.
     """
     notes = kept_notes(stored)
     for reason, places in stored.left_out.items():
@@ -143,7 +143,7 @@ def _repeated(row: Row) -> str | None:
 
 
 def length_check(resize: ImageResize, limit: int, text_tokens: Callable[[str], int]) -> TooLong:
-    """Reports the length of a prompt that is longer than ``limit`` tokens."""
+    """Report the length of a prompt that is longer than ``limit`` tokens."""
 
     def too_long(row: Row, info: ImageInfo) -> str | None:
         try:

@@ -1,4 +1,4 @@
-"""COCO. Plain, annotations/instances_train2017.json and the images in train2017/:
+"""COCO has two forms. Plain, annotations/instances_train2017.json and the images in train2017/:
 
     {"images": [{"id": 9, "file_name": "9.jpg", "width": 640, "height": 480}],
      "categories": [{"id": 18, "name": "dog"}],
@@ -63,13 +63,13 @@ COLUMNS = ("image", "image_id", "category", "boxes", "drawn")
 
 @dataclass
 class CocoFile(StoredSet):
-    """An annotation file: its records are an image and a category with all its boxes."""
+    """An annotation file gives a record for each category of an image, with all its boxes."""
 
     names: list[str] = field(default_factory=lambda: list(COLUMNS))
 
     @property
     def instances(self) -> Instances:
-        """Of a file that does not change the same, however often it is asked for."""
+        """Return the instances, which are the same while the file does not change."""
         return read_instances(self.path, self.reading)
 
     def image_root(self) -> Path:
@@ -110,8 +110,8 @@ class CocoFile(StoredSet):
 
 
 def image_folder(instances: Instances, root: Path | None) -> Path:
-    """The folder that holds the images, absolute: ``root``, or where COCO's own archives put them;
-    the one that holds the first image that is found at all.
+    """Return the absolute folder of the images: ``root``, or where COCO's own archives put them;
+    the folder that holds the first image that is found at all.
     """
     names = [file_of(image) or "" for image in islice(instances.images.values(), LOOKED_FOR)]
     here = Path(os.path.abspath(instances.path)).parent

@@ -1,4 +1,4 @@
-"""Files that state their columns, read by ``datasets``: on this machine or in a store.
+"""``datasets`` reads files that state their columns, on this machine or in a store.
 
 Parquet   train-00000-of-00002.parquet
 Arrow     data-00000-of-00001.arrow, as ``save_to_disk`` writes it
@@ -35,19 +35,19 @@ FOOTERS = 16
 
 @dataclass
 class ColumnFiles(StoredSet):
-    """Parquet or Arrow."""
+    """A set in Parquet or Arrow."""
 
     counts: dict[Path, int] = field(default_factory=dict)
     """Rows of Parquet files, as their footers say."""
     features: Features | None = None
-    """Of ``datasets``: those of all files, which each is read as."""
+    """Those of ``datasets`` that hold for all files: each file is read with them."""
 
     @classmethod
     def of_files(
         cls, path: Path, files: Sequence[Path], kind: str, *, keep_going: bool = False
     ) -> Self:
-        """DataError if a file is broken, or its columns or classes are others than the first
-        one's; with ``keep_going`` such a file goes to ``broken``.
+        """Open the files; DataError if a file is broken, or its columns or classes are not the
+        first file's. With ``keep_going`` such a file goes to ``broken``.
         """
         stored = cls(path, kind=kind)
         with ThreadPoolExecutor(FOOTERS) as pool:
@@ -154,8 +154,8 @@ class ColumnFiles(StoredSet):
 
 
 def source(kind: str, file: Path) -> dict[str, Any]:
-    """What names one file to ``load_dataset``, which takes names for patterns, and "::" for a file
-    in an archive.
+    """Return the arguments that name one file to ``load_dataset``, which takes names for patterns,
+    and "::" for a file in an archive.
     """
     if "::" in str(file):
         raise DataError(f"{file}: datasets cannot read below a path with '::' in it; rename it")
@@ -163,7 +163,7 @@ def source(kind: str, file: Path) -> dict[str, Any]:
 
 
 def parquet_options() -> dict[str, Any]:
-    """A few rows at a time: a whole group of rows may be gigabytes of photographs."""
+    """Read a few rows at a time: a whole group of rows may be gigabytes of photographs."""
     from pyarrow.dataset import ParquetFragmentScanOptions
 
     options = ParquetFragmentScanOptions(
@@ -174,7 +174,7 @@ def parquet_options() -> dict[str, Any]:
 
 @contextmanager
 def damage_named(file: Path, where: Callable[[], str] = lambda: "") -> Iterator[None]:
-    """Whatever ``datasets`` and Arrow raise for a file, as a DataError that names it."""
+    """Turn whatever ``datasets`` and Arrow raise for a file into a DataError that names it."""
     import pyarrow as pa
 
     try:
@@ -194,7 +194,7 @@ def damage_named(file: Path, where: Callable[[], str] = lambda: "") -> Iterator[
 
 
 def labels_of(features: Any) -> dict[str, list[str]]:
-    """By column, the names of the first ClassLabel anywhere in its features."""
+    """Return, by column, the names of the first ClassLabel anywhere in its features."""
 
     def names(inside: Any) -> list[str]:
         if isinstance(inside, dict):

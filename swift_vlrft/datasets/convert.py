@@ -60,12 +60,12 @@ def convert_folder(
     order: str | None = None,
     rates: Path | None = None,
 ) -> Written:
-    """What ``vlrft data convert`` does; all splits that are there unless ``splits`` names some.
-    ``boxes`` and ``unit`` state what the numbers of a box are, as ``--boxes`` and ``--unit`` do.
-    Boxes stay as they are stored unless ``box_format`` names another, under ``box_key`` if given.
-    ``keep``, ``order`` and ``rates`` choose and order rows by their pass rates (pass_rates.py).
-    ``counts`` of what is returned are rows that were not made though nothing is wrong with them,
-    ``notes`` which files were not read.
+    """Do what ``vlrft data convert`` does, for all splits unless ``splits`` names some. ``boxes``
+    and ``unit`` state what the numbers of a box are, as ``--boxes`` and ``--unit`` do. Boxes stay
+    as they are stored unless ``box_format`` names another, under ``box_key`` if given. ``keep``,
+    ``order`` and ``rates`` choose and order rows by their pass rates (pass_rates.py). ``counts`` of
+    the result are rows that were not made though nothing is wrong with them, ``notes`` say which
+    files were not read.
 
     DataError names the file and the row that cannot be used; with ``keep_going`` such rows are
     left out and listed. It also names files that hold rows of no split, unless ``splits`` says
@@ -123,7 +123,7 @@ def convert_folder(
 
 
 def state_boxes(stored: StoredSet, boxes: str | None, unit: str | None) -> None:
-    """Let the set be read by what ``--boxes`` and ``--unit`` say (None: nothing); a unit holds for
+    """Set what ``--boxes`` and ``--unit`` say of the set's boxes (None: nothing); a unit holds for
     boxes in ``solution`` where a row states none in its column frame. DataError for what the form
     of the set cannot have.
     """
@@ -152,7 +152,7 @@ def write_clean(
     *,
     root: Path | None = None,
 ) -> Written:
-    """What ``vlrft data check --fix`` does: the rows of every split without a problem, written
+    """Do what ``vlrft data check --fix`` does: write the rows of every split without a problem
     while they are checked. ``checked`` is what ``check_rows`` gives.
     """
     base = image_base(source, root)
@@ -170,7 +170,7 @@ def write_clean(
 
 
 def image_base(source: Path, root: Path | None) -> Path:
-    """The folder that stored image paths are relative to."""
+    """Return the folder that stored image paths are relative to."""
     return Path(os.path.abspath(root or (source if source.is_dir() else source.parent)))
 
 
@@ -181,7 +181,7 @@ def item_of(
     key: str | None = None,
     seen: DeclaredBoxes | None = None,
 ) -> dict[str, Any] | BadRow:
-    """The row as it is stored, its image read from below ``base``; a BadRow if it cannot be."""
+    """Return the row as it is stored, its image read from below ``base``, or a BadRow."""
     if isinstance(row, BadRow):
         return BadRow(row.place, row.problem.removeprefix(f"{row.place}: "))
     try:
@@ -199,7 +199,7 @@ def item_of(
 
 
 def stored_in(row: Row, info: ImageInfo, box_format: str, key: str | None) -> Row:
-    """The row as a set in that box format ("": its own) stores it: pixels are those of its image.
+    """Return the row as a set in that box format ("": its own) stores it: pixels are its image's.
     ValueError if its boxes or its prompt cannot be rewritten.
     """
     size = info.width, info.height
@@ -207,7 +207,7 @@ def stored_in(row: Row, info: ImageInfo, box_format: str, key: str | None) -> Ro
 
 
 def shown_in(row: Row | BadRow, box_format: str, key: str | None) -> Row | BadRow:
-    """The same, for a page: a row whose image cannot be read stays as it is stored."""
+    """Do the same for a page: a row whose image cannot be read stays as it is stored."""
     info = try_image_info(row.image) if isinstance(row, Row) else None
     if not isinstance(row, Row) or not isinstance(info, ImageInfo):
         return row
@@ -218,8 +218,8 @@ def shown_in(row: Row | BadRow, box_format: str, key: str | None) -> Row | BadRo
 
 
 def written_row(row: Row, image: dict[str, Any]) -> dict[str, Any]:
-    """The row as it is stored; a solution of numbers, lists or objects as the text that rewards
-    read.
+    """Return the row as it is stored; a solution of numbers, lists or objects as the text that
+    rewards read.
     """
     solution = row.solution if isinstance(row.solution, str) else gold_text(row.solution)
     return {**row.columns, "problem": row.problem, "solution": solution, "image": image}

@@ -1,4 +1,4 @@
-"""CountBench (arXiv 2302.12066): how many objects of a kind an image shows, 2 to 10.
+"""CountBench (arXiv 2302.12066) asks how many objects of a kind an image shows, 2 to 10.
 
 As vikhyatk/CountBenchQA has it, Parquet:
 

@@ -1,4 +1,4 @@
-"""gRefCOCO (Liu et al., CVPR 2023): phrases for one object, for several, and for none.
+"""gRefCOCO (Liu et al., CVPR 2023) has phrases for one object, for several, and for none.
 
 grefs(unc).json, a list, beside the boxes in COCO's instances.json:
 
@@ -64,15 +64,15 @@ MANY = "a phrase of several targets makes no row of grounding"
 
 @dataclass
 class GrefFile(JsonFiles):
-    """The phrases of ``split``, as each states its own; all of them where it is empty."""
+    """The phrases that state ``split`` as their own; all phrases where it is empty."""
 
     split: str = ""
     splits: list[str] = field(default_factory=list)
-    """Those of train, validation and test that phrases are of."""
+    """The splits among train, validation and test that have phrases."""
 
     @classmethod
     def of(cls, stored: JsonFiles, split: str) -> GrefFile:
-        """DataError if no phrase is of the split, or instances.json is not beside the file."""
+        """Raise DataError if the split has no phrase, or instances.json is not beside the file."""
         phrases = cls(**{f.name: getattr(stored, f.name) for f in fields(stored)}, split=split)
         boxes = phrases.files[0].parent / "instances.json"
         if not boxes.exists():

@@ -1,4 +1,4 @@
-"""COCO's or LVIS's annotation file, read and checked: boxes by category and image, in norm1000.
+"""COCO's or LVIS's annotation file is read and checked: boxes by category and image, in norm1000.
 
     in    {"images": [{"id": 9, "file_name": "9.jpg", "width": 640, "height": 480}],
            "categories": [{"id": 18, "name": "dog"}],
@@ -42,9 +42,9 @@ COCO = Reading("xywh", "pixels")
 
 @dataclass
 class Instances:
-    """An annotation file, read: ``boxes[category id][image id]`` in norm1000, and the images that
-    nothing can be said of, by category id. ``annotations`` are as they stand in the file, in
-    pixels, but for their outlines.
+    """An annotation file holds ``boxes[category id][image id]`` in norm1000 and, by category id,
+    the ``unsure`` images, of which nothing can be said. ``annotations`` are as they stand in the
+    file, in pixels, but for their outlines.
     """
 
     path: Path
@@ -61,14 +61,14 @@ class Instances:
 
     @property
     def column_of(self) -> type[int] | type[str]:
-        """What a column of image ids holds: text where not all of them are numbers of 64 bits."""
+        """Return an id for a column of image ids: text where not all are numbers of 64 bits."""
         whole = all(isinstance(i, int) and abs(i) < 2**63 for i in self.images)
         return int if whole else str
 
 
 def decoded(path: Path) -> Any:
-    """The value of a JSON file without COCO's outlines. A command that reads a file at several
-    places decodes it once: the last two stay in memory until ``forget``.
+    """Decode a JSON file without COCO's outlines. A command that reads a file at several places
+    decodes it once: the last two stay in memory until ``forget``.
     """
     return _decoded(path, *_stamp(path))
 
@@ -230,8 +230,8 @@ def _briefly(entry: dict[str, Any]) -> str:
 
 
 def refuse_shared_files(instances: Instances) -> None:
-    """DataError if two images of the file are the same: each has a part of its boxes; and
-    where an image is a sentence with its own boxes, as MDETR and UNINEXT store RefCOCO.
+    """Raise DataError if two images of the file are the same, as each has a part of its boxes, or
+    if an image is a sentence with its own boxes, as MDETR and UNINEXT store RefCOCO.
     """
     first: dict[str, Any] = {}
     for i, image in instances.images.items():
@@ -258,7 +258,7 @@ def _without_outline(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def file_of(image: dict[str, Any]) -> str | None:
-    """The image's path below the images folder; LVIS gives a URL that ends in it."""
+    """Return the image's path below the images folder; LVIS gives a URL that ends in it."""
     name = image.get("file_name")
     if not name and isinstance(image.get("coco_url"), str):
         name = "/".join(image["coco_url"].split("/")[-2:])
@@ -329,7 +329,7 @@ def _shown(instances: Instances, i: int) -> str:
 
 
 def refuse_bad_images(instances: Instances) -> None:
-    """DataError for the first, where no image may be left out."""
+    """Raise DataError for the first bad image, where no image may be left out."""
     for text in instances.bad.values():
         raise DataError(f"{instances.path}: {text}; correct or remove the box")
 

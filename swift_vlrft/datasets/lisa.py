@@ -1,4 +1,4 @@
-"""LISA's reasoning grounding, as Visual-RFT stores it: JSON with image paths.
+"""Visual-RFT stores LISA's reasoning grounding as JSON with image paths.
 
     {"image_path": "train/486.jpg", "instruction": ["the thing that keeps rain off"],
      "boxes": [[118.0, 40.0, 402.0, 371.0]]}

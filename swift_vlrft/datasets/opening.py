@@ -1,4 +1,4 @@
-"""Which set lies at a path, in which storage format, and which of its files are not read.
+"""Find the set at a path, its storage format, and which of its files are not read.
 
 folder/train-00000-of-00002.parquet           Parquet, with splits and shards
 folder/dataset_dict.json, train/state.json    ``save_to_disk`` of a DatasetDict or a Dataset
@@ -57,7 +57,7 @@ BESIDE = frozenset(
         *(".ipynb", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".lock"),
     }
 )
-"""Endings of what lies beside rows and holds none: images, documents, code."""
+"""Endings of files that lie beside rows and hold none: images, documents, code."""
 SWIFT_COLUMNS = ("messages", "conversations", "conversation", "query", "response", "instruction")
 """Columns by which ms-swift's own loader knows its forms."""
 MAX_SHOWN = 5
@@ -73,7 +73,7 @@ def open_set(
     task: str | None = None,
     box_format: str | None = None,
 ) -> StoredSet:
-    """The set at ``path``, whose columns make rows; DataError names those that are missing.
+    """Open the set at ``path``, whose columns make rows; DataError names missing columns.
 
     ``rename`` maps its columns to ours; relative image paths start from ``root`` (default:
     ms-swift's ROOT_IMAGE_DIR, else the set's own folder); ``task`` and ``box_format`` hold where a
@@ -89,7 +89,7 @@ def open_set(
 
 
 def image_root(root: str | os.PathLike[str] | None = None) -> Path | None:
-    """The folder that images lie below: as given, else ms-swift's own variable."""
+    """Return the folder that images lie below: as given, else ms-swift's own variable."""
     folder = root if root is not None else os.environ.get("ROOT_IMAGE_DIR") or None
     return None if folder is None else Path(os.path.abspath(folder))
 
@@ -101,7 +101,7 @@ def find_set(
     keep_going: bool = False,
     rename: Mapping[str, str] | None = None,
 ) -> StoredSet | None:
-    """The same whatever its columns are; None if nothing in it is known.
+    """Find the set at ``path``, whatever its columns are; None if nothing in it is known.
 
     DataError if it does not exist, has splits but not this one, or a file is broken.
     """
@@ -120,7 +120,7 @@ def find_set(
 
 
 def refuse_missing(path: Path) -> None:
-    """DataError if the path does not exist; it says what to do if that is an id of a hub."""
+    """Raise DataError if the path does not exist; it says what to do if it is an id of a hub."""
     if isinstance(path, Address) or path.exists():
         return
     text = f"{path} does not exist (from {Path.cwd()})"
@@ -133,7 +133,7 @@ def refuse_missing(path: Path) -> None:
 
 
 def local_set(path: Path, **options: Any) -> StoredSet | None:
-    """The set at a path that a training names; None for a text file, which ms-swift reads.
+    """Find the set at a path that a training names; None for a text file, which ms-swift reads.
 
     DataError where neither reads what is there: ms-swift would say so when the model is loaded, or
     take labels beside images for rows. ``options`` are ``find_set``'s.
@@ -145,7 +145,7 @@ def local_set(path: Path, **options: Any) -> StoredSet | None:
 
 
 def is_ours(stored: StoredSet, rewards: Sequence[str]) -> bool:
-    """Whether our readers load a set in a run with these ``rewards``, and not ms-swift's."""
+    """Tell whether our readers, not ms-swift's, load a set in a run with these ``rewards``."""
     names = set(stored.columns)
     if not stored.files or stored.kind == "Arrow":  # ms-swift reads nothing of save_to_disk
         return True
@@ -165,7 +165,7 @@ def is_ours(stored: StoredSet, rewards: Sequence[str]) -> bool:
 
 
 def check_columns(stored: StoredSet) -> None:
-    """DataError if a set has no rows, lacks columns, or has two of one name."""
+    """Raise DataError if a set has no rows, lacks columns, or has two columns of one name."""
     columns = stored.columns
     names = [kept_as(name) for name in columns]
     if twice := [name for name, count in Counter(names).items() if count > 1]:
@@ -202,8 +202,8 @@ def check_columns(stored: StoredSet) -> None:
 
 
 def rename_notes(stored: StoredSet) -> list[str]:
-    """Which columns to rename the set does not have: most likely mistyped, where it is the only
-    set of the command.
+    """Name the columns to rename that the set does not have: most likely mistyped, where it is the
+    only set of the command.
     """
     unknown = [name for name in stored.rename if name not in stored.names]
     if not unknown:
@@ -215,7 +215,7 @@ def rename_notes(stored: StoredSet) -> list[str]:
 
 
 def splits_of(path: Path) -> list[str]:
-    """The splits that lie at ``path``, as its files name them; ["train"] where none are named."""
+    """Return the splits at ``path``, as its files name them; ["train"] where none are named."""
     path = path_of(path)
     if (path / "dataset_dict.json").is_file():
         try:
@@ -295,7 +295,7 @@ def _of_files(path: Path, split: str, keep_going: bool) -> StoredSet | None:
 
 
 def _in_parts(files: list[Path]) -> bool:
-    """Whether each of the JSON files is a part of a set that is published so."""
+    """Whether each of the JSON files is a part of a set that is published in parts."""
     for file in files:
         part = JsonFiles(file)
         try:
@@ -365,7 +365,7 @@ def _names_in(file: Path, key: str) -> list[str]:
 
 
 def _folder_in_dict(path: Path, split: str) -> Path:
-    """That of a split of a DatasetDict: of its name, or of the same word (val is validation)."""
+    """The folder of a DatasetDict's split: of its name, or of the same word (val is validation)."""
     names = _names_in(path / "dataset_dict.json", "splits")
     asked = WORDS.get(split, split)
     matches = [split] if split in names else [n for n in names if WORDS.get(n.lower()) == asked]
@@ -390,7 +390,7 @@ def _saved_dataset(folder: Path, keep_going: bool) -> StoredSet:
 
 
 def unread_notes(stored: StoredSet) -> list[str]:
-    """Which files of a folder were not read, and what to do."""
+    """Say which files of a folder were not read, and what to do."""
     path, notes = stored.path, []
     if stored.unnamed:
         notes.append(
@@ -405,7 +405,7 @@ def unread_notes(stored: StoredSet) -> list[str]:
 
 
 def file_notes(stored: StoredSet) -> list[str]:
-    """The same, and which shards are missing by the names of the others."""
+    """Say the same, and which shards are missing by the names of the others."""
     path, notes = stored.path, unread_notes(stored)
     files = [*stored.files, *(bad.place.file for bad in stored.broken)] if path.is_dir() else []
     shards = {(*m.groups(), f.suffix) for f in files if (m := SHARD.fullmatch(f.stem))}
@@ -425,12 +425,12 @@ def file_notes(stored: StoredSet) -> list[str]:
 
 
 def unread_rows(stored: StoredSet) -> list[Path]:
-    """Files that were not read though they seem to hold rows of the set."""
+    """Return the files that were not read though they seem to hold rows of the set."""
     return stored.unnamed + [file for file in stored.other if splits_told(file, stored.path)]
 
 
 def why_unknown(path: Path) -> str:
-    """What to say of a path that holds no set in any storage format."""
+    """Say why a path holds no set in any storage format."""
     text = (
         f"{path} holds no data set that is known: neither Parquet, nor a folder of save_to_disk, "
         "nor one set in JSON or CSV"

@@ -1,4 +1,4 @@
-"""Rows kept and ordered by how often a model answers them rightly, for ``vlrft data convert``.
+"""``vlrft data convert`` keeps and orders rows by how often a model answers them rightly.
 
     vlrft eval MODEL SET --task counting --samples 8 --temperature 1 --out runs/eval/m
     vlrft data convert SET data/kept --pass-rates runs/eval/m --keep 0.1:0.9 --order pass_rate
@@ -33,7 +33,7 @@ class Share:
 
     @classmethod
     def of(cls, text: str) -> Share:
-        """``LOW:HIGH``; DataError says what is wrong with another text."""
+        """Parse ``LOW:HIGH``; DataError says what is wrong with another text."""
         first, _, last = text.partition(":")
         low, high = finite(first), finite(last)
         if low is None or high is None or not 0 <= low <= high <= 1:
@@ -47,8 +47,8 @@ class Share:
 
 @dataclass
 class PassRates:
-    """``keep``: a share of the rows, None: all. ``rates``: of the run in ``file`` by the number of
-    the row, with the hash of its image; None: the set's own column.
+    """Pass rates choose the rows to ``keep`` (None: all). ``rates`` come from the run in ``file``,
+    by the number of the row, with the hash of its image; None: from the set's own column.
     """
 
     keep: Share | None = None
@@ -59,7 +59,7 @@ class PassRates:
     def chosen(
         self, rows: Iterable[tuple[Row | BadRow, Mapping[str, Any] | BadRow]]
     ) -> Iterator[Mapping[str, Any] | BadRow]:
-        """Of all rows of a split, each with what would be written, those to write."""
+        """Yield, of all rows of a split, each with what would be written, those to write."""
         left = 0
         for number, (row, item) in enumerate(rows):
             if isinstance(row, BadRow) or isinstance(item, BadRow):
@@ -101,7 +101,7 @@ def _share(value: Any, place: object) -> float:
 
 
 def easiest_first(item: Mapping[str, Any]) -> float:
-    """The order of ``--order pass_rate``; rows without a rate come last."""
+    """Return the key of ``--order pass_rate``; rows without a rate come last."""
     return 1.0 if item[COLUMN] is None else -float(item[COLUMN])
 
 
@@ -112,8 +112,8 @@ def pass_rates(
     order: str | None,
     file: Path | None,
 ) -> PassRates | None:
-    """What the three options of ``vlrft data convert`` ask for; None if that is nothing.
-    DataError for options that cannot be followed.
+    """Read the three options of ``vlrft data convert``; None if none is given. DataError for
+    options that cannot be followed.
     """
     if order not in (None, COLUMN):
         raise DataError(f"--order {order}: unknown; known: {COLUMN} (from easy to hard)")

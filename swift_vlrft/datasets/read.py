@@ -1,4 +1,4 @@
-"""Every row of a set, of any schema and storage format.
+"""Read every row of a set, of any schema and storage format.
 
     for row in read_rows("data/my_set", keep_going=True):
         ...     Row(place, image, problem, solution, columns) or BadRow(place, problem)
@@ -38,7 +38,7 @@ def read_rows(
     task: str | None = None,
     box_format: str | None = None,
 ) -> Iterator[Row | BadRow]:
-    """The rows of a set in order, one at a time.
+    """Yield the rows of a set in order, one at a time.
 
     ``root`` is the folder that relative image paths start from, and that none may leave (default:
     ms-swift's ROOT_IMAGE_DIR, else the set's own folder). ``rename`` maps its columns to ours,
@@ -57,8 +57,8 @@ def read_rows(
 
 
 def rows_of(stored: StoredSet, *, without_images: bool = False) -> Iterator[Row | BadRow]:
-    """The rows of an opened set, and what cannot be read; ``without_images`` leaves stored images
-    unread (they are then {"bytes": None, "path": None}) where no row needs them.
+    """Yield the rows of an opened set, and what cannot be read; ``without_images`` leaves stored
+    images unread (they are then {"bytes": None, "path": None}) where no row needs them.
     """
     stored.left_out.clear()
     schema = schema_of(stored.columns) or SCHEMAS[0]
@@ -155,8 +155,8 @@ class _RowMaker:
 
 
 def _put_names(record: Record, labels: Mapping[str, list[str]]) -> None:
-    """Put the names of classes for their numbers, and nothing if a task or frame is missing:
-    pandas writes that as NaN or as a blank.
+    """Replace the numbers of classes by names, and a task or frame that is missing by None: pandas
+    writes it as NaN or as a blank.
     """
     for name in record.keys() & labels.keys():
         value, names = record[name], labels[name]

@@ -1,5 +1,5 @@
-"""Referring expressions (RefCOCO, RefCOCO+, RefCOCOg) as VLM-R1 writes them: JSON Lines of
-conversations, images below a root.
+"""VLM-R1 writes referring expressions (RefCOCO, RefCOCO+, RefCOCOg) as JSON Lines of conversations,
+with images below a root.
 
     {"id": 1, "image": "train2014/COCO_train2014_000000581857.jpg", "conversations": [
         {"from": "human", "value": "<image>Please provide the bounding box coordinate of the

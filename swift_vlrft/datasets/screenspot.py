@@ -1,4 +1,4 @@
-"""ScreenSpot (SeeClick, arXiv 2401.10935): an instruction, and the box of what to click.
+"""ScreenSpot (SeeClick, arXiv 2401.10935) pairs an instruction with the box of what to click.
 
 As rootsautomation/ScreenSpot has it, Parquet with corners in shares of the image's sides:
 

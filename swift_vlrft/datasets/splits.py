@@ -1,4 +1,4 @@
-"""The split of a file: the split word in its name, or in its folders' names.
+"""The split of a file is the split word in its name, or in its folders' names.
 
     train_0.parquet  train2017.json  TRAIN.parquet  training/0.parquet         train
     val2017.jsonl  dev.parquet  valid/0000.parquet                             validation
@@ -36,20 +36,20 @@ _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
 def splits_in(name: str) -> list[str]:
-    """The splits that a name speaks of, in its order: of refcoco_train_val train and validation."""
+    """Return the splits that a name tells, in order: refcoco_train_val is train and validation."""
     splits = (WORDS.get(word.lower()) for word in _WORD.findall(name))
     return list(dict.fromkeys(split for split in splits if split))
 
 
 def splits_told(file: Path, root: Path) -> set[str]:
-    """The splits that its name, and its folders' names below ``root``, speak of."""
+    """Return the splits that a file's name, and its folders' names below ``root``, tell."""
     names = [file.stem, *(folder.name for folder in _folders(file, root))]
     return {split for name in names for split in splits_in(name)}
 
 
 def by_split(files: Sequence[Path], root: Path) -> dict[Path, str | None]:
-    """The split of every file; None for a file that tells none, and for all of them where none
-    does. DataError where a file tells several, and where the files lie in folders of several sets.
+    """Return the split of every file; None for a file that tells none, and for all where none does.
+    DataError where a file tells several, and where the files lie in folders of several sets.
     """
     split_of: dict[Path, str | None] = {}
     torn = []
@@ -75,8 +75,8 @@ def by_split(files: Sequence[Path], root: Path) -> dict[Path, str | None]:
 
 
 def files_of_split(files: Sequence[Path], root: Path, split: str) -> tuple[list[Path], list[Path]]:
-    """The files of ``split``, and those that are of no split though others are; all files where no
-    name tells them apart.
+    """Return the files of ``split``, and those that are of no split though others are; all files
+    where no name tells them apart.
 
     ``split`` is one of SPLITS, or a file's name without the number of its shard. DataError if there
     are splits, but not this one.
@@ -100,25 +100,25 @@ def files_of_split(files: Sequence[Path], root: Path, split: str) -> tuple[list[
 
 
 def in_order(splits: Iterable[str | None]) -> list[str]:
-    """Each split once: train, validation, test, then the others."""
+    """Return each split once: train, validation, test, then the others."""
     unique = sorted({split for split in splits if split})
     return sorted(unique, key=lambda split: (*SPLITS, split).index(split))
 
 
 def _folders(file: Path, root: Path) -> list[Path]:
-    """Those below ``root`` that the file lies in."""
+    """The folders below ``root`` that the file lies in."""
     return [folder for folder in reversed(file.parents) if root in folder.parents]
 
 
 def _folder_of_set(file: Path, root: Path) -> Path:
-    """The last above those named for a split: main of main/train/0.parquet and main/0.parquet."""
+    """The last folder above a split's: main of main/train/0.parquet and main/0.parquet."""
     named = takewhile(lambda folder: not splits_in(folder.name), _folders(file, root))
     return [root, *named][-1]
 
 
 def walk(folder: Path) -> list[Path]:
-    """The files below a folder, links followed, in order. Hidden ones are left out (caches and what
-    is half written), and, as ``datasets`` does, folders like __MACOSX and __pycache__.
+    """Return the files below a folder, links followed, in order. Hidden files are left out (caches,
+    files half written), and, as ``datasets`` does, folders like __MACOSX and __pycache__.
     """
     below: list[Path] = []
     for path, folders, files in os.walk(folder, followlinks=True, onerror=_raise):
@@ -138,7 +138,7 @@ def _raise(error: OSError) -> None:
 
 
 def listed(files: Sequence[Path], root: Path) -> str:
-    """Files for a message, by their paths below ``root``."""
+    """List files for a message, by their paths below ``root``."""
     names = [str(f.relative_to(root)) if root in f.parents else str(f) for f in files]
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return ", ".join(names[:MAX_NAMED]) + more

@@ -1,4 +1,4 @@
-"""Questions about text in images, with several right answers (DocVQA, TextVQA and their like).
+"""DocVQA, TextVQA and their like ask about text in images, and take several answers as right.
 
 As pixparse/docvqa-single-page-questions and lmms-lab/DocVQA have it, Parquet:
 

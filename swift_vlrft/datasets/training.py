@@ -44,8 +44,8 @@ MADE = ("messages", "images", "solution", "task", "frame", "system")
 
 @dataclass(frozen=True)
 class LoadOptions(RowRules):
-    """What the command asks of a set. ``cache`` is where images are kept that cannot be handed on
-    as they lie; ``strict`` stops at a bad row; ``subset`` is what the command asks for by name.
+    """A command asks this of a set: ``cache`` keeps images that cannot be handed on as they lie;
+    ``strict`` stops at a bad row; ``subset`` is what the command asks for by name.
     """
 
     cache: Path
@@ -57,8 +57,8 @@ class LoadOptions(RowRules):
 
 
 def with_prompt(row: Row) -> list[dict[str, str]]:
-    """The system's turn, if the row has one, and the user's; the image comes first, as ViRFT's own
-    prompts have it, unless the prompt says where.
+    """Return the system's turn, if the row has one, and the user's; the image comes first, as in
+    ViRFT's own prompts, unless the prompt says where.
     """
     text = row.problem if "<image>" in row.problem else f"<image>{row.problem}"
     turns = [("system", row.columns.get("system")), ("user", text)]
@@ -67,9 +67,7 @@ def with_prompt(row: Row) -> list[dict[str, str]]:
 
 @dataclass
 class _Loaded:
-    """A row; its image's info; its image, unless that is to stay where it lies: in the table's row
-    of this ``number``.
-    """
+    """A row with its image's info, and its image, unless it stays in the table's row ``number``."""
 
     row: Row | BadRow
     info: ImageInfo | str | None = None
@@ -78,7 +76,7 @@ class _Loaded:
 
 
 def training_set(stored: StoredSet, options: LoadOptions) -> tuple[Dataset, Report]:
-    """The Dataset of a set, and what was found in it."""
+    """Return the Dataset of a set, and the report on it."""
     if options.box_format == "pixels" and options.resize is None:
         raise DataError("the subset pixels needs the model's family; give --model_type")
     table = _table(stored, options)
@@ -164,7 +162,7 @@ def _value(table: Table | None, number: int) -> dict[str, Any]:
 
 
 def _image_column(trained: list[tuple[_Loaded, Row]], table: Table | None) -> pa.ChunkedArray:
-    """Runs of images where they lie, and those that are files."""
+    """The column of images: some lie in the table, in runs, the others are files."""
     import pyarrow as pa
 
     kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
@@ -191,7 +189,7 @@ def _at(column: pa.ChunkedArray, numbers: Sequence[int]) -> pa.ChunkedArray:
 
 def _as_list(chunk: pa.Array) -> pa.ListArray:
     """Images with every value in a list of its own; only offsets are new, and the paths: ms-swift
-    takes one that leads somewhere from where it runs for the image, rather than the bytes.
+    would read the file that a path leads to from where it runs, rather than the bytes.
     """
     import pyarrow as pa
     from datasets import Image
@@ -227,8 +225,8 @@ def _columns(rows: Sequence[Row], options: LoadOptions) -> dict[str, list[Any]]:
 
 
 def _further(rows: Sequence[Row], names: Sequence[str]) -> dict[str, pa.ChunkedArray]:
-    """Further columns of rows; one whose values are of several types, or whole numbers of over 64
-    bits, becomes JSON text.
+    """Further columns of rows; a column of several types, or of whole numbers of over 64 bits,
+    becomes JSON text.
     """
     import pyarrow as pa
 
@@ -295,7 +293,7 @@ def streamed_rows(
     tell: Callable[[BadRow], None] | None = None,
     keep_unread: bool | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """One row after the other, for ``--streaming true``; problems are counted as they come.
+    """Yield one row after the other, for ``--streaming true``; problems are counted as they come.
 
     ``tell`` is told of each row that is left out, which ``report`` then forgets: a stream may have
     millions. ``keep_unread``: whether rows train that no named reward reads; by default while none

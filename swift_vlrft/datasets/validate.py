@@ -1,4 +1,4 @@
-"""Can a row be trained on? The only place that decides: for training, conversion and checks.
+"""This module alone decides whether a row can be trained on: for training, conversion and checks.
 
     the solution "a dog" cannot be read as a list of boxes (detection)
     the box (10, 20, 1400, 90) reaches beyond norm1000 (0 to 1000)
@@ -44,10 +44,10 @@ TooLong = Callable[[Row, ImageInfo], str | None]
 
 @dataclass(frozen=True, kw_only=True)
 class RowRules:
-    """What a command asks of rows: ``rewards`` are those that it names; boxes are to be in
-    ``box_format``, under ``box_key`` if one is given; ``resize`` says how the model sees an image,
-    needed to train in pixels; under ``every_reward`` the gold answer must earn 1.0, not only under
-    the first of its task; if ``tasks`` are given, rows of others are passed over.
+    """A command asks this of rows: ``rewards`` are those that it names; boxes are to be in
+    ``box_format``, under ``box_key`` if given; ``resize`` says how the model sees an image, needed
+    to train in pixels; under ``every_reward`` the gold answer must earn 1.0, not only under the
+    first reward of its task; if ``tasks`` are given, rows of others are passed over.
     """
 
     rewards: tuple[str, ...] = ()
@@ -61,8 +61,8 @@ class RowRules:
 
 @dataclass(frozen=True)
 class Validated:
-    """A row as it is stored, with the task whose rewards score it; as it trains, unless a problem
-    keeps it from that; its image's info, where it was looked at.
+    """A row is checked as it is stored, with the task whose rewards score it; ``made`` is the row
+    as it trains, unless it has a problem; ``info`` is its image's, where it was looked at.
     """
 
     row: Row | BadRow
@@ -76,7 +76,7 @@ def validate_rows(
     rules: RowRules,
     report: Report,
 ) -> Iterator[Validated]:
-    """Rows with the infos of their images, or what is wrong with those, counted in ``report``."""
+    """Judge rows, each with its image's info or what is wrong with it, and count in ``report``."""
     for row, image in rows:
         trained: Row | None = None
         info = image if isinstance(image, ImageInfo) else None
@@ -104,18 +104,18 @@ def validate_rows(
 
 
 def ask_boxes(report: Report) -> None:
-    """Whether the boxes that were read so far can be in the format that they declare."""
+    """Report a problem if the boxes read so far cannot be in the format that they declare."""
     if text := report.boxes.problem(report.path):
         report.problems.append(BadRow(RowLocation(report.path), text, Kind.SET))
 
 
 def _is_of_another(task: Any, asked: Sequence[str]) -> bool:
-    """Whether a row is passed over; one of "OCR" is not where ocr is asked for: it is reported."""
+    """Whether a row is passed over. A row of "OCR" is not, if ocr is asked for: it is reported."""
     return bool(asked) and str(task).strip().lower() not in asked
 
 
 def _trained(row: Row, info: ImageInfo | None, rules: RowRules) -> tuple[Row | None, BadRow | None]:
-    """The row as it trains, or what is wrong with it; both where it is only that no named reward
+    """The row as it trains, or its problem; both where the problem is only that no named reward
     reads its gold: the rewards may be for the other sets of the command.
     """
     problem = row_problem(row, info, every_reward=rules.every_reward, rewards=rules.rewards)
@@ -151,9 +151,9 @@ def in_box_format(
     resize: ImageResize | None = None,
     key: str | None = None,
 ) -> Row:
-    """The row with its boxes and prompt in ``box_format``, under ``key`` if one is given;
-    ValueError if they cannot be rewritten. Where the model is not known, it is one that sees the
-    image at another size.
+    """Return the row with its boxes and prompt in ``box_format``, under ``key`` if given;
+    ValueError if they cannot be rewritten. A model that is not known sees the image at another
+    size.
     """
     if not row.has_boxes:
         return row
@@ -177,7 +177,7 @@ def row_problem(
     every_reward: bool = True,
     rewards: Sequence[str] = (),
 ) -> BadRow | None:
-    """What is wrong with a row as it is stored; ``info`` is its image's, where it was looked at."""
+    """Say what is wrong with a row as it is stored; ``info`` is its image's, where it was read."""
     problem = next(_problems(row, info, FULL if every_reward else FIRST, rewards), None)
     return None if problem is None else BadRow(row.place, *problem)
 
@@ -276,8 +276,8 @@ def _task_problems(
 
 
 def fitting_tasks(row: Row, info: ImageInfo | None = None, known: Sequence[str] = ()) -> list[str]:
-    """The tasks under all of whose rewards a row's gold answer earns 1.0: its own, where it states
-    one that fits. Of those that are ``known`` to fit, nothing is computed again.
+    """Return the tasks under all of whose rewards a row's gold answer earns 1.0: its own, if it
+    states one that fits. For tasks that are ``known`` to fit, nothing is computed again.
     """
     named = row.columns.get("task")
     proposed = [n for n, task in TASK_NAMES.items() if n == named or not task.reads_most]
@@ -292,8 +292,8 @@ def fitting_tasks(row: Row, info: ImageInfo | None = None, known: Sequence[str] 
 
 
 def fitting_rewards(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """A reward that fits the golds of all rows of completions; one for each task where there is
-    none.
+    """Return a reward that fits the golds of all rows of completions; if there is none, a reward
+    for each task.
     """
     fits: dict[str, set[str]] = {}
     for columns in rows:

@@ -1,4 +1,4 @@
-"""Rows of verl and of EasyR1, in Parquet or JSON, each of one image. As verl's:
+"""verl and EasyR1 store rows of one image in Parquet or JSON. A row of verl's:
 
     images        [{"bytes": b"\\x89PNG...", "path": None}]
     prompt        [{"role": "system", "content": "Think first."},
@@ -46,7 +46,7 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
 
 
 def _agreed(columns: dict[str, Any]) -> Any:
-    """The value of whichever column has one; ValueError if two say different things."""
+    """The value that the columns agree on; ValueError if two say different things."""
     stated = {name: value for name, value in columns.items() if value is not None}
     values = list(stated.values())
     if len(values) > 1 and str(values[0]).strip() != str(values[1]).strip():

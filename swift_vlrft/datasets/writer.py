@@ -1,4 +1,4 @@
-"""A ViRFT-style Parquet folder, ready for a hub; it appears under its name when it is complete.
+"""Write a ViRFT-style Parquet folder, ready for a hub; its name appears when it is complete.
 
     write_folder(Path("shapes"), {"train": rows})
 
@@ -48,7 +48,7 @@ _T = TypeVar("_T")
 
 @dataclass
 class Written:
-    """The finished folder. ``counts`` and ``notes`` are what the maker of the rows has to say."""
+    """The folder is finished; ``counts`` and ``notes`` are what the maker of the rows says."""
 
     folder: Path
     rows: int = 0
@@ -124,7 +124,7 @@ def write_folder(
 
 
 def with_bar(items: Iterable[_T], total: int | None = None) -> Iterable[_T]:
-    """The items, with a bar on the error stream if that is a terminal."""
+    """Return the items, with a bar on the error stream if that is a terminal."""
     from rich.console import Console
     from rich.progress import track
 
@@ -193,7 +193,7 @@ def _groups(rows: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any
 
 
 def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """The rows as a table; DataError names a column that no file can hold."""
+    """Return the rows as a table; DataError names a column that no file can hold."""
     import pyarrow as pa
 
     types = {"image": pa.struct({"bytes": pa.binary(), "path": pa.string()})}
@@ -234,7 +234,7 @@ def _not_storable(name: str, why: str) -> DataError:
 
 
 def _as(schema: pa.Schema, *tables: pa.Table) -> pa.Table:
-    """The tables as one of that schema: a column that one lacks holds nulls."""
+    """One table with that schema: a column that a table lacks holds nulls."""
     import pyarrow as pa
 
     joined = pa.concat_tables([schema.empty_table(), *tables], promote_options="permissive")
@@ -276,7 +276,7 @@ def _write_shards(
 
 
 def features_of(schema: pa.Schema) -> Any:
-    """The schema as ``datasets`` and the hubs name it."""
+    """Return the schema as ``datasets`` and the hubs name it."""
     from datasets import Features, Image
 
     return Features(Features.from_arrow_schema(schema) | {"image": Image()})
