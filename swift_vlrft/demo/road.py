@@ -1,4 +1,4 @@
-"""The road from a data set to a verdict, on a CPU and in minutes.
+"""The road leads from a data set to a verdict, on a CPU and in minutes.
 
     OUT/road.json            what was asked: an interrupted road goes on behind its last whole stage
     OUT/data                 the rows that are fit to train on, split by picture: train and test
@@ -40,13 +40,13 @@ SPARE = 8
 """Tokens that an answer may take beyond the longest gold answer."""
 
 Advance = Callable[[int, str], None]
-"""Takes the steps done, and a note."""
+"""A function of the steps done, and a note."""
 
 
 class Road(msgspec.Struct, frozen=True):
-    """What is asked of a road. ``warm_steps`` and ``warm_rate`` are those of the start model's
-    supervised training, ``steps`` and ``learning_rate`` those of GRPO; the tiny model sees images
-    of about ``side`` x ``side`` pixels.
+    """A road has these settings: ``warm_steps`` and ``warm_rate`` are of the start model's
+    supervised training, ``steps`` and ``learning_rate`` of GRPO; the tiny model sees images of
+    about ``side`` x ``side`` pixels.
     """
 
     data: str

@@ -1,4 +1,4 @@
-"""Completions on disk, one at a time: the only reader of ms-swift's ``completions.jsonl``.
+"""Read completions from disk, one at a time: ms-swift's ``completions.jsonl`` has no other reader.
 
 {"step": ["1", "1"], "completion": ["..", ".."], "solution": ["..", ".."], "vlrft_format": [1, 0]}
 {"completion": "..", "solution": "..", "task": "detection"}
@@ -21,14 +21,14 @@ from swift_vlrft.files.jsonl import LineError, finite, json_objects
 
 
 def further(row: dict[str, Any]) -> dict[str, Any]:
-    """The columns of a row that rewards read besides the solution."""
+    """Return the columns of a row that rewards read besides the solution."""
     keys = ("task", "aliases", "tolerance", "response_prefix", "zoom_box", "turns")
     return {key: row[key] for key in keys if row.get(key) is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """``place`` is the line, "3", or line and item, "3[0]"; ``row`` has every column of it."""
+    """A completion's ``place`` is line "3", or line and item "3[0]"; ``row`` has every column."""
 
     place: str
     row: dict[str, Any]
@@ -42,13 +42,13 @@ class Completion:
         return finite(self.row.get("step")) or 0.0
 
     def logged(self, reward: str) -> float | None:
-        """The score in the log; None if there is none, which ms-swift writes as NaN."""
+        """Return the score in the log; None if there is none, which ms-swift writes as NaN."""
         return finite(self.row.get(reward))
 
 
 def read_completions(path: Path, notes: list[str]) -> Iterator[Completion]:
-    """LineError names the unusable line; half a line at the end is reported in ``notes``. A table
-    that ms-swift wrote again (GRPOTrainer.log does when training ends) is read once.
+    """Yield completions. LineError names the unusable line; ``notes`` report half a line at the
+    end. A table that ms-swift wrote again (GRPOTrainer.log does when training ends) is read once.
     """
     last = None
     for number, record in json_objects(path, notes):
