@@ -81,7 +81,7 @@ def compact(family: Family, side: int) -> Tiny:
 
 
 def need_torchvision() -> None:
-    """Raise ValueError without torchvision, which our wheel leaves out: its build must fit torch."""
+    """Raise ValueError without torchvision: wheels leave it out, as its build must fit torch."""
     why = "the image processor of every model needs it, in the build that fits torch"
     need_installed("torchvision", "torchvision", why)
 
