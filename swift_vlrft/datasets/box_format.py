@@ -78,7 +78,7 @@ class ImageResize:
             return None
         return (
             f"an image of {width} x {height} pixels is left with a side of 0 pixels under "
-            f"max_pixels {self.max_pixels}; raise MAX_PIXELS, or cut the image"
+            f"max_pixels {self.max_pixels}; raise MAX_PIXELS, or crop the image"
         )
 
     def tokens(self, width: int, height: int) -> int:
@@ -120,7 +120,7 @@ def subset_of(names: Sequence[str], dataset: str) -> Subset:
                 f"known tasks, for their rows alone: {', '.join(TASK_NAMES)}"
             )
     if len(formats) > 1:
-        raise DataError(f"{dataset}: several box formats: {', '.join(formats)}; name one")
+        raise DataError(f"{dataset}: {' and '.join(formats)} are box formats; name only one")
     return Subset(formats[0] if formats else "norm1000", tasks)
 
 
@@ -130,7 +130,7 @@ def refuse_subset(name: str, subsets: Sequence[str]) -> None:
     """
     for subset in set(subsets) & {*SUBSETS, *TASK_NAMES} - {"norm1000"}:
         raise DataError(
-            f"--dataset {name}:{subset}: ms-swift's own loader reads this set, all rows, and "
+            f"--dataset {name}:{subset}: ms-swift's own loader reads all rows of this set, and "
             f"leaves boxes as they are. Leave :{subset} out, or rename its columns with --columns: "
             f":{subset} is for sets that have image, problem and solution, and no messages"
         )
@@ -157,8 +157,8 @@ def refuse_part_of_set(text: str, taken: str) -> None:
     asked = parse(text)
     if (asked.count or set(asked.subsets) & set(TASK_NAMES)) and asked.path.exists():
         raise DataError(
-            f"{text}: tasks and #COUNT are for the --dataset of a training, here all rows of "
-            f"{asked.name} are read; give {taken.replace('PATH', asked.name)}"
+            f"{text}: tasks and #COUNT are for the --dataset of a training; this command reads all "
+            f"rows of {asked.name}: give {taken.replace('PATH', asked.name)}"
         )
 
 
@@ -239,10 +239,9 @@ def in_box_format(
         name = after.name if asked_key is None else NATIVE
         leave = "what it says" if name == "norm1000" else f"`:{name}`"
         raise UnknownSentence(
-            f"the prompt says {said!r}, which may be of coordinates and is no sentence that is "
-            f"known, so that it is not converted from {before.name} to {name}: write the sentence "
-            f"into the column `problem` yourself, as {sentence(before, size)!r}, or leave out "
-            f"{leave}"
+            f"the prompt says {said!r}, which may be about coordinates but is no known sentence, "
+            f"so the row is not converted from {before.name} to {name}: write "
+            f"{sentence(before, size)!r} into the column `problem`, or leave out {leave}"
         )
     problem = prompt_in(problem, after, to_size, key, points=points)
     if same and key is None:

@@ -108,7 +108,7 @@ def chosen_categories(asked: Sequence[str], known: Sequence[str]) -> list[str]:
             hint = f" Did you mean {near[0]}?" if near else ""
             more = f" and {len(known) - 100} more" if len(known) > 100 else ""
             raise DataError(
-                f"--categories: {name!r} is no category of this file and no named list.{hint} "
+                f"--categories: {name!r} is neither a category of this file nor a list.{hint} "
                 f"Lists: {', '.join(CATEGORY_LISTS)}; categories: {', '.join(known[:100])}{more}"
             )
     if not names:
@@ -137,21 +137,21 @@ def prompt_of(file: Path | None, *, per_category: bool) -> str:
             "nothing else can be put in ({category} with --per-category, {categories} without)"
         )
     if per_category and known not in asked:
-        raise DataError(f"--prompt {file} lacks {known}: every category would have one question")
+        raise DataError(f"--prompt {file} lacks {known}: categories would share one question")
     if file is not None and (said := first_mark(asked) or said_of_coordinates(asked)):
         raise DataError(
-            f"--prompt {file} says {said!r}: how boxes are written and what a chat template writes "
-            "is added to the question; leave it out"
+            f"--prompt {file} says {said!r}; leave that out: how to write boxes, and what a chat "
+            "template writes, is added to the question"
         )
     if asked.count("<image>") > 1:
         raise DataError(
-            f"--prompt {file} holds <image> {asked.count('<image>')} times; once is right"
+            f"--prompt {file} holds <image> {asked.count('<image>')} times; write it once"
         )
     if "<answer>" in asked and says_range(asked):
         return asked
     if "<answer>" in asked:
         raise DataError(
-            f"--prompt {file} shows the <answer>, and not in which numbers: write "
+            f"--prompt {file} shows the <answer>, but not its numbers: write "
             f"{sentence(FORMATS['norm1000'], (0, 0))!r} into it"
         )
     label = "" if per_category else ", 'label': category"
@@ -172,7 +172,7 @@ def plan_rows(
     ``negatives`` rows, a share of these, spread over the questions.
     """
     if not 0 <= negatives < math.inf:
-        raise DataError(f"--negatives {negatives}: a share of the rows with boxes is needed")
+        raise DataError(f"--negatives {negatives}: give a share of the rows with boxes, from 0 up")
     refuse_shared_files(instances)
     if instances.absent is not None and any(len(names) > 1 for names in questions):
         raise DataError(
@@ -209,7 +209,7 @@ def plan_rows(
         lacking.append([(i, names) for i in picked])
         instances.left_out[EMPTY] = len(empty) - len(picked) if len(questions) == 1 else 0
     spread = [pair for turn in zip_longest(*lacking) for pair in turn if pair is not None][:asked]
-    instances.left_out["negatives that could not be had"] += asked - len(spread)
+    instances.left_out["negatives that no image was left for"] += asked - len(spread)
     rows += [PlannedRow(*pair) for pair in spread]
     random.Random(f"{seed} order").shuffle(rows)
     return rows
@@ -329,8 +329,8 @@ def build_folder(
     if not per_category and (alike or "" in labels):
         raise DataError(
             f"{instances}: the categories {alike or names[labels.index('')]!r} cannot be told "
-            "apart in an answer: rewards compare names without case and outer signs; rename them, "
-            "or write rows of one category with --per-category"
+            "apart in an answer: rewards compare names without case and outer punctuation; rename "
+            "them, or write rows of one category with --per-category"
         )
     questions = [(name,) for name in names] if per_category else [tuple(names)]
     rows = plan_rows(annotated, questions, shots=shots, negatives=negatives, seed=seed)

@@ -107,13 +107,13 @@ def check_rows(
             yield Validated(bad, None, None, bad)
     if repeated:
         report.notes.append(
-            f"{stored.path}: {len(repeated)} solutions hold a box twice, as of {repeated[0]}; an "
-            "answer that gives it once does not earn 1.0. Where one object is meant, keep one"
+            f"{stored.path}: {len(repeated)} solutions hold a box twice, such as {repeated[0]}; "
+            "an answer that gives it once does not earn 1.0. For one object, keep one box"
         )
     if not_in_pixels:
         report.notes.append(
-            f"{stored.path}: {not_in_pixels} rows train as they stand, but not as "
-            f"{stored.path}:pixels, which leaves them out, as of {first_of_them}"
+            f"{stored.path}: {not_in_pixels} rows train as they stand, but "
+            f"{stored.path}:pixels leaves them out, such as {first_of_them}"
         )
     report.left_out = sum(map(len, stored.left_out.values()))
     report.notes += [*left_out_notes(stored), *file_notes(stored)]

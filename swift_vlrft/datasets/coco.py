@@ -173,7 +173,7 @@ def _rows_of_objects(record: Record, context: Context) -> Iterator[RawExample]:
     for box, category, crowd in zip(boxes, categories, crowds, strict=True):
         name = class_name(category, context.labels.get("objects"), "category")
         if not four_numbers(box):
-            raise ValueError(f"the box {box!r} has not four numbers")
+            raise ValueError(f"the box {box!r} is not four numbers")
         read = units.corners(box, reading, sides)
         if not crowd and not units.is_inside(read, sides):
             raise ValueError(

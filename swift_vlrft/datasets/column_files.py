@@ -105,7 +105,7 @@ class ColumnFiles(StoredSet):
         labels, before = labels_of(features.to_dict()), labels_of(self.features.to_dict())
         if labels != before:
             raise DataError(
-                f"{file} names its classes otherwise than {first}: {_briefly(labels)}, but "
+                f"{file} names other classes than {first}: {_briefly(labels)}, but "
                 f"{_briefly(before)}; save both with the same ClassLabel"
             )
         both = self.features.arrow_schema, features.arrow_schema
@@ -113,13 +113,13 @@ class ColumnFiles(StoredSet):
             joined = pa.unify_schemas(both, promote_options="permissive")
         except pa.ArrowException as error:
             raise DataError(
-                f"{file} does not go with {first} ({error}); all files of a set need the same types"
+                f"{file} has other types than {first} ({error}); all files need the same types"
             ) from error
         kinds = [schema.field("solution").type for schema in both if "solution" in features]
         if len({pa.types.is_integer(kind) for kind in kinds if not pa.types.is_null(kind)}) > 1:
             raise DataError(
                 f"{file}: the column 'solution' holds {kinds[1]}, but {kinds[0]} in {first}, and 4 "
-                "would be 4.0; all files of a set need the same type"
+                "would become 4.0; all files of a set need the same type"
             )
         return Features.from_arrow_schema(joined)
 
@@ -158,7 +158,7 @@ def source(kind: str, file: Path) -> dict[str, Any]:
     and "::" for a file in an archive.
     """
     if "::" in str(file):
-        raise DataError(f"{file}: datasets cannot read below a path with '::' in it; rename it")
+        raise DataError(f"{file}: datasets cannot read a path with '::' in it; rename it")
     return {"path": kind.lower(), "data_files": glob.escape(str(file)), "split": "train"}
 
 

@@ -139,9 +139,9 @@ def state_boxes(stored: StoredSet, boxes: str | None, unit: str | None) -> None:
         stored.box_format = unit
     else:
         raise DataError(
-            f"{stored.path}: its boxes stand in the column solution, where they are corners "
-            "x1, y1, x2, y2: say --unit pixels, unit or norm1000 of them, no other --boxes or "
-            "--unit. Percent are norm1000 when they are multiplied by 10"
+            f"{stored.path}: boxes in the column solution are corners x1, y1, x2, y2, in pixels, "
+            "unit or norm1000: give one of these as --unit, and no other --boxes. Multiply percent "
+            "by 10 to get norm1000"
         )
 
 

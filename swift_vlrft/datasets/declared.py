@@ -59,7 +59,7 @@ class DeclaredBoxes:
                 said, others = misfit
                 names = [other.unit for other in others if other.unit != "percent"]
                 if not names:
-                    do = "multiply them by 10, which is norm1000" if others else "correct them"
+                    do = "multiply them by 10 to get norm1000" if others else "correct them"
                     return f"{path}: {said}; {do}"
                 return (
                     f"{path}: {said}; they fit {' or '.join(map(str, others))}. Say "

@@ -59,7 +59,7 @@ SEVERAL = (
     + NOTHING
     + ANSWER_FORM.replace("{}", "[{{'Position': [x1, y1, x2, y2], 'Confidence': number}}, ...]")
 )
-MANY = "a phrase of several targets makes no row of grounding"
+MANY = "a phrase for several targets makes no grounding row"
 
 
 @dataclass
@@ -79,7 +79,7 @@ class GrefFile(JsonFiles):
             raise DataError(f"{stored.path} needs COCO's boxes beside it: {boxes} does not exist")
         there = dict.fromkeys(name for record in phrases._all() for name in _splits(record))
         if split and split not in there:
-            raise DataError(f"{stored.path}: no split {split!r} in it; it has {', '.join(there)}")
+            raise DataError(f"{stored.path} has no split {split!r}; it has {', '.join(there)}")
         phrases.splits = [name for name in there if name in SPLITS]
         return phrases
 
@@ -156,7 +156,7 @@ def _targets(ids: Any) -> list[Any]:
     if not ids or any(isinstance(i, bool) or not isinstance(i, int) for i in ids):
         raise ValueError(f"ann_id is {str(ids)[:80]}; a list of ids is needed, [-1] for no target")
     if -1 in ids and len(ids) > 1:
-        raise ValueError(f"ann_id is {str(ids)[:80]}: -1, no target, stands beside targets")
+        raise ValueError(f"ann_id is {str(ids)[:80]}: -1 (no target) stands beside targets")
     return [] if ids == [-1] else list(dict.fromkeys(ids))
 
 
@@ -165,7 +165,7 @@ def _box(
 ) -> list[float]:
     """The box of an annotation of the image, in norm1000."""
     if entry is None or entry["image_id"] != image["id"]:
-        raise ValueError(f"ann_id names {number!r}, no annotation of the image in instances.json")
+        raise ValueError(f"ann_id names {number!r}, which is no annotation of the image")
     if not four_numbers(entry.get("bbox")):
         raise ValueError(f"annotation {number} has no bbox of four numbers")
     size = image["width"], image["height"]

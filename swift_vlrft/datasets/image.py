@@ -67,7 +67,7 @@ def image_info(image: Mapping[str, Any]) -> ImageInfo:
         raise _refused(
             image,
             f"is {size[0]}x{size[1]}, more than {MAX_RATIO} times as long as wide, which no "
-            "model's processor takes; cut it",
+            "model's processor takes; crop it",
         )
     return ImageInfo(*size, plain=turned == 1 and not mode.startswith(GREY_16) and not whitened)
 
@@ -197,7 +197,7 @@ def _look(
         size, turned = opened.size, 1
         if opened.mode in ("I", "F"):
             kind = "32-bit integers" if opened.mode == "I" else "floats"
-            text = f"holds {kind}, and which value is white is not known; save it as 8-bit RGB"
+            text = f"holds {kind} with no known value for white; save it as 8-bit RGB"
             raise _refused(image, text)
         try:
             if decode or not _seems_whole(opened, content):
@@ -238,7 +238,7 @@ def _content(image: Mapping[str, Any]) -> bytes:
                 raise DataError(f"the image {_short(path)} is a device or a pipe; name a file")
             if kind.st_size > LARGEST_FILE:
                 size = f"{kind.st_size / 1e9:.1f} GB, more than any image that Pillow opens"
-                raise DataError(f"the image {_short(path)} is {size}; is it one?")
+                raise DataError(f"the image {_short(path)} is {size}; is it an image?")
             return file.read()
     except FileNotFoundError as error:
         link = f"is a link to {os.readlink(path)}, which " if os.path.islink(path) else ""

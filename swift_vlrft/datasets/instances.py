@@ -187,7 +187,7 @@ def _categories(entries: list[dict[str, Any]], path: Path) -> dict[Any, str]:
             raise DataError(f"{path}, categories[{i}]: id and name are needed; it is {category}")
         if (other := first.setdefault(category["name"], category)) is not category:
             raise DataError(
-                f"{path}, categories[{i}]: two are called {category['name']!r}: "
+                f"{path}, categories[{i}]: two have the name {category['name']!r}: "
                 f"{_briefly(other)} and {_briefly(category)}; rename one, or give the "
                 "annotations of both one id"
             )
@@ -246,7 +246,7 @@ def refuse_shared_files(instances: Instances) -> None:
         if (there := first.setdefault(name, i)) != i:
             raise DataError(
                 f"{instances.path}: the images {there!r} and {i!r} are the same file {name}: each "
-                "would be asked for a part of its boxes; give both one id, or each its own file"
+                "row would ask for a part of its boxes; give both one id, or each its own file"
             )
 
 
@@ -300,7 +300,7 @@ def _add_annotation(
     position = convert_box(box, "pixels", "norm1000", size=size)
     of_image = instances.boxes[category].setdefault(image["id"], [])
     if position in of_image:  # COCO's own files hold some: a model finds the object once
-        instances.left_out["boxes that repeat one of the same category and image"] += 1
+        instances.left_out["boxes that repeat a box of the same category and image"] += 1
     else:
         of_image.append(position)
     return True
@@ -336,4 +336,4 @@ def refuse_bad_images(instances: Instances) -> None:
 
 def _unknown(place: str, what: str, value: Any, known: Mapping[Any, Any]) -> DataError:
     some = ", ".join(repr(i) for i in islice(known, 3))
-    return DataError(f"{place}: no {what} has the id {value!r}; they are like {some or 'none'}")
+    return DataError(f"{place}: no {what} has the id {value!r}; ids are like {some or 'none'}")

@@ -85,7 +85,7 @@ def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
                 record = {name: value or None for name, value in row.items()}
                 yield place, Broken(text, False) if more else record
     except (csv.Error, UnicodeDecodeError) as error:
-        raise DataError(f"{file} is no CSV in UTF-8 ({error}); write it anew") from error
+        raise DataError(f"{file} is no CSV in UTF-8 ({error}); save it again") from error
 
 
 def listed_in(content: Any) -> list[Any] | None:

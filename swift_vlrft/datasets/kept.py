@@ -45,5 +45,5 @@ def kept_notes(stored: StoredSet) -> list[str]:
     names = ", ".join(f"{name} as {kept_as(name)}" for name in taken)
     return [
         f"{stored.path}: rewards get the column{'s' * (len(taken) > 1)} {names}, since ms-swift "
-        "takes a column of the first name for its own"
+        "uses a column of the first name itself"
     ]

@@ -38,7 +38,7 @@ PROMPT = (
     "Give its top left and bottom right corner (between 0 and 1000, integer). "
     + ANSWER_FORM.format("(x1,y1),(x2,y2)")
 )
-NO_INSTRUCTION = "an instruction that is empty makes no row"
+NO_INSTRUCTION = "an empty instruction makes no row"
 _IMAGE = re.compile(r"\s*<img>(.*?)</img>\s*", re.DOTALL)
 _INSTRUCTION = re.compile(r"corresponding to the instruction:\s*(.*)", re.DOTALL)
 

@@ -190,8 +190,8 @@ def check_columns(stored: StoredSet) -> None:
         others += "Parquet or JSON Lines"
     elif known and (len(missing) > 1 or is_for_swift(columns)):
         others = (
-            f", or leave it as it is: by its column {known[0]} it is in a form of ms-swift's own, "
-            "which training reads without us and which cannot be checked here"
+            f", or leave it as it is: its column {known[0]} is of a form of ms-swift's own, which "
+            "training reads without us, but which cannot be checked here"
         )
     name = "images" if missing[:1] == ["image"] and "images" in columns else "NAME"
     raise DataError(
@@ -209,7 +209,7 @@ def rename_notes(stored: StoredSet) -> list[str]:
     if not unknown:
         return []
     return [
-        f"{stored.path}: --columns renames {', '.join(unknown)}, which is none of its columns: "
+        f"{stored.path}: --columns renames {', '.join(unknown)}, but the set's columns are "
         f"{', '.join(stored.names)}"
     ]
 
@@ -243,8 +243,8 @@ def _in_store(path: Address) -> list[Path]:
         # What follows a "?" may be a signature, which is a credential.
         why = re.sub(r"\?\S*", "?...", str(error).partition("\n")[0])
         raise DataError(
-            f"{path} cannot be read ({type(error).__name__}: {why}). Address, region and "
-            f"credentials are those of the store's own tools, by the package that fsspec has for "
+            f"{path} cannot be read ({type(error).__name__}: {why}). Set address, region "
+            f"and credentials as for the store's own tools, and install fsspec's package for "
             f"{protocol}:// (s3fs, gcsfs, adlfs)"
         ) from error
     files = [Address(address) for address in names if address.lower().endswith(PARQUET)]
@@ -318,8 +318,8 @@ def _json(path: Path, files: list[Path], keep_going: bool) -> StoredSet:
                 if not {"images", "annotations", "categories"} <= set(content):
                     keys = ", ".join(content) or "no key"
                     raise DataError(
-                        f"{file} holds one object with {keys}; expected a list of rows, also as "
-                        "data in an object, or COCO's images, annotations and categories"
+                        f"{file} holds one object with {keys}; a list of rows is needed (also "
+                        "under data), or COCO's images, annotations and categories"
                     )
                 annotated.append(file)
                 continue
@@ -330,8 +330,8 @@ def _json(path: Path, files: list[Path], keep_going: bool) -> StoredSet:
             stored.broken.append(BadRow(RowLocation(file), str(error), Kind.FILE))
     if annotated and len(files) > 1:
         raise DataError(
-            f"{path} holds several JSON files where COCO's annotations are one: "
-            f"{listed(files, path)}. Give the one to read"
+            f"{path} holds several JSON files, but COCO's annotations are one file: "
+            f"{listed(files, path)}. Give the file to read"
         )
     return CocoFile(annotated[0], annotated) if annotated else stored
 
@@ -374,7 +374,7 @@ def _folder_in_dict(path: Path, split: str) -> Path:
             f"{path}: {split!r} may be {' or '.join(matches)}; name one of them, or give its folder"
         )
     if not matches:
-        raise DataError(f"{path}: no split {split!r} in it; it has {', '.join(names)}")
+        raise DataError(f"{path} has no split {split!r}; it has {', '.join(names)}")
     return path / matches[0]
 
 
@@ -394,13 +394,13 @@ def unread_notes(stored: StoredSet) -> list[str]:
     path, notes = stored.path, []
     if stored.unnamed:
         notes.append(
-            f"{path}: not read, since their names tell no split while others' do: "
+            f"{path}: files are not read whose names tell no split, as others' names do: "
             f"{listed(stored.unnamed, path)}. Put train, validation or test into the name, or "
             "give such a file itself"
         )
     if stored.other:
         others = listed(stored.other, path)
-        notes.append(f"{path}: not read beside its {stored.kind} files: {others}")
+        notes.append(f"{path}: beside its {stored.kind} files, these are not read: {others}")
     return notes
 
 
@@ -418,8 +418,8 @@ def file_notes(stored: StoredSet) -> list[str]:
     if missing:
         some = ", ".join(missing[:MAX_SHOWN]) + (" ..." if len(missing) > MAX_SHOWN else "")
         notes.append(
-            f"{path}: by the names of its files, shards are missing ({len(missing)}: {some}); "
-            "where that is not on purpose, download them"
+            f"{path}: shards are missing, by the names of its files ({len(missing)}: {some}); "
+            "download them, unless you left them out on purpose"
         )
     return notes
 
@@ -432,8 +432,8 @@ def unread_rows(stored: StoredSet) -> list[Path]:
 def why_unknown(path: Path) -> str:
     """Say why a path holds no set in any storage format."""
     text = (
-        f"{path} holds no data set that is known: neither Parquet, nor a folder of save_to_disk, "
-        "nor one set in JSON or CSV"
+        f"{path} holds no known data set: neither Parquet, nor a folder of save_to_disk, nor a "
+        "single set in JSON or CSV"
     )
     if not (there := _other_files(path, [])):
         return text

@@ -37,7 +37,7 @@ class Share:
         first, _, last = text.partition(":")
         low, high = finite(first), finite(last)
         if low is None or high is None or not 0 <= low <= high <= 1:
-            raise DataError(f"--keep {text}: not LOW:HIGH, two numbers from 0 to 1, as 0.1:0.9")
+            raise DataError(f"--keep {text}: give LOW:HIGH, two numbers from 0 to 1, like 0.1:0.9")
         return cls(low, high)
 
     def holds(self, rate: float) -> bool:
@@ -70,7 +70,7 @@ class PassRates:
                 left += 1
                 yield {**item, COLUMN: rate}
             elif rate is not None:
-                self.counts["rows outside of --keep"] += 1
+                self.counts["rows outside --keep"] += 1
             if rate is None:
                 outcome = "written last" if self.keep is None else "left out"
                 self.counts[f"rows without a pass rate, {outcome}"] += 1
@@ -87,7 +87,7 @@ class PassRates:
         rate, image = self.rates[number]
         if image != image_hash(row.image):
             raise DataError(
-                f"{self.file} says of row {number} that its image has the hash {image}, and the "
+                f"{self.file} says of row {number} that its image has the hash {image}, but the "
                 f"image of {row.place} has another: name the set and the --split of that run"
             )
         return rate
@@ -135,12 +135,12 @@ def pass_rates(
         number, rate, image = (line.row.get(name) for name in ("row", COLUMN, "image_hash"))
         if not isinstance(number, int) or not isinstance(image, str) or rate is None:
             raise DataError(
-                f"{line}: no row, {COLUMN} and image_hash; `vlrft eval MODEL {source} --samples 8` "
-                "on a data set writes them"
+                f"{line} lacks row, {COLUMN} or image_hash; `vlrft eval MODEL {source} --samples "
+                "8` on a data set writes them"
             )
         entry = _share(rate, line), image
         if rates.setdefault(number, entry) != entry:
-            raise DataError(f"{line}: another {COLUMN} or image_hash for row {number} than before")
+            raise DataError(f"{line}: row {number} had another {COLUMN} or image_hash before")
     if not rates:
         raise DataError(f"{file} holds no answers")
     return PassRates(share, rates, file)

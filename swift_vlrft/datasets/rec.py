@@ -44,7 +44,7 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     example = dict(record) if "problem" in record else conversation(record, context)
     problem, solution = example["problem"], example["solution"]
     if not isinstance(problem, str) or not problem.strip():
-        raise ValueError(f"the question is {problem!r}, a prompt is needed")
+        raise ValueError(f"the question is {problem!r}; a prompt is needed")
     if problem.count("<image>") == 1:
         problem = problem.removeprefix("<image>").strip()
     task, frame = record.get("task"), record.get("frame")

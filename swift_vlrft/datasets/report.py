@@ -71,7 +71,7 @@ class Report:
         if unread and not self.scored:
             self.problems = [p for p in self.problems if p.kind is not Kind.NOT_READ]
             self.tasks[NO_TASK] += len(unread)
-            self.unread = f"{len(unread)} rows without a task, as of {unread[0]}"
+            self.unread = f"{len(unread)} rows without a task, such as {unread[0]}"
 
     def finish(self, *, strict: bool = False, hint: str = "", tasks: Sequence[str] = ()) -> None:
         """Finish the report when all rows were read. DataError, which ``hint`` ends, where no row
@@ -91,9 +91,9 @@ class Report:
         """Say that rows of ``tasks`` were asked for, and all are of others; None if not."""
         if not tasks or not self.other_tasks or self.rows or self.problems:
             return None
-        text = f"{self.path}:{'/'.join(tasks)}: no row is of {' or '.join(tasks)}; "
+        text = f"{self.path}:{'/'.join(tasks)}: no row has the task {' or '.join(tasks)}; "
         if self.other_tasks[NO_TASK]:
-            text += "a column task says which rows are; "
+            text += "state it in a column task; "
         return f"{text}there are {self.passed_over()}"
 
     def passed_over(self) -> str:
@@ -125,7 +125,7 @@ class Report:
     def routing_notes(self, rewards: Sequence[str]) -> list[str]:
         """Note the rows that no named reward scores, or that several score."""
         if self.unscored(rewards):
-            return [f"{self.path}: no reward that is named scores its rows: {self.rows_by_task()}"]
+            return [f"{self.path}: no named reward scores its rows: {self.rows_by_task()}"]
         return self.unscored_notes(rewards) + self.shared_notes()
 
     def unscored_notes(self, rewards: Sequence[str]) -> list[str]:
@@ -151,7 +151,7 @@ class Report:
         """Note the rows that rewards of several tasks score."""
         return [
             f"{self.path}: {count} rows state no task, and rewards of {tasks} read their gold: all "
-            "of them score these rows. A column task says which is meant"
+            "of them score these rows. State the task in a column task"
             for tasks, count in self.shared.items()
         ]
 
@@ -211,6 +211,6 @@ def nothing_scored(rewards: Sequence[str], reports: Sequence[Report | None]) -> 
         f"{'these' if len(names) > 1 else 'it'}, so nothing would be learned. Scored are rows of "
         f"the task {' or '.join(tasks)}, and rows without a task whose solution is {holds}:\n"
         f"{sets}\n"
-        f"Leave it out, name a reward of these rows, or put their column task right.{others} "
+        f"Leave it out, name a reward of these rows, or correct their column task.{others} "
         "`vlrft data check PATH` says which rewards fit a set."
     )

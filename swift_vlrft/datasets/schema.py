@@ -173,7 +173,7 @@ def class_name(value: Any, names: list[str] | None, what: str) -> Any:
             f"the {what} is {value!r}, and no names are known; store names, or a ClassLabel"
         )
     if not isinstance(value, int) or not 0 <= value < len(names):
-        raise ValueError(f"the {what} {value!r} is none of the {len(names)} known ones")
+        raise ValueError(f"the {what} {value!r} is none of the {len(names)} known names")
     return names[value]
 
 
@@ -197,7 +197,7 @@ def solution_problem(solution: Any) -> str | None:
         return None
     name = type(solution).__name__
     if name.startswith("bool"):
-        return f"the solution is {str(solution).lower()}, no text; write the answer out, as text"
+        return f"the solution is {str(solution).lower()}, no text; write the answer as text"
     if name == "Decimal":
         return None if solution.is_finite() else f"the solution is {solution}: a missing value?"
     return f"the solution is of the type {name}; text, a number or boxes are needed"
@@ -236,4 +236,4 @@ def _turns(record: Record, roles: tuple[str, ...]) -> list[str]:
 
 
 ASKS, ANSWERS = ("human", "user"), ("gpt", "assistant")
-FURTHER_TURN = "a question behind the first of a conversation makes no row"
+FURTHER_TURN = "a question after the first of a conversation makes no row"

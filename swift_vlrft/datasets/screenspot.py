@@ -85,8 +85,8 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
         wrong = wrong or f"reaches beyond the image of {size[0]} x {size[1]}"
     if wrong:
         raise ValueError(
-            f"the bbox {bbox}, {reading}, {wrong}; where it is meant otherwise, "
-            "vlrft data convert takes --boxes and --unit"
+            f"the bbox {bbox}, {reading}, {wrong}; if it is meant otherwise, "
+            "use --boxes and --unit of vlrft data convert"
         )
     box = convert_box(corners, "unit" if in_shares else "pixels", "norm1000", size=size)
     example: RawExample = {} if drawn is None else {"drawn": drawn}

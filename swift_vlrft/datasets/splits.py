@@ -60,13 +60,13 @@ def by_split(files: Sequence[Path], root: Path) -> dict[Path, str | None]:
         split_of[file] = next(iter(told), None)
     if torn:
         raise DataError(
-            f"{root}: of which split is {listed(torn, root)}? A file's name and its folders' names "
-            "may tell one; rename it, or give such a file itself"
+            f"{root}: the split of {listed(torn, root)} is unclear, as the names of a file and its "
+            "folders tell several; rename it, or give such a file itself"
         )
     apart = sorted({_folder_of_set(file, root) for file in files})
     if len(apart) > 1:
         raise DataError(
-            f"{root} holds files of several sets: those in {listed(apart, root)}. Give one or "
+            f"{root} holds files of several sets, in {listed(apart, root)}. Give one or "
             "several of these folders, or the file to read"
         )
     if not any(split and splits_in(split) for split in split_of.values()):
@@ -92,9 +92,8 @@ def files_of_split(files: Sequence[Path], root: Path, split: str) -> tuple[list[
     unnamed = [file for file, name in split_of.items() if name is None]
     if not chosen:
         raise DataError(
-            f"{root}: no split {split!r} among its files; it has "
-            f"{', '.join(in_order(split_of.values()))}"
-            + (f", and of no split {listed(unnamed, root)}" if unnamed else "")
+            f"{root} has no split {split!r}; it has {', '.join(in_order(split_of.values()))}"
+            + (f", and files of no split: {listed(unnamed, root)}" if unnamed else "")
         )
     return chosen, unnamed
 

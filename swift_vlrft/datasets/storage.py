@@ -130,7 +130,7 @@ def image_of(value: Any, folder: Path, root: Path | None) -> dict[str, Any]:
     """
     if isinstance(value, list):
         if len(value) != 1:
-            raise ValueError(f"the row has {len(value)} images; rows of one image are supported")
+            raise ValueError(f"the row has {len(value)} images; rows need one image each")
         value = value[0]
     if isinstance(value, (bytes, bytearray, memoryview)):
         return {"bytes": bytes(value), "path": None}

@@ -88,7 +88,7 @@ def _count(number: str, whole: str, name: str) -> int:
     except ValueError:
         pass
     raise DataError(
-        f"--dataset {whole}: {number!r} is no number of rows; it is at least 1 and stands last: "
+        f"--dataset {whole}: {number!r} is no number of rows; give 1 or more, at the end: "
         f"{name}#1000, SET:TASK#1000"
     )
 
@@ -104,6 +104,6 @@ def path_of(name: str | os.PathLike[str]) -> Path:
     if "@" in rest.partition("/")[0] or "?" in rest:
         raise DataError(
             f"{match[0].rstrip('/')}//...: an address is logged, so it takes neither credentials "
-            "nor options; the environment and the store's own configuration do"
+            "nor options; use the environment or the store's own configuration"
         )
     return Address(text)

@@ -77,8 +77,8 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     solution = answers[keys.index(Counter(keys).most_common(1)[0][0])]
     if record.get("task") not in (None, "ocr"):
         raise ValueError(
-            f"the task is {record['task']!r}, and rows of question and answers are asked for the "
-            "text in the image; write your own prompt: image, problem, solution"
+            f"the task is {record['task']!r}, but rows of question and answers ask for the text "
+            "in the image; for another task, store image, problem and solution"
         )
     number = next((record[name] for name in IDS if record.get(name) is not None), None)
     yield further(record, "question", "answers", "image_local_name", "image_id", "questionId") | {

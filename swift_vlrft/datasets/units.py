@@ -194,7 +194,7 @@ def refusal(
     what = f"{fault[0]}, such as {shown(outside[0] if outside else 0)}"
     if not fault[1]:
         return f"{what}; correct the file"
-    slips = f"; where these are slips, {reading.flags} leaves their images out" * bool(outside)
+    slips = f"; if these are slips, {reading.flags} leaves their images out" * bool(outside)
     return f"{what}; they fit {_ways(fault[1], takers)}{slips}"
 
 
@@ -219,7 +219,7 @@ def told_by(
         if len({corners(box, reading, size) for reading in ties}) > 1:
             number = len(boxes) - max(len(outside[reading]) for reading in ties)
             raise MisreadBoxes(
-                f"its boxes, such as {shown(i)}, do not tell how they are meant: {number} of "
+                f"its boxes, such as {shown(i)}, fit several readings: {number} of "
                 f"{len(boxes)} lie inside their pictures {_ways(ties, takers, ' and ')}"
             )
     return best

@@ -161,7 +161,7 @@ def in_box_format(
     changes = box_format != row.columns.get("frame") or box_format == "pixels" or key is not None
     if changes and without_box_format(system) != system:
         raise ValueError(
-            f"the system turn {system[:80]!r} says how boxes are written, and is not rewritten in "
+            f"the system turn {system[:80]!r} says how boxes are written, but is not rewritten in "
             f"{box_format}; say it in the problem"
         )
     size = seen = info.width, info.height
@@ -188,7 +188,7 @@ def _problems(row: Row, info: ImageInfo | None, paying: Rewards, named: Sequence
     """
     task, system = row.columns.get("task"), row.columns.get("system")
     if not isinstance(row.problem, str) or not row.problem.strip():
-        yield f"the problem is {row.problem!r}, a prompt is needed", Kind.ROW
+        yield f"the problem is {row.problem!r}; a prompt is needed", Kind.ROW
     if system is not None and not isinstance(system, str):
         yield f"the system is {system!r}; a text is needed", Kind.ROW
     yield from ((text, Kind.ROW) for text in _of_the_template(str(row.problem), str(system or "")))
@@ -244,7 +244,7 @@ def _task_problems(
             number = parsed.boxes.index(None) + 1
             why = f": box {number} of {len(parsed)} is not four numbers with an area"
         elif TASK_NAMES[task].as_written and isinstance(row.solution, (list, tuple)):
-            why = "; of several accepted texts one is the solution, the others are its aliases"
+            why = "; of several accepted texts, store one as the solution and the others as aliases"
         holds = f"{TASK_NAMES[task].holds} ({task}){why}"
         yield f"the solution {text[:80]!r} cannot be read as {holds}", Kind.GOLD
         return
@@ -255,8 +255,8 @@ def _task_problems(
         frame = row.columns.get("frame")
         if frame in FORMATS:
             if said := contradiction(row.problem, FORMATS[frame]):
-                text = f"the prompt asks for boxes {said!r}, and they are declared as {frame}"
-                yield f"{text}; say in the column frame which holds, or mend the prompt", Kind.ROW
+                text = f"the prompt asks for boxes {said!r}, but they are declared as {frame}"
+                yield f"{text}; correct the column frame or the prompt", Kind.ROW
             problems = [*_other_key(text, FORMATS[frame]), *_outside(boxes, FORMATS[frame], info)]
             yield from ((problem, Kind.ROW) for problem in problems)
         elif boxes or frame is not None:
@@ -327,13 +327,13 @@ def _outside(boxes: list[Box | None], of: BoxFormat, info: ImageInfo | None) -> 
     # Annotations in pixels are often rounded up, and shares computed in floats: a little more is
     # not an error.
     slack = {"pixels": ROUNDING, "unit": 0.001}.get(of.name, 0.0)
-    meant = f"{of}; where boxes are in another format, say so in a column frame"
+    meant = f"{of}; if boxes are in another format, state it in a column frame"
     if of.scale is None:
         meant = f"the image of {width} x {height} pixels"
     for box in boxes:
         if box is None:
             yield "a box of the solution is not four numbers with an area"
         elif of.scale != 1 and is_dot(box):
-            yield f"the box {tuple(round(v, 3) for v in box)} is a dot in {of.name}; is it shares?"
+            yield f"the box {tuple(round(v, 3) for v in box)} is a dot in {of.name}; in shares?"
         elif min(box) < -slack or box[2] > width + slack or box[3] > height + slack:
             yield f"the box {tuple(round(v, 3) for v in box)} reaches beyond {meant}"

@@ -53,8 +53,7 @@ def _agreed(columns: dict[str, Any]) -> Any:
         shown = " and ".join(f"the {name} {str(value)[:60]!r}" for name, value in stated.items())
         other = list(stated)[0].partition(".")[0]
         raise ValueError(
-            f"{shown} differ; rename the one that is not meant, as --columns "
-            f'\'{{"{other}": "other"}}\' does'
+            f'{shown} differ; rename the wrong column, as with --columns \'{{"{other}": "other"}}\''
         )
     return values[0] if values else None
 
@@ -68,7 +67,7 @@ def _turns(prompt: Any) -> tuple[Any, Any]:
     if roles not in (["user"], ["system", "user"]):
         raise ValueError(
             f"the prompt has the turns {', '.join(map(str, roles)) or 'of nobody'}; one user's "
-            "turn is needed, behind a system turn or alone"
+            "turn is needed, after a system turn or alone"
         )
     texts = [turn.get("content") for turn in turns]
     if not all(isinstance(text, str) for text in texts):

@@ -80,7 +80,7 @@ def write_folder(
     """
     for split in splits:
         if not _SPLIT.fullmatch(split):
-            raise DataError(f"the split {split!r} is no name: letters, digits, _ and . make one")
+            raise DataError(f"the split {split!r} is no valid name: use letters, digits, _ and .")
     refuse_address(folder)
     if folder.is_symlink() or folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError(f"{folder} is there already; name another folder, or remove it first")

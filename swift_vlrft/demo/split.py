@@ -104,7 +104,7 @@ def _fit(source: Path, split: str, box_format: str, notes: list[str]) -> list[di
 def _said(report: Report, split: str, *, whole: bool) -> Iterator[str]:
     if report.problems:
         yield (
-            f"rows of the split {split} that are left out: {len(report.problems)}, as of "
+            f"rows of the split {split} that are left out: {len(report.problems)}, such as "
             f"{report.problems[0]}; `vlrft data check` lists all"
         )
     if whole:

@@ -16,7 +16,7 @@ from swift_vlrft.files.text import InputError
 FULL = {
     errno.ENOSPC: "no space is left on its disk",
     errno.EDQUOT: "the quota of its disk is used up",
-    errno.EFBIG: "a file so large is not allowed (`ulimit -f`, or the file system)",
+    errno.EFBIG: "a file of this size is not allowed (`ulimit -f`, or the file system)",
 }
 
 
@@ -58,7 +58,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 def refuse_address(path: Path) -> None:
     """Raise InputError for s3://bucket/set, which would be a folder "s3:" here."""
     if re.match(r"[\w+.-]+:/", str(path)):
-        raise InputError(f"{path} is an address; name a place on this machine, and copy it then")
+        raise InputError(f"{path} is an address; name a local path, and copy the result there")
 
 
 def on_disk(path: Path) -> None:
