@@ -258,9 +258,9 @@ def all_under(key: str, text: str) -> bool:
 def _converted(
     solution: str, before: BoxFormat, after: BoxFormat, size: Size, to_size: Size, key: str | None
 ) -> str:
-    """The solution with other numbers in its boxes, and under another key if one is given; not
-    another character changes. Boxes without a key, which need one, are written as a list of
-    objects; a label that stood in tags is then written as class names are compared.
+    """The solution with other numbers in its boxes, and under another key if it is given; not
+    another character changes. Boxes that need a key are written as a list of objects; a label that
+    stood in tags is then written as class names are compared.
     """
     gold = gold_text(solution)
     parsed = read_boxes(gold)

@@ -73,9 +73,9 @@ HOW = (
     "\nGive the bounding boxes (between 0 and 1000, integer) and the confidence (between 0 and 1, "
     "with two decimal places). If there is no such object, return 'No Objects'.\n"
 )
-"""What follows a question that does not say itself how to answer."""
+"""The end of a question that does not say itself how to answer."""
 PLACEHOLDER = re.compile(r"""\{+[^{}"',]*\}+""")
-"""What a user may mean as a placeholder. JSON of an answer has quotes or commas in braces."""
+"""Text that a user may mean as a placeholder. JSON of an answer has quotes or commas in it."""
 NO_OBJECTS = "<answer>No Objects</answer>"
 UNSURE_IMAGES = "images with a crowd region or a box without area"
 EMPTY = "images without such a box (--negatives takes some)"

@@ -153,8 +153,8 @@ def _kept_in(
     count: int,
     pool: ThreadPoolExecutor,
 ) -> Infos:
-    """What ``look`` tells of every image; ``file`` keeps it. An image that could not be read is
-    looked at again: the disk may have been at fault.
+    """The infos that ``look`` gives of all images; ``file`` keeps them. An image that could not be
+    read is looked at again: the disk may have been at fault.
     """
     known: Infos = []
     if file is not None:

@@ -40,7 +40,7 @@ class ColumnFiles(StoredSet):
     counts: dict[Path, int] = field(default_factory=dict)
     """Rows of Parquet files, as their footers say."""
     features: Features | None = None
-    """Those of ``datasets`` that hold for all files: each file is read with them."""
+    """The features of ``datasets`` that all files are read with."""
 
     @classmethod
     def of_files(

@@ -63,7 +63,7 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
 
 
 def _whole(number: Any) -> int:
-    """A whole number from 0 up, also one that is stored as 6.0; ValueError for all else."""
+    """A whole number from 0 up, also if it is stored as 6.0; ValueError for all else."""
     numeric = isinstance(number, int | float) and not isinstance(number, bool)
     if not numeric or not 0 <= number < math.inf or number != int(number):
         raise ValueError(f"the number is {str(number)[:80]}; a whole number from 0 up is needed")

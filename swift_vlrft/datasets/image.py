@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 ORIENTATION = 0x0112
 GREY_16 = "I;16"
-"""How the modes of 16 bits a pixel begin."""
+"""The beginning of the modes of 16 bits a pixel."""
 SMALL = 256 * 256
 """Pixels up to which decoding an image is as cheap as checking its bytes."""
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
@@ -125,7 +125,7 @@ def size_of_row(row: Mapping[str, Any]) -> tuple[float, float] | None:
 def size_problem(
     image: Mapping[str, Any], info: ImageInfo | None, drawn: Drawn | None
 ) -> str | None:
-    """Say what is wrong where boxes were drawn on an image of another size than this upright one;
+    """Say what is wrong where boxes were drawn on an image of another size than this upright image;
     None if one of the two sizes is not known.
     """
     if info is None or drawn is None or (info.width, info.height) == (drawn.width, drawn.height):

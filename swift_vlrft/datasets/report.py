@@ -30,7 +30,7 @@ class Report:
     box_formats: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
     left_out: int = 0
-    """How much correctly makes no row, where it was asked; the notes say why."""
+    """The count of what correctly makes no row, where it was asked; the notes say why."""
     scored: Counter[str] = field(default_factory=Counter)
     """Good rows by the tasks whose rewards score them; a row without a task may be in several."""
     boxes: DeclaredBoxes = field(default_factory=DeclaredBoxes)

@@ -186,7 +186,7 @@ def task_of(solution: Any) -> str:
 
 
 def solution_problem(solution: Any) -> str | None:
-    """Say why a solution that is no text cannot be one: it is missing, or of a wrong type."""
+    """Say why a value that is no text cannot be a solution: it is missing, or of a wrong type."""
     if solution is None:
         return "the row has no solution"
     if isinstance(solution, Real) and not isinstance(solution, bool):

@@ -35,7 +35,7 @@ Infos = list[ImageInfo | str | None]
 """The info of every row's image; None if it holds no bytes."""
 
 FIRST_RECORDS = 200
-"""Records of a stream that are inspected before the first one is passed on."""
+"""Records of a stream that are inspected before the first is passed on."""
 
 
 @dataclass
@@ -181,7 +181,7 @@ class Table(StoredSet):
     """The number of rows of each file, in order."""
     infos: Infos = field(default_factory=list)
     features: Any = None
-    """Those of ``datasets``, where the table does not bear them."""
+    """The features of ``datasets``, where the table does not bear them."""
 
     def column(self, name: str) -> pa.ChunkedArray:
         return self.table.column(self.stored_name(name))

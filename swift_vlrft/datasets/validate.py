@@ -235,7 +235,7 @@ def _of_the_template(problem: str, system: str) -> Iterator[str]:
 def _task_problems(
     task: str, row: Row, text: str, info: ImageInfo | None, paying: Rewards
 ) -> Found:
-    """The problems of a row as one of ``task``."""
+    """The problems of a row as a row of ``task``."""
     gold = TASK_NAMES[task].read_gold(row.solution)
     if gold is None:
         why = ""
@@ -277,7 +277,7 @@ def _task_problems(
 
 def fitting_tasks(row: Row, info: ImageInfo | None = None, known: Sequence[str] = ()) -> list[str]:
     """Return the tasks under all of whose rewards a row's gold answer earns 1.0: its own, if it
-    states one that fits. For tasks that are ``known`` to fit, nothing is computed again.
+    states a task that fits. For tasks that are ``known`` to fit, nothing is computed again.
     """
     named = row.columns.get("task")
     proposed = [n for n, task in TASK_NAMES.items() if n == named or not task.reads_most]

@@ -39,10 +39,10 @@ GROUP_ROWS = 100
 TEXTS = ("problem", "solution", "task", "frame")
 
 _SPLIT = re.compile(r"\w+(?:\.\w+)*")
-"""What the hubs and ``datasets`` take as the name of a split."""
+"""Names that the hubs and ``datasets`` take for a split."""
 
 Item = Mapping[str, Any] | BadRow
-"""A row to write, or one to leave out and list."""
+"""A row to write, or a row to leave out and list."""
 _T = TypeVar("_T")
 
 

@@ -14,7 +14,7 @@ from swift_vlrft.files.writing import write_atomically
 
 
 def remembered(kind: str, key: Any, answer: Callable[[], Any]) -> Any:
-    """Return ``answer``'s cached result for this ``key`` (all that it depends on), or a new one.
+    """Return the result of ``answer`` for this ``key`` (all that it depends on), cached or new.
 
     Key and result are JSON. If the folder cannot be written, nothing is cached.
     """

@@ -34,7 +34,7 @@ def strict_json(data: Any) -> str:
 
 
 def read_record(path: Path, kind: type[Record]) -> Record:
-    """Read a record; LineError if the file is not one, FileNotFoundError if there is no file."""
+    """Read a record; LineError if the file holds none, FileNotFoundError if there is no file."""
     return record_of(read_json(path), kind, str(path))
 
 

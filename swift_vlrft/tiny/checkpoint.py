@@ -153,7 +153,7 @@ def _learn(pre_tokenizer: PreTokenizer, corpus: Iterable[str]) -> dict[str, Any]
 
 def _tokenizer_of_ranks(tiny: Tiny, corpus: Iterable[str]) -> PreTrainedTokenizerBase:
     """The same where the published tokenizer is a list of ranks. Tags are several tokens there, and
-    a number of up to three digits is one.
+    a number of up to three digits is a single token.
     """
     from swift_vlrft.chatglm4v.tokenizer import as_bytes, fast_tokenizer, pieces
 
