@@ -152,7 +152,7 @@ def _of_weights(folder: Path) -> Iterator[str]:
 
 
 def _of_states(folder: Path, args: dict[str, Any]) -> Iterator[str]:
-    """The problems of optimizer, scheduler and random states, which --save_only_model leaves out."""
+    """The problems of optimizer, scheduler and random states; --save_only_model leaves them out."""
     # Where every node saves on a disk of its own, this folder holds what one node wrote.
     world = args.get("local_world_size" if args.get("save_on_each_node") else "global_world_size")
     ranks = world if isinstance(world, int) and world > 0 else 1
