@@ -1,4 +1,4 @@
-"""Data sets on disk, turned into rows that ms-swift trains on.
+"""Data sets on disk become rows that ms-swift trains on.
 
     read_rows(PATH)           every row of a set in any form: Row or, kept going, BadRow
     open_image(row.image)     its image, RGB and upright

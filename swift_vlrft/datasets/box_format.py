@@ -1,5 +1,5 @@
-"""Converts a row's boxes and prompt to another box format: only numbers and their sentence change,
-and the key of a box where the format, or the model, has one of its own.
+"""Convert a row's boxes and prompt to another box format: only the numbers, their sentence and,
+where the format or the model has its own, the key of a box change.
 
     in    "... the bounding boxes (between 0 and 1000, integer) ..."
           [{'Position': [254, 303, 291, 365], 'Confidence': 1}]
@@ -55,7 +55,7 @@ _Read = tuple[list[Corners], list[float | None], list[str | None]]
 
 @dataclass(frozen=True)
 class ImageResize:
-    """How a model's images are resized: its family, and the limits that the command sets."""
+    """A model's family and the limits of the command decide how its images are resized."""
 
     family: str
     min_pixels: int
@@ -68,7 +68,7 @@ class ImageResize:
         return resized_size(self.family, *shown, **self._limits)
 
     def problem(self, width: int, height: int) -> str | None:
-        """Why the model's processor rejects an image of that size; None if it does not."""
+        """Say why the model's processor rejects an image of that size; None if it does not."""
         try:
             self.size(width, height)
         except ValueError as error:
@@ -78,11 +78,11 @@ class ImageResize:
             return None
         return (
             f"an image of {width} x {height} pixels is left with a side of 0 pixels under "
-            f"max_pixels {self.max_pixels}; raise MAX_PIXELS, or cut the image"
+            f"max_pixels {self.max_pixels}; raise MAX_PIXELS, or crop the image"
         )
 
     def tokens(self, width: int, height: int) -> int:
-        """With those that mark the image's begin and end."""
+        """Count the image's tokens, with those that mark its begin and end."""
         rule, shown = image_rule(self.family), capped_size(width, height, self.picture_pixels)
         return rule.tokens(*shown, **self._limits) + rule.marks(*shown, **self._limits)
 
@@ -91,16 +91,16 @@ class ImageResize:
         return {"min_pixels": self.min_pixels, "max_pixels": self.max_pixels}
 
     def native(self, dataset: str) -> tuple[str, str | None]:
-        """What ``DATASET:native`` means for the model."""
+        """Return the box format and the key that ``DATASET:native`` means for the model."""
         return native_format(dataset, known_family(self.family))
 
 
 class UnknownSentence(ValueError):
-    """A prompt says something of coordinates in other words than those of the table."""
+    """A prompt says something of coordinates in words that are not in the table."""
 
 
 class Subset(NamedTuple):
-    """What ``--dataset PATH:subset`` asks for: a box format, or ``native``, and the rows of some
+    """``--dataset PATH:subset`` asks for a box format, or ``native``, and for the rows of some
     tasks (none: of all).
     """
 
@@ -109,7 +109,7 @@ class Subset(NamedTuple):
 
 
 def subset_of(names: Sequence[str], dataset: str) -> Subset:
-    """What ``--dataset PATH:NAME/NAME`` asks for; a DataError lists the known names."""
+    """Read what ``--dataset PATH:NAME/NAME`` asks for; a DataError lists the known names."""
     known = [name for name in names if name not in ("", "default")]
     tasks = tuple(name for name in known if name in TASK_NAMES)
     formats = [name for name in known if name not in TASK_NAMES]
@@ -120,25 +120,25 @@ def subset_of(names: Sequence[str], dataset: str) -> Subset:
                 f"known tasks, for their rows alone: {', '.join(TASK_NAMES)}"
             )
     if len(formats) > 1:
-        raise DataError(f"{dataset}: several box formats: {', '.join(formats)}; name one")
+        raise DataError(f"{dataset}: {' and '.join(formats)} are box formats; name only one")
     return Subset(formats[0] if formats else "norm1000", tasks)
 
 
 def refuse_subset(name: str, subsets: Sequence[str]) -> None:
-    """DataError if a box format, or a task's rows, are asked of a set that ms-swift's own loader
-    reads.
+    """Raise DataError if a set that ms-swift's own loader reads is asked for a box format, or for
+    the rows of a task.
     """
     for subset in set(subsets) & {*SUBSETS, *TASK_NAMES} - {"norm1000"}:
         raise DataError(
-            f"--dataset {name}:{subset}: ms-swift's own loader reads this set, all rows, and "
+            f"--dataset {name}:{subset}: ms-swift's own loader reads all rows of this set, and "
             f"leaves boxes as they are. Leave :{subset} out, or rename its columns with --columns: "
             f":{subset} is for sets that have image, problem and solution, and no messages"
         )
 
 
 def split_box_format(text: str, default: str = "norm1000") -> tuple[Path, str]:
-    """Path and subset of ``PATH[:norm1000|pixels|unit|yx1000|native]``; ValueError names what is
-    unknown.
+    """Split ``PATH[:norm1000|pixels|unit|yx1000|native]`` into path and subset; ValueError names an
+    unknown subset.
     """
     refuse_part_of_set(text, f"PATH or PATH:FORMAT ({', '.join(SUBSETS)})")
     asked = parse(text)
@@ -151,20 +151,20 @@ def split_box_format(text: str, default: str = "norm1000") -> tuple[Path, str]:
 
 
 def refuse_part_of_set(text: str, taken: str) -> None:
-    """DataError where ``text`` is SET:TASK or SET#COUNT, for a command that reads all rows of the
-    set: ``taken`` says what it takes.
+    """Raise DataError for SET:TASK or SET#COUNT in a command that reads all rows of the set;
+    ``taken`` says what it takes.
     """
     asked = parse(text)
     if (asked.count or set(asked.subsets) & set(TASK_NAMES)) and asked.path.exists():
         raise DataError(
-            f"{text}: tasks and #COUNT are for the --dataset of a training, here all rows of "
-            f"{asked.name} are read; give {taken.replace('PATH', asked.name)}"
+            f"{text}: tasks and #COUNT are for the --dataset of a training; this command reads all "
+            f"rows of {asked.name}: give {taken.replace('PATH', asked.name)}"
         )
 
 
 def native_format(dataset: str, family: Family) -> tuple[str, str | None]:
-    """The box format that a family was trained on, and the key that it writes boxes under, if any:
-    what ``DATASET:native`` means. DataError if it was not trained to write boxes.
+    """Return the box format that a family was trained on, and the key of its boxes, if any: the
+    meaning of ``DATASET:native``. DataError if it was not trained to write boxes.
     """
     if family.box_format is None:
         raise DataError(
@@ -175,8 +175,8 @@ def native_format(dataset: str, family: Family) -> tuple[str, str | None]:
 
 
 def not_native(dataset: str, name: str, family: Family) -> str | None:
-    """What to know where a model trains on boxes in the format ``name``; None: it is its own, or
-    the model has none.
+    """Warn that a model trains on boxes in the format ``name``, which is not its own; None if it
+    is, or the model has none.
     """
     if family.box_format in (None, name):
         return None
@@ -187,8 +187,8 @@ def not_native(dataset: str, name: str, family: Family) -> str | None:
 
 
 def row_in_box_format(row: Row, frame: str, size: Size, seen: Size, key: str | None = None) -> Row:
-    """The row with its boxes and prompt in ``frame``, boxes under ``key`` if one is given; ``size``
-    is the stored image's, ``seen`` that of the one the model sees. ValueError if they cannot be
+    """Return the row with boxes and prompt in ``frame``, boxes under ``key`` if given; ``size`` is
+    the stored image's, ``seen`` the size that the model sees. ValueError if they cannot be
     rewritten.
     """
     stored_in = row.columns.get("frame")
@@ -220,11 +220,11 @@ def in_box_format(
     key: str | None = None,
     points: bool = False,
 ) -> tuple[str, str]:
-    """Prompt and gold solution in ``to_format``, with boxes under ``key`` if one is given, or if
-    the order of a format needs one. ``size`` is the stored image's, ``to_size`` that of the one the
+    """Return prompt and gold solution in ``to_format``, with boxes under ``key`` if given, or if
+    the order of a format needs a key. ``size`` is the stored image's, ``to_size`` the size that the
     model sees; ``points``: the prompt asks for points. A row that is so already stays as it is.
-    ValueError if its boxes cannot be rewritten, or its prompt says something of coordinates that is
-    no sentence of the table.
+    ValueError if its boxes cannot be rewritten, or its prompt says something of coordinates in
+    words that are not in the table.
     """
     before, after, asked_key = box_format(from_format), box_format(to_format), key
     key = after.key or key
@@ -239,10 +239,9 @@ def in_box_format(
         name = after.name if asked_key is None else NATIVE
         leave = "what it says" if name == "norm1000" else f"`:{name}`"
         raise UnknownSentence(
-            f"the prompt says {said!r}, which may be of coordinates and is no sentence that is "
-            f"known, so that it is not converted from {before.name} to {name}: write the sentence "
-            f"into the column `problem` yourself, as {sentence(before, size)!r}, or leave out "
-            f"{leave}"
+            f"the prompt says {said!r}, which may be about coordinates but is no known sentence, "
+            f"so the row is not converted from {before.name} to {name}: write "
+            f"{sentence(before, size)!r} into the column `problem`, or leave out {leave}"
         )
     problem = prompt_in(problem, after, to_size, key, points=points)
     if same and key is None:
@@ -251,26 +250,26 @@ def in_box_format(
 
 
 def all_under(key: str, text: str) -> bool:
-    """Whether every box of a gold solution stands under ``key``."""
-    found = read_boxes(text)
-    return found is not None and len(re.findall(_KEYED.format(key), text)) == len(found)
+    """Tell whether every box of a gold solution stands under ``key``."""
+    boxes = read_boxes(text)
+    return boxes is not None and len(re.findall(_KEYED.format(key), text)) == len(boxes)
 
 
 def _converted(
     solution: str, before: BoxFormat, after: BoxFormat, size: Size, to_size: Size, key: str | None
 ) -> str:
-    """The solution with other numbers in its boxes, and under another key if one is given; not
-    another character changes. Boxes without a key, which need one, are written as a list of
-    objects; a label that stood in tags is then written as class names are compared.
+    """The solution with other numbers in its boxes, and under another key if it is given; not
+    another character changes. Boxes that need a key are written as a list of objects; a label that
+    stood in tags is then written as class names are compared.
     """
     gold = gold_text(solution)
-    found = read_boxes(gold)
-    if found is None or None in found.boxes:
+    parsed = read_boxes(gold)
+    if parsed is None or None in parsed.boxes:
         raise ValueError(f"the solution {gold[:80]!r} cannot be rewritten in another box format")
-    if not found.boxes:
+    if not parsed.boxes:
         return solution
-    boxes = [rescaled(box, before, after, size, to_size) for box in found.boxes if box is not None]
-    wanted = boxes, found.confidences, found.labels
+    boxes = [rescaled(box, before, after, size, to_size) for box in parsed.boxes if box is not None]
+    wanted = boxes, parsed.confidences, parsed.labels
     written = _with_numbers(_renamed(gold, key), boxes, after)
     if key is not None and not (_reads(written, wanted) and all_under(key, written)):
         written = _as_objects(wanted, key, after)
@@ -283,11 +282,11 @@ def _converted(
 
 
 def on_grid(solution: str, name: str, size: Size, cells: int) -> str:
-    """The solution with the edges of its boxes on a grid of ``cells`` x ``cells`` over the image,
-    whose width and height are ``size`` in pixels; a solution without boxes as it is.
+    """Return the solution with its box edges on a grid of ``cells`` x ``cells`` over an image of
+    ``size`` in pixels; a solution without boxes stays as it is.
     """
-    found, form = read_boxes(gold := gold_text(solution)), box_format(name)
-    if found is None or None in found.boxes or not found.boxes:
+    parsed, form = read_boxes(gold := gold_text(solution)), box_format(name)
+    if parsed is None or None in parsed.boxes or not parsed.boxes:
         return solution
     steps = [edge / cells for edge in form.edges(size)]
 
@@ -296,7 +295,7 @@ def on_grid(solution: str, name: str, size: Size, cells: int) -> str:
         return first * step, max(round(high / step), first + 1) * step
 
     boxes: list[Corners | None] = []
-    for x1, y1, x2, y2 in filter(None, found.boxes):
+    for x1, y1, x2, y2 in filter(None, parsed.boxes):
         (left, right), (top, bottom) = ends(x1, x2, steps[0]), ends(y1, y2, steps[1])
         boxes.append((left, top, right, bottom))
     return solution.replace(gold, _with_numbers(gold, boxes, form), 1)
@@ -307,10 +306,10 @@ def _renamed(text: str, key: str | None) -> str:
 
 
 def written_boxes(text: str) -> list[Corners]:
-    """The numbers of each box of ``text`` as they are written, x first, where they are no corners,
-    too (x, y, width, height).
+    """Return the four numbers of each box of ``text`` as they are written, x first, even where they
+    are no corners (x, y, width, height).
     """
-    numbers = [float(found[0]) for found in _NUMBER.finditer(text)]
+    numbers = [float(match[0]) for match in _NUMBER.finditer(text)]
     boxes = (tuple(numbers[mark - _MARK] for mark in marks) for marks in _marks(text))
     return [box for box in boxes if len(box) == 4 and all(map(math.isfinite, box))]
 
@@ -332,9 +331,9 @@ def _with_numbers(text: str, boxes: Sequence[Corners | None], of: BoxFormat) -> 
         numbers.update(zip(mark, box or (), strict=False))
     marks = itertools.count(_MARK)
 
-    def number(found: re.Match[str]) -> str:
+    def number(match: re.Match[str]) -> str:
         value = numbers.get(next(marks))
-        return found[0] if value is None else f"{value:.{of.decimals}f}"
+        return match[0] if value is None else f"{value:.{of.decimals}f}"
 
     return _NUMBER.sub(number, text)
 
@@ -352,5 +351,5 @@ def _as_objects(of: _Read, key: str, written_in: BoxFormat) -> str:
 
 
 def _reads(text: str, wanted: _Read) -> bool:
-    found = read_boxes(text)
-    return found is not None and (found.boxes, found.confidences, found.labels) == wanted
+    parsed = read_boxes(text)
+    return parsed is not None and (parsed.boxes, parsed.confidences, parsed.labels) == wanted

@@ -1,5 +1,5 @@
-"""COCO's instances become detection rows, boxes in norm1000: one a picture, whose prompt asks for
-every category, or, in ViRFT's form, one for each category of a picture.
+"""COCO's instances become detection rows with boxes in norm1000: a row a picture, whose prompt asks
+for every category, or, in ViRFT's form, a row for each category of a picture.
 
     in    {"images": [{"id": 9, "file_name": "9.jpg", "width": 640, "height": 480}],
            "categories": [{"id": 18, "name": "dog"}],
@@ -73,9 +73,9 @@ HOW = (
     "\nGive the bounding boxes (between 0 and 1000, integer) and the confidence (between 0 and 1, "
     "with two decimal places). If there is no such object, return 'No Objects'.\n"
 )
-"""What follows a question that does not say itself how to answer."""
+"""The end of a question that does not say itself how to answer."""
 PLACEHOLDER = re.compile(r"""\{+[^{}"',]*\}+""")
-"""What a user may mean as one. JSON that shows an answer has quotes or commas in its braces."""
+"""Text that a user may mean as a placeholder. JSON of an answer has quotes or commas in it."""
 NO_OBJECTS = "<answer>No Objects</answer>"
 UNSURE_IMAGES = "images with a crowd region or a box without area"
 EMPTY = "images without such a box (--negatives takes some)"
@@ -83,8 +83,8 @@ EMPTY = "images without such a box (--negatives takes some)"
 
 @dataclass(frozen=True)
 class PlannedRow:
-    """A row before its image is read: the categories that it asks for, its boxes, each with its
-    category; no boxes: a negative.
+    """A row before its image is read holds the categories that it asks for and its boxes, each with
+    its category; without boxes it is a negative.
     """
 
     image_id: Any
@@ -94,7 +94,7 @@ class PlannedRow:
 
 
 def chosen_categories(asked: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Category names for names and names of lists, given apart or with commas between."""
+    """Return the categories for names and names of lists, given apart or with commas between."""
     import difflib
 
     names: list[str] = []
@@ -108,7 +108,7 @@ def chosen_categories(asked: Sequence[str], known: Sequence[str]) -> list[str]:
             hint = f" Did you mean {near[0]}?" if near else ""
             more = f" and {len(known) - 100} more" if len(known) > 100 else ""
             raise DataError(
-                f"--categories: {name!r} is no category of this file and no named list.{hint} "
+                f"--categories: {name!r} is neither a category of this file nor a list.{hint} "
                 f"Lists: {', '.join(CATEGORY_LISTS)}; categories: {', '.join(known[:100])}{more}"
             )
     if not names:
@@ -117,8 +117,8 @@ def chosen_categories(asked: Sequence[str], known: Sequence[str]) -> list[str]:
 
 
 def prompt_of(file: Path | None, *, per_category: bool) -> str:
-    """The prompt of every row, with ``{category}``, or ``{categories}``, for the names: our own, or
-    that of a text file. Unless it shows the ``<answer>`` itself, how to answer is added.
+    """Return the prompt of every row, with ``{category}`` or ``{categories}`` for the names: our
+    own, or a text file's. Unless it shows the ``<answer>`` itself, how to answer is added.
 
     DataError if the file is empty, holds another placeholder, or lacks ``{category}``.
     """
@@ -131,27 +131,27 @@ def prompt_of(file: Path | None, *, per_category: bool) -> str:
         raise DataError(f"--prompt {file} cannot be read as UTF-8 text ({error})") from None
     if not asked:
         raise DataError(f"--prompt {file} is empty; write the question into it, with {known}")
-    if unknown := [found for found in PLACEHOLDER.findall(asked) if found != known]:
+    if unknown := [name for name in PLACEHOLDER.findall(asked) if name != known]:
         raise DataError(
             f"--prompt {file}: unknown placeholder {unknown[0]}; {known} stands for the names, and "
             "nothing else can be put in ({category} with --per-category, {categories} without)"
         )
     if per_category and known not in asked:
-        raise DataError(f"--prompt {file} lacks {known}: every category would have one question")
+        raise DataError(f"--prompt {file} lacks {known}: categories would share one question")
     if file is not None and (said := first_mark(asked) or said_of_coordinates(asked)):
         raise DataError(
-            f"--prompt {file} says {said!r}: how boxes are written and what a chat template writes "
-            "is added to the question; leave it out"
+            f"--prompt {file} says {said!r}; leave that out: how to write boxes, and what a chat "
+            "template writes, is added to the question"
         )
     if asked.count("<image>") > 1:
         raise DataError(
-            f"--prompt {file} holds <image> {asked.count('<image>')} times; once is right"
+            f"--prompt {file} holds <image> {asked.count('<image>')} times; write it once"
         )
     if "<answer>" in asked and says_range(asked):
         return asked
     if "<answer>" in asked:
         raise DataError(
-            f"--prompt {file} shows the <answer>, and not in which numbers: write "
+            f"--prompt {file} shows the <answer>, but not its numbers: write "
             f"{sentence(FORMATS['norm1000'], (0, 0))!r} into it"
         )
     label = "" if per_category else ", 'label': category"
@@ -160,38 +160,38 @@ def prompt_of(file: Path | None, *, per_category: bool) -> str:
 
 
 def plan_rows(
-    found: Instances,
+    instances: Instances,
     questions: Sequence[Sequence[str]],
     *,
     shots: int | None = None,
     negatives: float = 0.0,
     seed: int = 0,
 ) -> list[PlannedRow]:
-    """The rows to write, shuffled by ``seed``: for each question, the categories that a row asks
-    for, a row of each image that holds some (of ``shots`` such images, unless None), and
+    """Plan the rows to write, shuffled by ``seed``: for each question, the categories that a row
+    asks for, a row of each image that holds some (of ``shots`` such images, unless None), and
     ``negatives`` rows, a share of these, spread over the questions.
     """
     if not 0 <= negatives < math.inf:
-        raise DataError(f"--negatives {negatives}: a share of the rows with boxes is needed")
-    refuse_shared_files(found)
-    if found.absent is not None and any(len(names) > 1 for names in questions):
+        raise DataError(f"--negatives {negatives}: give a share of the rows with boxes, from 0 up")
+    refuse_shared_files(instances)
+    if instances.absent is not None and any(len(names) > 1 for names in questions):
         raise DataError(
-            f"{found.path}: each image was labelled for some categories only (neg_category_ids), "
-            "so that no row can ask for all; --per-category writes a row for each that was"
+            f"{instances.path}: each image was labelled for some categories only "
+            "(neg_category_ids), so no row can ask for all; use --per-category"
         )
-    ids = {name: i for i, name in found.categories.items()}
-    unsure = {c: found.unsure[i] for c, i in ids.items()}
-    boxes = {c: found.boxes[i] for c, i in ids.items()}
+    ids = {name: i for i, name in instances.categories.items()}
+    unsure = {c: instances.unsure[i] for c, i in ids.items()}
+    boxes = {c: instances.boxes[i] for c, i in ids.items()}
     rows: list[PlannedRow] = []
     for names in questions:
         doubtful = set().union(*(unsure[name] for name in names))
         held = dict.fromkeys(i for name in names for i in boxes[name])
         able = [i for i in held if i not in doubtful]
-        found.left_out[UNSURE_IMAGES] += sum(
-            not any(not_exhaustive(found.images[i], ids[name]) for name in names) for i in doubtful
+        instances.left_out[UNSURE_IMAGES] += sum(
+            not any(not_exhaustive(instances.images[i], ids[n]) for n in names) for i in doubtful
         )
         if shots is not None and len(able) < shots:
-            found.left_out[f"shots that {names[0]!r} lacks"] += shots - len(able)
+            instances.left_out[f"shots that {names[0]!r} lacks"] += shots - len(able)
         # A generator for each question: another category's choice does not change this one's.
         rng = random.Random(f"{seed} {' '.join(names)}")
         picked = able if shots is None else rng.sample(sorted(able, key=str), min(shots, len(able)))
@@ -202,22 +202,22 @@ def plan_rows(
     rng = random.Random(f"{seed} negatives")
     lacking: list[list[tuple[Any, Sequence[str]]]] = []
     for names in rng.sample(questions, len(questions)) if asked or len(questions) == 1 else ():
-        sure = found.images if found.absent is None else found.absent[ids[names[0]]]
+        sure = instances.images if instances.absent is None else instances.absent[ids[names[0]]]
         holds = set().union(*(unsure[name] | boxes[name].keys() for name in names))
         empty = sorted((i for i in sure if i not in holds), key=str)
         picked = rng.sample(empty, min(asked, len(empty)))
         lacking.append([(i, names) for i in picked])
-        found.left_out[EMPTY] = len(empty) - len(picked) if len(questions) == 1 else 0
-    spread = [one for turn in zip_longest(*lacking) for one in turn if one is not None][:asked]
-    found.left_out["negatives that could not be had"] += asked - len(spread)
-    rows += [PlannedRow(*one) for one in spread]
+        instances.left_out[EMPTY] = len(empty) - len(picked) if len(questions) == 1 else 0
+    spread = [pair for turn in zip_longest(*lacking) for pair in turn if pair is not None][:asked]
+    instances.left_out["negatives that no image was left for"] += asked - len(spread)
+    rows += [PlannedRow(*pair) for pair in spread]
     random.Random(f"{seed} order").shuffle(rows)
     return rows
 
 
 def held_out(rows: Sequence[PlannedRow], share: float, seed: int = 0) -> set[Any]:
-    """The images of the test split: that share of those with rows, at least one, at most all but
-    one; those whose ids hash lowest, so that a file that grows keeps most of its split.
+    """Choose the images of the test split: that share of the images with rows, at least one image,
+    at most all but one. Their ids hash lowest, so that a file that grows keeps most of its split.
 
     DataError for a share that is none, and for rows of a single image.
     """
@@ -237,8 +237,8 @@ def detection_row(
     labels: Sequence[str] = (),
     prompt: str = PROMPT,
 ) -> dict[str, Any]:
-    """A row with its boxes in norm1000, each with its label if it has one; none: "No Objects". A
-    ``category`` is put into the prompt, and into a column. ValueError for one without a name.
+    """Make a row with boxes in norm1000, each with its label if it has one; no boxes: "No Objects".
+    A ``category`` is put into the prompt and a column; ValueError if its name is blank.
     """
     if any(not name.strip() for name in (*labels, "-" if category is None else category)):
         raise ValueError(f"a category of its {len(boxes)} boxes has a blank name; name it")
@@ -258,21 +258,21 @@ def detection_row(
 
 
 def built_rows(
-    found: Instances,
+    instances: Instances,
     rows: Sequence[PlannedRow],
     images: Path,
     box_format: str = "norm1000",
     key: str | None = None,
     prompt: str = PROMPT,
 ) -> Iterator[Item]:
-    """The planned rows with their images, boxes in that format (pixels: of the image, as it is
-    stored) and under ``key`` if it is given; a BadRow where a file is missing, broken or of another
+    """Yield the planned rows with their images, boxes in that format (pixels: of the image, as it
+    is stored) and under ``key`` if given; a BadRow where a file is missing, broken or of another
     size than the annotations say. Boxes have labels unless the prompt is of one ``{category}``.
     """
-    one = "{category}" in prompt
+    single = "{category}" in prompt
     folder = images.absolute()
     for row in rows:
-        entry = found.images[row.image_id]
+        entry = instances.images[row.image_id]
         size = Drawn(entry["width"], entry["height"])
         try:
             path = image_path(file_of(entry) or "", folder, folder)
@@ -280,17 +280,17 @@ def built_rows(
             if problem := size_problem({"path": str(path)}, info, size):
                 raise DataError(problem)
         except DataError as error:
-            yield BadRow(RowLocation(found.path, row.image_id, "image"), str(error))
+            yield BadRow(RowLocation(instances.path, row.image_id, "image"), str(error))
         else:
-            category, labels = (row.names[0], ()) if one else (None, row.labels)
-            made = detection_row(image, category, row.boxes, labels, prompt)
+            category, labels = (row.names[0], ()) if single else (None, row.labels)
+            item = detection_row(image, category, row.boxes, labels, prompt)
             sides = info.width, info.height
-            made["problem"], made["solution"] = in_box_format(
-                made["problem"], made["solution"], made["frame"], box_format,
+            item["problem"], item["solution"] = in_box_format(
+                item["problem"], item["solution"], item["frame"], box_format,
                 size=sides, to_size=sides, key=key,
             )  # fmt: skip
-            made["frame"] = box_format
-            yield made | {"image_id": found.column_of(row.image_id)}
+            item["frame"] = box_format
+            yield item | {"image_id": instances.column_of(row.image_id)}
 
 
 def build_folder(
@@ -311,8 +311,8 @@ def build_folder(
     box_key: str | None = None,
     keep_going: bool = False,
 ) -> Written:
-    """What ``vlrft data coco`` does; ``counts`` of what is returned are rows and boxes that were
-    written, by split, and what the annotations held besides.
+    """Do what ``vlrft data coco`` does; ``counts`` of the result are the rows and boxes that were
+    written, by split, and what else the annotations held.
     """
     if not images.is_dir():
         raise DataError(f"{images} is no folder; give the one that holds the images")
@@ -320,8 +320,8 @@ def build_folder(
         raise DataError("--held-out writes the splits train and test; leave --split out")
     if shots is not None and not per_category:
         raise DataError("--shots counts the images of each category; it needs --per-category")
-    found = read_instances(instances, reading)
-    known = list(found.categories.values())
+    annotated = read_instances(instances, reading)
+    known = list(annotated.categories.values())
     names = chosen_categories(categories, known) if categories else known
     text = prompt_of(prompt, per_category=per_category).replace("{categories}", ", ".join(names))
     labels = [normalise(name) for name in names]
@@ -329,11 +329,11 @@ def build_folder(
     if not per_category and (alike or "" in labels):
         raise DataError(
             f"{instances}: the categories {alike or names[labels.index('')]!r} cannot be told "
-            "apart in an answer: rewards compare names without case and outer signs; rename them, "
-            "or write rows of one category with --per-category"
+            "apart in an answer: rewards compare names without case and outer punctuation; rename "
+            "them, or write rows of one category with --per-category"
         )
     questions = [(name,) for name in names] if per_category else [tuple(names)]
-    rows = plan_rows(found, questions, shots=shots, negatives=negatives, seed=seed)
+    rows = plan_rows(annotated, questions, shots=shots, negatives=negatives, seed=seed)
     if not rows:
         raise DataError(f"{instances} holds no usable box of {', '.join(names[:10])}")
     splits = {split or "train": rows}
@@ -347,9 +347,9 @@ def build_folder(
 
     def items(split: str, planned: list[PlannedRow]) -> Iterator[Item]:
         if split == next(iter(splits)):
-            bad = found.bad.items()
+            bad = annotated.bad.items()
             yield from (BadRow(RowLocation(instances, i, "image"), text) for i, text in bad)
-        built = built_rows(found, planned, images, box_format, box_key, text)
+        built = built_rows(annotated, planned, images, box_format, box_key, text)
         for row, item in zip(planned, built, strict=True):
             if not isinstance(item, BadRow):
                 counts[f"rows with boxes in {split}"] += bool(row.boxes)
@@ -363,5 +363,5 @@ def build_folder(
         keep_going=keep_going,
         total=len(rows) if len(splits) == 1 else None,
     )
-    written.counts = counts + found.left_out
+    written.counts = counts + annotated.left_out
     return written

@@ -1,4 +1,4 @@
-"""Parquet as Arrow that is read where it lies, and what is known of images: kept between starts.
+"""Between starts, Parquet is kept as memory-mapped Arrow, and so is what is known of images.
 
     train-00000-of-00007.parquet   ->   CACHE/3f9c.../             what ``datasets`` makes of it
                                         CACHE/3f9c.../infos.json   of every image [640, 480, true]
@@ -43,13 +43,13 @@ MAX_THREADS = 4
 
 
 def threads(num_proc: int = 1) -> ThreadPoolExecutor:
-    """For decoding, which leaves the interpreter free."""
+    """Open a pool for decoding, which leaves the interpreter free."""
     return ThreadPoolExecutor(max(num_proc, min(os.cpu_count() or 1, MAX_THREADS)))
 
 
 def mapped(stored: ColumnFiles | Table, cache: Path, num_proc: int = 1) -> Table:
-    """The rows of all files, memory-mapped, with the infos of their images. DataError for a file
-    that breaks off; DiskFull, or another OSError, where the cache cannot be written.
+    """Return the rows of all files, memory-mapped, with the infos of their images. DataError for a
+    file that breaks off; DiskFull, or another OSError, where the cache cannot be written.
     """
     import pyarrow as pa
 
@@ -58,7 +58,7 @@ def mapped(stored: ColumnFiles | Table, cache: Path, num_proc: int = 1) -> Table
             return replace(stored, infos=_infos_of_column(stored.column("image"), pool))
         parts = [_mapped(stored, file, cache, pool) for file in stored.files]
     return Table(
-        **{one.name: getattr(stored, one.name) for one in fields(StoredSet)},
+        **{field.name: getattr(stored, field.name) for field in fields(StoredSet)},
         table=pa.concat_tables([table for table, _ in parts]),
         origin=[(file, len(table)) for file, (table, _) in zip(stored.files, parts, strict=True)],
         infos=[info for _, infos in parts for info in infos],
@@ -76,13 +76,13 @@ def _mapped(
         folder = cache / sha256(key.encode()).hexdigest()[:32]
         known = folder.exists()
         try:
-            made = _table(stored, file, folder)
+            table = _table(stored, file, folder)
         except Exception:
             if not known:
                 raise
             rmtree(folder)
-            made = _table(stored, file, folder)
-        return made, _infos_of_column(made.column(image), pool, folder / "infos.json")
+            table = _table(stored, file, folder)
+        return table, _infos_of_column(table.column(image), pool, folder / "infos.json")
 
 
 def _table(stored: ColumnFiles, file: Path, folder: Path) -> pa.Table:
@@ -120,7 +120,7 @@ def _stamp(path: str | Path) -> str:
 def _infos_of_column(
     images: pa.ChunkedArray, pool: ThreadPoolExecutor, file: Path | None = None
 ) -> Infos:
-    """Of every image in an Arrow column of bytes, or of {bytes, path}."""
+    """The info of every image in an Arrow column of bytes, or of {bytes, path}."""
 
     def look(number: int) -> ImageInfo | str | None:
         image = images[number].as_py()
@@ -133,7 +133,7 @@ def _infos_of_column(
 def image_infos_of_files(
     paths: Iterable[str], cache: Path, num_proc: int = 1
 ) -> dict[str, ImageInfo | str | None]:
-    """Of every image file, through the cache while none of them changes."""
+    """Return the info of every image file, through the cache while no file changes."""
     paths = list(dict.fromkeys(paths))
     key = sha256(VERSION.encode())
     for path in paths:
@@ -153,27 +153,27 @@ def _kept_in(
     count: int,
     pool: ThreadPoolExecutor,
 ) -> Infos:
-    """What ``look`` tells of every image; ``file`` keeps it. An image that could not be read is
-    looked at again: the disk may have been at fault.
+    """The infos that ``look`` gives of all images; ``file`` keeps them. An image that could not be
+    read is looked at again: the disk may have been at fault.
     """
     known: Infos = []
     if file is not None:
         with suppress(OSError, ValueError, TypeError):  # not there yet, or somebody damaged it
             lines = json.loads(file.read_bytes())
-            known = [ImageInfo(*one) if isinstance(one, list) else one for one in lines]
+            known = [ImageInfo(*info) if isinstance(info, list) else info for info in lines]
     known = known if len(known) == count else [None] * count
     infos = list(known)
-    left = [number for number, one in enumerate(known) if not isinstance(one, ImageInfo)]
+    left = [number for number, info in enumerate(known) if not isinstance(info, ImageInfo)]
     for number, info in zip(left, pool.map(look, left), strict=True):
         infos[number] = info
     if file is not None and infos != known:
-        lines = [astuple(one) if isinstance(one, ImageInfo) else one for one in infos]
+        lines = [astuple(info) if isinstance(info, ImageInfo) else info for info in infos]
         write_atomically(file, json.dumps(lines))
     return infos
 
 
 def stored_file(content: bytes, cache: Path) -> str:
-    """The path of a file with these bytes, which are written once."""
+    """Return the path of a file with these bytes, which are written once."""
     file = cache / "images" / sha256(content).hexdigest()[:32]
     if not (file.is_file() and file.stat().st_size == len(content)):
         write_atomically(file, content)
@@ -181,7 +181,7 @@ def stored_file(content: bytes, cache: Path) -> str:
 
 
 def upright_file(image: Mapping[str, Any], place: RowLocation, cache: Path) -> str:
-    """The path of a file with the image as the model should see it."""
+    """Return the path of a file with the image as the model should see it."""
     content = image.get("bytes")
     if content is None:
         content = Path(str(image["path"])).read_bytes()

@@ -1,5 +1,5 @@
-"""Every row of a set, asked whether it is fit to train on: before training and in ``vlrft data
-check``. What is asked of a row is in validate.py, what comes of it in report.py.
+"""Check whether each row of a set is fit to train on, before training and in ``vlrft data check``:
+validate.py judges a row, report.py collects the verdicts.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ def check_set(
 
 
 def beginning(stored: StoredSet) -> StoredSet:
-    """The set as one that is known by its first rows, where reading all would take long."""
+    """Return the set as its first rows show it, where reading all would take long."""
     return replace(stored, first=FIRST_RECORDS) if isinstance(stored, ColumnFiles) else stored
 
 
 def check_splits(
     path: Path, rules: RowRules, split: str | None = None, **options: Any
 ) -> dict[str, tuple[Iterator[Validated], Report]]:
-    """By split, of all that are there unless one is given: its rows, checked as they are read, and
-    the report on them, complete when all were read. ``options`` are ``open_set``'s.
+    """Return, for every split or the one named, its rows, checked as they are read, and the report
+    on them, complete when all were read. ``options`` are ``open_set``'s.
     """
     checked = {}
     for name in [split] if split else splits_of(path):
@@ -81,15 +81,15 @@ def check_splits(
 def check_rows(
     stored: StoredSet, rules: RowRules, report: Report, *, images: bool = True
 ) -> Iterator[Validated]:
-    """Every row with its problem; when all were read, ``report`` also has the notes."""
+    """Yield every row with its problem; when all were read, ``report`` also has the notes."""
     infos = ImageInfoReader()
     repeated: list[str] = []
     not_in_pixels, first_of_them = 0, None
-    found = (
+    rows = (
         (row, infos(row.image) if images and isinstance(row, Row) else None)
         for row in rows_of(stored, without_images=not images)
     )
-    for checked in validate_rows(found, rules, report):
+    for checked in validate_rows(rows, rules, report):
         row, info = checked.row, checked.info
         if checked.problem is None and info is not None and isinstance(row, Row):
             known = tasks_of_row(row, rules.rewards) if rules.every_reward else ()
@@ -107,21 +107,21 @@ def check_rows(
             yield Validated(bad, None, None, bad)
     if repeated:
         report.notes.append(
-            f"{stored.path}: {len(repeated)} solutions hold a box twice, as of {repeated[0]}; an "
-            "answer that gives it once does not earn 1.0. Where one object is meant, keep one"
+            f"{stored.path}: {len(repeated)} solutions hold a box twice, such as {repeated[0]}; "
+            "an answer that gives it once does not earn 1.0. For one object, keep one box"
         )
     if not_in_pixels:
         report.notes.append(
-            f"{stored.path}: {not_in_pixels} rows train as they stand, but not as "
-            f"{stored.path}:pixels, which leaves them out, as of {first_of_them}"
+            f"{stored.path}: {not_in_pixels} rows train as they stand, but "
+            f"{stored.path}:pixels leaves them out, such as {first_of_them}"
         )
     report.left_out = sum(map(len, stored.left_out.values()))
     report.notes += [*left_out_notes(stored), *file_notes(stored)]
 
 
 def left_out_notes(stored: StoredSet) -> list[str]:
-    """How much of the set made no row though nothing is wrong with it, and which, and which columns
-    rewards get under another name; to be asked when all rows were read.
+    """Say how much of the set made no row though nothing is wrong with it, and which columns
+    rewards get under another name; ask when all rows were read.
     """
     notes = kept_notes(stored)
     for reason, places in stored.left_out.items():
@@ -143,7 +143,7 @@ def _repeated(row: Row) -> str | None:
 
 
 def length_check(resize: ImageResize, limit: int, text_tokens: Callable[[str], int]) -> TooLong:
-    """Reports the length of a prompt that is longer than ``limit`` tokens."""
+    """Report the length of a prompt that is longer than ``limit`` tokens."""
 
     def too_long(row: Row, info: ImageInfo) -> str | None:
         try:

@@ -1,4 +1,4 @@
-"""COCO. Plain, annotations/instances_train2017.json and the images in train2017/:
+"""COCO has two forms. Plain, annotations/instances_train2017.json and the images in train2017/:
 
     {"images": [{"id": 9, "file_name": "9.jpg", "width": 640, "height": 480}],
      "categories": [{"id": 18, "name": "dog"}],
@@ -63,27 +63,27 @@ COLUMNS = ("image", "image_id", "category", "boxes", "drawn")
 
 @dataclass
 class CocoFile(StoredSet):
-    """An annotation file: its records are an image and a category with all its boxes."""
+    """An annotation file gives a record for each category of an image, with all its boxes."""
 
     names: list[str] = field(default_factory=lambda: list(COLUMNS))
 
     @property
     def instances(self) -> Instances:
-        """Of a file that does not change the same, however often it is asked for."""
+        """Return the instances, which are the same while the file does not change."""
         return read_instances(self.path, self.reading)
 
     def image_root(self) -> Path:
         return image_folder(self.instances, self.root)
 
     def _read(self, names: list[str]) -> Records:
-        found = self.instances
-        self._leave_out(found)
-        for image, text in found.bad.items():
+        instances = self.instances
+        self._leave_out(instances)
+        for image, text in instances.bad.items():
             yield BadRow(RowLocation(self.path, image, "image"), text)
-        column = found.column_of
-        rows = plan_rows(found, [(name,) for name in found.categories.values()])
+        column = instances.column_of
+        rows = plan_rows(instances, [(name,) for name in instances.categories.values()])
         for number, row in enumerate(rows):
-            image = found.images[row.image_id]
+            image = instances.images[row.image_id]
             yield (
                 RowLocation(self.path, number),
                 {
@@ -95,27 +95,28 @@ class CocoFile(StoredSet):
                 },
             )
 
-    def _leave_out(self, found: Instances) -> None:
+    def _leave_out(self, instances: Instances) -> None:
         """Note the images and categories that make no row."""
-        held = {i for by in (found.boxes, found.unsure) for images in by.values() for i in images}
-        if empty := [f"image {i}" for i in found.images if i not in held]:
+        by_category = instances.boxes, instances.unsure
+        held = {i for by in by_category for images in by.values() for i in images}
+        if empty := [f"image {i}" for i in instances.images if i not in held]:
             self.left_out[NO_OBJECT] = empty
-        for category, name in found.categories.items():
-            for i in sorted(found.unsure[category], key=str):
-                in_full = not not_exhaustive(found.images[i], category)
-                if in_full or i in found.boxes[category]:
+        for category, name in instances.categories.items():
+            for i in sorted(instances.unsure[category], key=str):
+                in_full = not not_exhaustive(instances.images[i], category)
+                if in_full or i in instances.boxes[category]:
                     reason = UNSURE if in_full else NOT_IN_FULL
                     self.left_out.setdefault(reason, []).append(f"image {i}: {name}")
 
 
-def image_folder(found: Instances, root: Path | None) -> Path:
-    """The folder that holds the images, absolute: ``root``, or where COCO's own archives put them;
-    the one that holds the first image that is found at all.
+def image_folder(instances: Instances, root: Path | None) -> Path:
+    """Return the absolute folder of the images: ``root``, or where COCO's own archives put them;
+    the folder that holds the first image that is found at all.
     """
-    names = [file_of(image) or "" for image in islice(found.images.values(), LOOKED_FOR)]
-    here = Path(os.path.abspath(found.path)).parent
+    names = [file_of(image) or "" for image in islice(instances.images.values(), LOOKED_FOR)]
+    here = Path(os.path.abspath(instances.path)).parent
     root = None if root is None else Path(os.path.abspath(root))
-    split = found.path.stem.partition("_")[2]  # instances_train2017
+    split = instances.path.stem.partition("_")[2]  # instances_train2017
     if not split and names and names[0].startswith("COCO_"):
         split = names[0].split("_")[1]  # instances.json with COCO_train2014_000000000009.jpg
     tried = [root / split, root] if root else []
@@ -130,11 +131,11 @@ def image_folder(found: Instances, root: Path | None) -> Path:
         return tried[0]
     if outside := next((name for name in names if os.path.normpath(name).startswith("..")), None):
         raise DataError(
-            f"{found.path}: the file_name {outside} leads out of the folder of the images; write "
+            f"{instances.path}: the file_name {outside} leads out of the image folder; write "
             "names below one folder"
         )
     raise DataError(
-        f"{found.path}: its first image{'s' * (len(names) > 1)} {', '.join(names[:3])} "
+        f"{instances.path}: its first image{'s' * (len(names) > 1)} {', '.join(names[:3])} "
         f"{'are' if len(names) > 1 else 'is'} in none of "
         f"{', '.join(dict.fromkeys(map(str, tried)))}; "
         "say where the images are with ROOT_IMAGE_DIR=FOLDER"
@@ -142,8 +143,8 @@ def image_folder(found: Instances, root: Path | None) -> Path:
 
 
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
-    made = detection_row(record["image"], record["category"], record["boxes"])
-    yield made | {"image_id": record["image_id"], "drawn": record["drawn"]}
+    example = detection_row(record["image"], record["category"], record["boxes"])
+    yield example | {"image_id": record["image_id"], "drawn": record["drawn"]}
 
 
 COCO_SCHEMA = RecordSchema(
@@ -172,7 +173,7 @@ def _rows_of_objects(record: Record, context: Context) -> Iterator[RawExample]:
     for box, category, crowd in zip(boxes, categories, crowds, strict=True):
         name = class_name(category, context.labels.get("objects"), "category")
         if not four_numbers(box):
-            raise ValueError(f"the box {box!r} has not four numbers")
+            raise ValueError(f"the box {box!r} is not four numbers")
         read = units.corners(box, reading, sides)
         if not crowd and not units.is_inside(read, sides):
             raise ValueError(
@@ -182,18 +183,18 @@ def _rows_of_objects(record: Record, context: Context) -> Iterator[RawExample]:
         if crowd or (inside := units.clipped(read, sides)) is None:
             unsure[name] = None  # no box, but the category is there: no gold can be stated
             continue
-        made = convert_box(inside, "pixels", "norm1000", size=sides)
-        by_name.setdefault(name, []).append(made)
+        position = convert_box(inside, "pixels", "norm1000", size=sides)
+        by_name.setdefault(name, []).append(position)
     if not by_name and not unsure:
         context.leave_out(NO_OBJECT)
     for name in unsure:
         context.leave_out(UNSURE, name)
-    for name, found in by_name.items():
+    for name, gold in by_name.items():
         if name not in unsure:
-            kept = further(record, "image", "objects", "width", "height")
-            if "category" in kept:  # which is the object's in these rows
-                kept["row_category"] = kept.pop("category")
-            yield kept | detection_row(record["image"], name, found)
+            others = further(record, "image", "objects", "width", "height")
+            if "category" in others:  # which is the object's in these rows
+                others["row_category"] = others.pop("category")
+            yield others | detection_row(record["image"], name, gold)
 
 
 def _objects(objects: Any) -> tuple[list[Any], list[Any], list[Any]]:

@@ -1,4 +1,4 @@
-"""Files that state their columns, read by ``datasets``: on this machine or in a store.
+"""``datasets`` reads files that state their columns, on this machine or in a store.
 
 Parquet   train-00000-of-00002.parquet
 Arrow     data-00000-of-00001.arrow, as ``save_to_disk`` writes it
@@ -35,38 +35,38 @@ FOOTERS = 16
 
 @dataclass
 class ColumnFiles(StoredSet):
-    """Parquet or Arrow."""
+    """A set in Parquet or Arrow."""
 
     counts: dict[Path, int] = field(default_factory=dict)
     """Rows of Parquet files, as their footers say."""
     features: Features | None = None
-    """Of ``datasets``: those of all files, which each is read as."""
+    """The features of ``datasets`` that all files are read with."""
 
     @classmethod
     def of_files(
         cls, path: Path, files: Sequence[Path], kind: str, *, keep_going: bool = False
     ) -> Self:
-        """DataError if a file is broken, or its columns or classes are others than the first
-        one's; with ``keep_going`` such a file goes to ``broken``.
+        """Open the files; DataError if a file is broken, or its columns or classes are not the
+        first file's. With ``keep_going`` such a file goes to ``broken``.
         """
-        made = cls(path, kind=kind)
+        stored = cls(path, kind=kind)
         with ThreadPoolExecutor(FOOTERS) as pool:
-            found = [pool.submit(made._features_of, file) for file in files]
-        for file, read in zip(files, found, strict=True):
+            futures = [pool.submit(stored._features_of, file) for file in files]
+        for file, read in zip(files, futures, strict=True):
             try:
                 features = read.result()
-                made.features = made._join(file, features) if made.features else features
+                stored.features = stored._join(file, features) if stored.features else features
             except DataError as error:
                 if not keep_going:
                     raise
-                made.broken.append(BadRow(RowLocation(file), str(error), Kind.FILE))
+                stored.broken.append(BadRow(RowLocation(file), str(error), Kind.FILE))
                 continue
-            if made.counts.get(file) != 0:  # else nothing can be read from it
-                made.files.append(file)
-        if made.features is not None:
-            made.names = list(made.features)
-            made.labels = labels_of(made.features.to_dict())
-        return made
+            if stored.counts.get(file) != 0:  # else nothing can be read from it
+                stored.files.append(file)
+        if stored.features is not None:
+            stored.names = list(stored.features)
+            stored.labels = labels_of(stored.features.to_dict())
+        return stored
 
     def _features_of(self, file: Path) -> Features:
         # Not by load_dataset, whose progress bars break in threads (tqdm's ensure_lock).
@@ -105,7 +105,7 @@ class ColumnFiles(StoredSet):
         labels, before = labels_of(features.to_dict()), labels_of(self.features.to_dict())
         if labels != before:
             raise DataError(
-                f"{file} names its classes otherwise than {first}: {_briefly(labels)}, but "
+                f"{file} names other classes than {first}: {_briefly(labels)}, but "
                 f"{_briefly(before)}; save both with the same ClassLabel"
             )
         both = self.features.arrow_schema, features.arrow_schema
@@ -113,13 +113,13 @@ class ColumnFiles(StoredSet):
             joined = pa.unify_schemas(both, promote_options="permissive")
         except pa.ArrowException as error:
             raise DataError(
-                f"{file} does not go with {first} ({error}); all files of a set need the same types"
+                f"{file} has other types than {first} ({error}); all files need the same types"
             ) from error
         kinds = [schema.field("solution").type for schema in both if "solution" in features]
         if len({pa.types.is_integer(kind) for kind in kinds if not pa.types.is_null(kind)}) > 1:
             raise DataError(
                 f"{file}: the column 'solution' holds {kinds[1]}, but {kinds[0]} in {first}, and 4 "
-                "would be 4.0; all files of a set need the same type"
+                "would become 4.0; all files of a set need the same type"
             )
         return Features.from_arrow_schema(joined)
 
@@ -154,16 +154,16 @@ class ColumnFiles(StoredSet):
 
 
 def source(kind: str, file: Path) -> dict[str, Any]:
-    """What names one file to ``load_dataset``, which takes names for patterns, and "::" for a file
-    in an archive.
+    """Return the arguments that name one file to ``load_dataset``, which takes names for patterns,
+    and "::" for a file in an archive.
     """
     if "::" in str(file):
-        raise DataError(f"{file}: datasets cannot read below a path with '::' in it; rename it")
+        raise DataError(f"{file}: datasets cannot read a path with '::' in it; rename it")
     return {"path": kind.lower(), "data_files": glob.escape(str(file)), "split": "train"}
 
 
 def parquet_options() -> dict[str, Any]:
-    """A few rows at a time: a whole group of rows may be gigabytes of photographs."""
+    """Read a few rows at a time: a whole group of rows may be gigabytes of photographs."""
     from pyarrow.dataset import ParquetFragmentScanOptions
 
     options = ParquetFragmentScanOptions(
@@ -174,7 +174,7 @@ def parquet_options() -> dict[str, Any]:
 
 @contextmanager
 def damage_named(file: Path, where: Callable[[], str] = lambda: "") -> Iterator[None]:
-    """Whatever ``datasets`` and Arrow raise for a file, as a DataError that names it."""
+    """Turn whatever ``datasets`` and Arrow raise for a file into a DataError that names it."""
     import pyarrow as pa
 
     try:
@@ -194,7 +194,7 @@ def damage_named(file: Path, where: Callable[[], str] = lambda: "") -> Iterator[
 
 
 def labels_of(features: Any) -> dict[str, list[str]]:
-    """By column, the names of the first ClassLabel anywhere in its features."""
+    """Return, by column, the names of the first ClassLabel anywhere in its features."""
 
     def names(inside: Any) -> list[str]:
         if isinstance(inside, dict):
@@ -202,10 +202,10 @@ def labels_of(features: Any) -> dict[str, list[str]]:
                 return [str(name) for name in inside["names"]]
             inside = list(inside.values())
         parts = inside if isinstance(inside, list) else []
-        return next((found for part in parts if (found := names(part))), [])
+        return next((classes for part in parts if (classes := names(part))), [])
 
     items = features.items() if isinstance(features, dict) else ()
-    return {column: found for column, inside in items if (found := names(inside))}
+    return {column: classes for column, inside in items if (classes := names(inside))}
 
 
 def _briefly(labels: dict[str, list[str]]) -> str:

@@ -60,40 +60,40 @@ def convert_folder(
     order: str | None = None,
     rates: Path | None = None,
 ) -> Written:
-    """What ``vlrft data convert`` does; all splits that are there unless ``splits`` names some.
-    ``boxes`` and ``unit`` state what the numbers of a box are, as ``--boxes`` and ``--unit`` do.
-    Boxes stay as they are stored unless ``box_format`` names another, under ``box_key`` if given.
-    ``keep``, ``order`` and ``rates`` choose and order rows by their pass rates (pass_rates.py).
-    ``counts`` of what is returned are rows that were not made though nothing is wrong with them,
-    ``notes`` which files were not read.
+    """Do what ``vlrft data convert`` does, for all splits unless ``splits`` names some. ``boxes``
+    and ``unit`` state what the numbers of a box are, as ``--boxes`` and ``--unit`` do. Boxes stay
+    as they are stored unless ``box_format`` names another, under ``box_key`` if given. ``keep``,
+    ``order`` and ``rates`` choose and order rows by their pass rates (pass_rates.py). ``counts`` of
+    the result are rows that were not made though nothing is wrong with them, ``notes`` say which
+    files were not read.
 
     DataError names the file and the row that cannot be used; with ``keep_going`` such rows are
     left out and listed. It also names files that hold rows of no split, unless ``splits`` says
     which splits are meant: a part is never taken for the whole.
     """
     refuse_missing(source)
-    found = list(splits) or splits_of(source)
+    wanted = list(splits) or splits_of(source)
     options: dict[str, Any] = {"keep_going": keep_going, "rename": rename, "root": root}
-    opened = {split: open_set(source, split=split, task=task, **options) for split in found}
-    first = opened[found[0]]
+    opened = {split: open_set(source, split=split, task=task, **options) for split in wanted}
+    first = opened[wanted[0]]
     if not splits and (unread := unread_rows(first)):
         raise DataError(
             f"{source}: {listed(unread, source)} would be left out:\n"
             + "\n".join(unread_notes(first))
             + "\nMove away what is no part of the set, or say with --split which splits "
-            f"({', '.join(found)}) to convert"
+            f"({', '.join(wanted)}) to convert"
         )
     for stored in opened.values():
         state_boxes(stored, boxes, unit)
     base = image_base(source, root)
 
     chosen = pass_rates(source, first.columns, keep, order, rates)
-    if chosen is not None and len(found) > 1:
+    if chosen is not None and len(wanted) > 1:
         raise DataError(
-            f"{source} has the splits {', '.join(found)}; pass rates are of one: name it by --split"
+            f"{source} has the splits {', '.join(wanted)}; pass rates are for one: add --split"
         )
 
-    def made(split: str) -> Iterator[tuple[Row | BadRow, Item]]:
+    def pairs(split: str) -> Iterator[tuple[Row | BadRow, Item]]:
         seen = DeclaredBoxes()
         for row in rows_of(opened[split]):
             yield row, item_of(row, base, box_format, box_key, seen)
@@ -101,15 +101,15 @@ def convert_folder(
             raise DataError(text)
 
     def items(split: str) -> Iterator[Item]:
-        rows = made(split)
+        rows = pairs(split)
         yield from (item for _, item in rows) if chosen is None else chosen.chosen(rows)
 
-    names = {split: WORDS.get(split.lower(), split) for split in found}
+    names = {split: WORDS.get(split.lower(), split) for split in wanted}
     both = list(names.values())
     names = {split: name if both.count(name) == 1 else split for split, name in names.items()}
     written = write_folder(
         folder,
-        {names[split]: items(split) for split in found},
+        {names[split]: items(split) for split in wanted},
         keep_going=keep_going,
         sort_key=None if order is None else easiest_first,
     )
@@ -123,7 +123,7 @@ def convert_folder(
 
 
 def state_boxes(stored: StoredSet, boxes: str | None, unit: str | None) -> None:
-    """Let the set be read by what ``--boxes`` and ``--unit`` say (None: nothing); a unit holds for
+    """Set what ``--boxes`` and ``--unit`` say of the set's boxes (None: nothing); a unit holds for
     boxes in ``solution`` where a row states none in its column frame. DataError for what the form
     of the set cannot have.
     """
@@ -139,9 +139,9 @@ def state_boxes(stored: StoredSet, boxes: str | None, unit: str | None) -> None:
         stored.box_format = unit
     else:
         raise DataError(
-            f"{stored.path}: its boxes stand in the column solution, where they are corners "
-            "x1, y1, x2, y2: say --unit pixels, unit or norm1000 of them, no other --boxes or "
-            "--unit. Percent are norm1000 when they are multiplied by 10"
+            f"{stored.path}: boxes in the column solution are corners x1, y1, x2, y2, in pixels, "
+            "unit or norm1000: give one of these as --unit, and no other --boxes. Multiply percent "
+            "by 10 to get norm1000"
         )
 
 
@@ -152,25 +152,25 @@ def write_clean(
     *,
     root: Path | None = None,
 ) -> Written:
-    """What ``vlrft data check --fix`` does: the rows of every split without a problem, written
+    """Do what ``vlrft data check --fix`` does: write the rows of every split without a problem
     while they are checked. ``checked`` is what ``check_rows`` gives.
     """
     base = image_base(source, root)
 
     def items(rows: Iterable[Validated]) -> Iterator[Item]:
-        for found in rows:
-            if isinstance(found.row, Row) and found.problem is None:
-                yield written_row(found.row, stored_image(found.row.image, base)[0])
-            elif found.problem is not None:
-                if found.problem.kind is Kind.SET:
-                    raise DataError(found.problem.problem)
-                yield found.problem
+        for validated in rows:
+            if isinstance(validated.row, Row) and validated.problem is None:
+                yield written_row(validated.row, stored_image(validated.row.image, base)[0])
+            elif validated.problem is not None:
+                if validated.problem.kind is Kind.SET:
+                    raise DataError(validated.problem.problem)
+                yield validated.problem
 
     return write_folder(folder, {split: items(rows) for split, rows in checked.items()})
 
 
 def image_base(source: Path, root: Path | None) -> Path:
-    """The folder that stored image paths are relative to."""
+    """Return the folder that stored image paths are relative to."""
     return Path(os.path.abspath(root or (source if source.is_dir() else source.parent)))
 
 
@@ -181,7 +181,7 @@ def item_of(
     key: str | None = None,
     seen: DeclaredBoxes | None = None,
 ) -> dict[str, Any] | BadRow:
-    """The row as it is stored, its image read from below ``base``; a BadRow if it cannot be."""
+    """Return the row as it is stored, its image read from below ``base``, or a BadRow."""
     if isinstance(row, BadRow):
         return BadRow(row.place, row.problem.removeprefix(f"{row.place}: "))
     try:
@@ -199,7 +199,7 @@ def item_of(
 
 
 def stored_in(row: Row, info: ImageInfo, box_format: str, key: str | None) -> Row:
-    """The row as a set in that box format ("": its own) stores it: pixels are those of its image.
+    """Return the row as a set in that box format ("": its own) stores it: pixels are its image's.
     ValueError if its boxes or its prompt cannot be rewritten.
     """
     size = info.width, info.height
@@ -207,7 +207,7 @@ def stored_in(row: Row, info: ImageInfo, box_format: str, key: str | None) -> Ro
 
 
 def shown_in(row: Row | BadRow, box_format: str, key: str | None) -> Row | BadRow:
-    """The same, for a page: a row whose image cannot be read stays as it is stored."""
+    """Do the same for a page: a row whose image cannot be read stays as it is stored."""
     info = try_image_info(row.image) if isinstance(row, Row) else None
     if not isinstance(row, Row) or not isinstance(info, ImageInfo):
         return row
@@ -218,8 +218,8 @@ def shown_in(row: Row | BadRow, box_format: str, key: str | None) -> Row | BadRo
 
 
 def written_row(row: Row, image: dict[str, Any]) -> dict[str, Any]:
-    """The row as it is stored; a solution of numbers, lists or objects as the text that rewards
-    read.
+    """Return the row as it is stored; a solution of numbers, lists or objects as the text that
+    rewards read.
     """
     solution = row.solution if isinstance(row.solution, str) else gold_text(row.solution)
     return {**row.columns, "problem": row.problem, "solution": solution, "image": image}

@@ -1,4 +1,4 @@
-"""CountBench (arXiv 2302.12066): how many objects of a kind an image shows, 2 to 10.
+"""CountBench (arXiv 2302.12066) asks how many objects of a kind an image shows, 2 to 10.
 
 As vikhyatk/CountBenchQA has it, Parquet:
 
@@ -63,7 +63,7 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
 
 
 def _whole(number: Any) -> int:
-    """A whole number from 0 up, also one that is stored as 6.0; ValueError for all else."""
+    """A whole number from 0 up, also if it is stored as 6.0; ValueError for all else."""
     numeric = isinstance(number, int | float) and not isinstance(number, bool)
     if not numeric or not 0 <= number < math.inf or number != int(number):
         raise ValueError(f"the number is {str(number)[:80]}; a whole number from 0 up is needed")
@@ -73,10 +73,10 @@ def _whole(number: Any) -> int:
 def _with_gap(caption: str, number: int) -> str:
     """The caption with ___ for the number, in digits or as a word."""
     names = [str(number), *WORDS[number : number + 1]]
-    made, count = re.subn(rf"\b({'|'.join(names)})\b", "___", caption, flags=re.IGNORECASE)
+    text, count = re.subn(rf"\b({'|'.join(names)})\b", "___", caption, flags=re.IGNORECASE)
     if not count:
         raise ValueError(f"the text {caption[:80]!r} does not say the number {number}")
-    return made
+    return text
 
 
 COUNTBENCH_SCHEMA = RecordSchema("countbench", _matches, _rows)

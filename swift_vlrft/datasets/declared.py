@@ -1,4 +1,4 @@
-"""Whether the boxes of a set can be in the format that it declares: a question to all of them.
+"""Tell whether the boxes of a set, taken together, can be in the format that it declares.
 
     frame pixels, [0.12, 0.30, 0.45, 0.60] in every row       shares of the sides
     frame pixels, beyond the images, nowhere over 1000        norm1000
@@ -19,9 +19,9 @@ from swift_vlrft.datasets.units import ENOUGH, UNKNOWN, Reading
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 
 KEPT = 10_000
-"""Boxes of a set that are asked: its first ones."""
+"""So many boxes of a set are judged: its first boxes."""
 MANY = 20
-"""Boxes of which it is no chance that none lies beyond what pixels could be."""
+"""So many boxes do not all lie within what pixels could be by chance."""
 AMONG = [Reading("xyxy", unit) for unit in units.UNITS]
 THOUSANDTHS = Reading("xyxy", "norm1000")
 READ_AS = {"pixels": Reading("xyxy"), "norm1000": THOUSANDTHS, "yx1000": THOUSANDTHS}
@@ -40,26 +40,26 @@ class DeclaredBoxes:
         )
 
     def add(self, row: Row, info: ImageInfo | None) -> None:
-        """A row as it is stored."""
+        """Add the boxes of a row as it is stored."""
         frame = row.columns.get("frame")
         if frame not in READ_AS or not row.has_boxes:
             return
-        kept = self.boxes.setdefault(frame, [])
-        if len(kept) < KEPT and (gold := read_boxes(gold_text(row.solution))) is not None:
+        boxes = self.boxes.setdefault(frame, [])
+        if len(boxes) < KEPT and (gold := read_boxes(gold_text(row.solution))) is not None:
             size = (info.width, info.height) if info is not None else UNKNOWN
-            kept += [(box, size) for box in gold.boxes if box is not None]
+            boxes += [(box, size) for box in gold.boxes if box is not None]
 
     def problem(self, path: Path) -> str | None:
-        """Why the set cannot be meant as it is declared, and what to declare; None if it can."""
+        """Say why the set cannot be meant as declared, and what to declare; None if it can."""
         for frame, boxes in self.boxes.items():
             reading = READ_AS[frame]
-            sized = [one for one in boxes if one[1] != UNKNOWN]
+            sized = [box for box in boxes if box[1] != UNKNOWN]
             outside = len(units.leaving(sized, reading)) if len(sized) >= ENOUGH else 0
-            if found := units.misfit(sized or boxes, reading, outside, AMONG):
-                said, others = found
-                names = [one.unit for one in others if one.unit != "percent"]
+            if misfit := units.misfit(sized or boxes, reading, outside, AMONG):
+                said, others = misfit
+                names = [other.unit for other in others if other.unit != "percent"]
                 if not names:
-                    do = "multiply them by 10, which is norm1000" if others else "correct them"
+                    do = "multiply them by 10 to get norm1000" if others else "correct them"
                     return f"{path}: {said}; {do}"
                 return (
                     f"{path}: {said}; they fit {' or '.join(map(str, others))}. Say "
@@ -70,7 +70,7 @@ class DeclaredBoxes:
 
     def notes(self, path: Path) -> list[str]:
         boxes = self.boxes.get("norm1000", [])
-        low = [one for one in boxes if max(one[1]) < 900]
+        low = [box for box in boxes if max(box[1]) < 900]
         if len(low) < MANY or units.leaving(low, READ_AS["pixels"]):
             return []
         return [

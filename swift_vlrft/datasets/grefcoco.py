@@ -1,4 +1,4 @@
-"""gRefCOCO (Liu et al., CVPR 2023): phrases for one object, for several, and for none.
+"""gRefCOCO (Liu et al., CVPR 2023) has phrases for one object, for several, and for none.
 
 grefs(unc).json, a list, beside the boxes in COCO's instances.json:
 
@@ -59,47 +59,47 @@ SEVERAL = (
     + NOTHING
     + ANSWER_FORM.replace("{}", "[{{'Position': [x1, y1, x2, y2], 'Confidence': number}}, ...]")
 )
-MANY = "a phrase of several targets makes no row of grounding"
+MANY = "a phrase for several targets makes no grounding row"
 
 
 @dataclass
 class GrefFile(JsonFiles):
-    """The phrases of ``split``, as each states its own; all of them where it is empty."""
+    """The phrases that state ``split`` as their own; all phrases where it is empty."""
 
     split: str = ""
     splits: list[str] = field(default_factory=list)
-    """Those of train, validation and test that phrases are of."""
+    """The splits among train, validation and test that have phrases."""
 
     @classmethod
     def of(cls, stored: JsonFiles, split: str) -> GrefFile:
-        """DataError if no phrase is of the split, or instances.json is not beside the file."""
-        made = cls(**{one.name: getattr(stored, one.name) for one in fields(stored)}, split=split)
-        boxes = made.files[0].parent / "instances.json"
+        """Raise DataError if the split has no phrase, or instances.json is not beside the file."""
+        phrases = cls(**{f.name: getattr(stored, f.name) for f in fields(stored)}, split=split)
+        boxes = phrases.files[0].parent / "instances.json"
         if not boxes.exists():
             raise DataError(f"{stored.path} needs COCO's boxes beside it: {boxes} does not exist")
-        there = dict.fromkeys(name for found in made._all() for name in _splits(found))
+        there = dict.fromkeys(name for record in phrases._all() for name in _splits(record))
         if split and split not in there:
-            raise DataError(f"{stored.path}: no split {split!r} in it; it has {', '.join(there)}")
-        made.splits = [name for name in there if name in SPLITS]
-        return made
+            raise DataError(f"{stored.path} has no split {split!r}; it has {', '.join(there)}")
+        phrases.splits = [name for name in there if name in SPLITS]
+        return phrases
 
     @property
     def instances(self) -> Instances:
         file = self.files[0].parent / "instances.json"
-        found = read_instances(file, self.reading)
-        refuse_bad_images(found)
-        return found
+        instances = read_instances(file, self.reading)
+        refuse_bad_images(instances)
+        return instances
 
     def image_root(self) -> Path:
         return image_folder(self.instances, self.root)
 
     def _all(self) -> Iterator[Record]:
-        return (found[1] for found in super()._read([]) if not isinstance(found, BadRow))
+        return (row[1] for row in super()._read([]) if not isinstance(row, BadRow))
 
     def _read(self, names: list[str]) -> Records:
-        for found in super()._read(names):
-            if isinstance(found, BadRow) or not self.split or self.split in _splits(found[1]):
-                yield found
+        for row in super()._read(names):
+            if isinstance(row, BadRow) or not self.split or self.split in _splits(row[1]):
+                yield row
 
 
 def _splits(record: Record) -> list[str]:
@@ -112,10 +112,10 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     stored = context.stored
     if not isinstance(stored, GrefFile):
         raise ValueError("phrases of gRefCOCO are read from their JSON file, beside instances.json")
-    found = stored.instances
+    instances = stored.instances
     if "by id" not in context.notes:
-        context.notes["by id"] = {entry.get("id"): entry for entry in found.annotations}
-    image = found.images.get(record["image_id"])
+        context.notes["by id"] = {entry.get("id"): entry for entry in instances.annotations}
+    image = instances.images.get(record["image_id"])
     if image is None:
         raise ValueError(f"image_id is {record['image_id']!r}, which instances.json does not hold")
     reading, by_id = stored.reading or COCO, context.notes["by id"]
@@ -133,7 +133,7 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     if task == "detection":
         gold = [{"Position": box, "Confidence": 1} for box in boxes]
     sentences = record["sentences"]
-    listed = isinstance(sentences, list) and all(isinstance(one, dict) for one in sentences)
+    listed = isinstance(sentences, list) and all(isinstance(item, dict) for item in sentences)
     if not sentences or not listed:
         raise ValueError(f"sentences is {str(sentences)[:80]}; a list of objects is needed")
     for sentence in sentences:
@@ -145,7 +145,7 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
             "task": task,
             "frame": "norm1000",
             "sent_id": str(sentence.get("sent_id", record["ref_id"])),
-            "image_id": found.column_of(record["image_id"]),
+            "image_id": instances.column_of(record["image_id"]),
             "drawn": Drawn(image["width"], image["height"], f"image {record['image_id']}"),
         }
 
@@ -156,7 +156,7 @@ def _targets(ids: Any) -> list[Any]:
     if not ids or any(isinstance(i, bool) or not isinstance(i, int) for i in ids):
         raise ValueError(f"ann_id is {str(ids)[:80]}; a list of ids is needed, [-1] for no target")
     if -1 in ids and len(ids) > 1:
-        raise ValueError(f"ann_id is {str(ids)[:80]}: -1, no target, stands beside targets")
+        raise ValueError(f"ann_id is {str(ids)[:80]}: -1 (no target) stands beside targets")
     return [] if ids == [-1] else list(dict.fromkeys(ids))
 
 
@@ -165,7 +165,7 @@ def _box(
 ) -> list[float]:
     """The box of an annotation of the image, in norm1000."""
     if entry is None or entry["image_id"] != image["id"]:
-        raise ValueError(f"ann_id names {number!r}, no annotation of the image in instances.json")
+        raise ValueError(f"ann_id names {number!r}, which is no annotation of the image")
     if not four_numbers(entry.get("bbox")):
         raise ValueError(f"annotation {number} has no bbox of four numbers")
     size = image["width"], image["height"]

@@ -1,4 +1,4 @@
-"""Images of rows: one way to open them, for ``data check``, conversion and training.
+"""Images of rows are opened in one way, for ``data check``, conversion and training.
 
     image_info({"bytes": b"\\x89PNG...", "path": None})   ImageInfo(640, 480, plain=True)
     open_image(row.image, row.place)                   a PIL image, RGB, upright
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 ORIENTATION = 0x0112
 GREY_16 = "I;16"
-"""How the modes of 16 bits a pixel begin."""
+"""The beginning of the modes of 16 bits a pixel."""
 SMALL = 256 * 256
 """Pixels up to which decoding an image is as cheap as checking its bytes."""
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
-"""Of a pixel, by a PNG's type of colour."""
+"""Numbers of a pixel, by a PNG's type of colour."""
 _PART = 1 << 16
 """Bytes that are unpacked at a time."""
 LARGEST_FILE = 1 << 30
@@ -58,7 +58,7 @@ class ImageInfo:
 
 
 def image_info(image: Mapping[str, Any]) -> ImageInfo:
-    """Size of the upright image. DataError says why it cannot be trained on."""
+    """Return the size of the upright image; DataError says why it cannot be trained on."""
     size, mode, turned, _ = _look(image, decode=False)
     # Of a file, Qwen's own loader would put white behind what is transparent; of bytes, and in
     # vLLM, transparency is let go.
@@ -67,13 +67,13 @@ def image_info(image: Mapping[str, Any]) -> ImageInfo:
         raise _refused(
             image,
             f"is {size[0]}x{size[1]}, more than {MAX_RATIO} times as long as wide, which no "
-            "model's processor takes; cut it",
+            "model's processor takes; crop it",
         )
     return ImageInfo(*size, plain=turned == 1 and not mode.startswith(GREY_16) and not whitened)
 
 
 def open_image(image: Mapping[str, Any], place: RowLocation | None = None) -> Image:
-    """The image in RGB and upright. DataError names the place where it cannot be decoded."""
+    """Open the image, RGB and upright. DataError names the place where it cannot be decoded."""
     try:
         shown = _look(image, decode=True)[3]
     except DataError as error:
@@ -83,7 +83,7 @@ def open_image(image: Mapping[str, Any], place: RowLocation | None = None) -> Im
 
 
 class ImageInfoReader:
-    """``try_image_info`` for rows one after the other; rows that show the same image ask once."""
+    """The reader calls ``try_image_info`` row after row, once for rows that show the same image."""
 
     def __init__(self) -> None:
         self._known: dict[str | None, ImageInfo | str] = {}  # by path; None: the last bytes
@@ -99,7 +99,7 @@ class ImageInfoReader:
 
 
 def try_image_info(image: Mapping[str, Any]) -> ImageInfo | str:
-    """The same, or why it cannot be trained on, for callers that go on with the next row."""
+    """Return the same, or why it cannot be trained on, for callers that go on with the next row."""
     try:
         return image_info(image)
     except DataError as error:
@@ -107,7 +107,7 @@ def try_image_info(image: Mapping[str, Any]) -> ImageInfo | str:
 
 
 def size_of_row(row: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Width and height that the row states, else those of its one image."""
+    """Return the width and height that the row states, else those of its one image."""
     width, height = row.get("width"), row.get("height")
     if isinstance(width, (int, float)) and isinstance(height, (int, float)):
         return (float(width), float(height)) if width > 0 < height else None
@@ -125,8 +125,8 @@ def size_of_row(row: Mapping[str, Any]) -> tuple[float, float] | None:
 def size_problem(
     image: Mapping[str, Any], info: ImageInfo | None, drawn: Drawn | None
 ) -> str | None:
-    """What is wrong where boxes were drawn on an image of another size than this upright one;
-    None if one of the two is not known.
+    """Say what is wrong where boxes were drawn on an image of another size than this upright image;
+    None if one of the two sizes is not known.
     """
     if info is None or drawn is None or (info.width, info.height) == (drawn.width, drawn.height):
         return None
@@ -143,15 +143,15 @@ def size_problem(
 
 
 def upright_bytes(image: Mapping[str, Any], place: RowLocation | None = None) -> dict[str, Any]:
-    """The image as an upright RGB PNG."""
+    """Return the image as an upright RGB PNG."""
     buffer = io.BytesIO()
     open_image(image, place).save(buffer, "PNG", compress_level=1)
     return {"bytes": buffer.getvalue(), "path": image.get("path")}
 
 
 def stored_image(image: Mapping[str, Any], base: Path) -> tuple[dict[str, Any], ImageInfo]:
-    """The image's bytes as they are, and its path below ``base`` (else its name); upright in RGB
-    where ms-swift would show it otherwise. DataError if it cannot be trained on.
+    """Return the image's bytes as they are, and its path below ``base`` (else its name); upright in
+    RGB where ms-swift would show it otherwise. DataError if it cannot be trained on.
     """
     stored = {"bytes": _content(image), "path": image.get("path")}
     info = image_info(stored)
@@ -162,18 +162,18 @@ def stored_image(image: Mapping[str, Any], base: Path) -> tuple[dict[str, Any], 
 
 
 def content_key(content: bytes) -> str:
-    """The key of an image by its file's content: the first 16 digits of its SHA-256."""
+    """Return the key of an image by its file's content: the first 16 digits of its SHA-256."""
     return hashlib.sha256(content).hexdigest()[:16]
 
 
 def image_hash(image: Mapping[str, Any]) -> str:
-    """``content_key`` of an image as it is stored; DataError if its file cannot be read."""
+    """Return ``content_key`` of an image as it is stored; DataError if its file cannot be read."""
     return content_key(_content(image))
 
 
 def image_path(path: str, folder: Path, root: Path | None) -> Path:
-    """An image's absolute path: below ``root`` where one is given, else from the set's folder. By
-    its name: where a link leads does not matter, a name that climbs out of ``root`` is refused.
+    """Return an image's absolute path: below ``root`` if given, else from the set's folder. The
+    name decides: where a link leads does not matter, a name that climbs out of ``root`` is refused.
     """
     if path.startswith(("http://", "https://")):
         raise DataError(f"the image is the address {path[:100]}; download it and name the file")
@@ -197,7 +197,7 @@ def _look(
         size, turned = opened.size, 1
         if opened.mode in ("I", "F"):
             kind = "32-bit integers" if opened.mode == "I" else "floats"
-            text = f"holds {kind}, and which value is white is not known; save it as 8-bit RGB"
+            text = f"holds {kind} with no known value for white; save it as 8-bit RGB"
             raise _refused(image, text)
         try:
             if decode or not _seems_whole(opened, content):
@@ -238,7 +238,7 @@ def _content(image: Mapping[str, Any]) -> bytes:
                 raise DataError(f"the image {_short(path)} is a device or a pipe; name a file")
             if kind.st_size > LARGEST_FILE:
                 size = f"{kind.st_size / 1e9:.1f} GB, more than any image that Pillow opens"
-                raise DataError(f"the image {_short(path)} is {size}; is it one?")
+                raise DataError(f"the image {_short(path)} is {size}; is it an image?")
             return file.read()
     except FileNotFoundError as error:
         link = f"is a link to {os.readlink(path)}, which " if os.path.islink(path) else ""

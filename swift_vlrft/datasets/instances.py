@@ -1,4 +1,4 @@
-"""COCO's or LVIS's annotation file, read and checked: boxes by category and image, in norm1000.
+"""COCO's or LVIS's annotation file is read and checked: boxes by category and image, in norm1000.
 
     in    {"images": [{"id": 9, "file_name": "9.jpg", "width": 640, "height": 480}],
            "categories": [{"id": 18, "name": "dog"}],
@@ -42,9 +42,9 @@ COCO = Reading("xywh", "pixels")
 
 @dataclass
 class Instances:
-    """An annotation file, read: ``boxes[category id][image id]`` in norm1000, and the images that
-    nothing can be said of, by category id. ``annotations`` are as they stand in the file, in
-    pixels, but for their outlines.
+    """An annotation file holds ``boxes[category id][image id]`` in norm1000 and, by category id,
+    the ``unsure`` images, of which nothing can be said. ``annotations`` are as they stand in the
+    file, in pixels, but for their outlines.
     """
 
     path: Path
@@ -61,14 +61,14 @@ class Instances:
 
     @property
     def column_of(self) -> type[int] | type[str]:
-        """What a column of image ids holds: text where not all of them are numbers of 64 bits."""
+        """Return an id for a column of image ids: text where not all are numbers of 64 bits."""
         whole = all(isinstance(i, int) and abs(i) < 2**63 for i in self.images)
         return int if whole else str
 
 
 def decoded(path: Path) -> Any:
-    """The value of a JSON file without COCO's outlines. A command that reads a file at several
-    places decodes it once: the last two stay in memory until ``forget``.
+    """Decode a JSON file without COCO's outlines. A command that reads a file at several places
+    decodes it once: the last two stay in memory until ``forget``.
     """
     return _decoded(path, *_stamp(path))
 
@@ -78,8 +78,8 @@ def read_instances(path: Path, reading: Reading | None = None) -> Instances:
     wrong. Boxes are x, y, width, height in pixels unless a ``reading`` is stated. A file that does
     not change is read once; treat what is handed out as read-only, but ``left_out``.
     """
-    found = _instances(path, reading, *_stamp(path))
-    return replace(found, left_out=found.left_out.copy())
+    instances = _instances(path, reading, *_stamp(path))
+    return replace(instances, left_out=instances.left_out.copy())
 
 
 def forget() -> None:
@@ -123,10 +123,10 @@ def _instances(path: Path, stated: Reading | None, size: int, changed: int) -> I
                     f"{path}, images[{i}]: {side} is {image[side]!r}; a count of pixels is needed"
                 )
         images[image["id"]] = image
-    used = {one.get("category_id") for one in content["annotations"]}
+    used = {annotation.get("category_id") for annotation in content["annotations"]}
     entries, groups = _without_groups(content["categories"], used)
     categories = _categories(entries, path)
-    found = Instances(
+    instances = Instances(
         path,
         images,
         categories,
@@ -135,32 +135,32 @@ def _instances(path: Path, stated: Reading | None, size: int, changed: int) -> I
         unsure={c: set() for c in categories},
     )
     for name in groups:
-        found.left_out[f"category without a box that is only a group's name: {name}"] += 1
+        instances.left_out[f"category without a box that is only a group's name: {name}"] += 1
     at: list[int] = []
     boxes: list[units.Box] = []
     outside: list[int] = []
-    for i, annotation in enumerate(found.annotations):
-        is_inside = _add_annotation(found, annotation, reading, f"{path}, annotations[{i}]")
+    for i, annotation in enumerate(instances.annotations):
+        is_inside = _add_annotation(instances, annotation, reading, f"{path}, annotations[{i}]")
         if not annotation.get("iscrowd"):
             image = images[annotation["image_id"]]
             outside += [] if is_inside else [len(boxes)]
             boxes.append((annotation["bbox"], (image["width"], image["height"])))
             at.append(i)
-    shown, takers = lambda box: _shown(found, at[box]), "vlrft data coco or vlrft data convert"
+    shown, takers = lambda box: _shown(instances, at[box]), "vlrft data coco or vlrft data convert"
     if text := units.refusal(boxes, reading, outside, shown, takers, stated=stated is not None):
         raise units.MisreadBoxes(f"{path}: {text}")
-    _take_out(found, reading, [at[box] for box in outside])
-    for c, images_of in found.boxes.items():
+    _take_out(instances, reading, [at[box] for box in outside])
+    for c, images_of in instances.boxes.items():
         unsure = {i for i, image in images.items() if not_exhaustive(image, c)}
-        found.unsure[c] |= unsure
-        found.left_out["images not labelled in full"] += len(unsure & images_of.keys())
+        instances.unsure[c] |= unsure
+        instances.left_out["images not labelled in full"] += len(unsure & images_of.keys())
     if any("neg_category_ids" in image for image in images.values()):
-        found.absent = {c: set() for c in categories}
+        instances.absent = {c: set() for c in categories}
         for i, image in images.items():
             for c in image.get("neg_category_ids", ()):
-                if c in found.absent:
-                    found.absent[c].add(i)
-    return found
+                if c in instances.absent:
+                    instances.absent[c].add(i)
+    return instances
 
 
 def _without_groups(
@@ -170,12 +170,13 @@ def _without_groups(
     others, as the first category of Roboflow's files is.
     """
     groups = [
-        one
-        for one in entries
-        if one.get("id") not in used
-        and any(o is not one and o.get("supercategory") == one.get("name") for o in entries)
+        entry
+        for entry in entries
+        if entry.get("id") not in used
+        and any(o is not entry and o.get("supercategory") == entry.get("name") for o in entries)
     ]
-    return [one for one in entries if one not in groups], [str(one.get("name")) for one in groups]
+    names = [str(group.get("name")) for group in groups]
+    return [entry for entry in entries if entry not in groups], names
 
 
 def _categories(entries: list[dict[str, Any]], path: Path) -> dict[Any, str]:
@@ -186,7 +187,7 @@ def _categories(entries: list[dict[str, Any]], path: Path) -> dict[Any, str]:
             raise DataError(f"{path}, categories[{i}]: id and name are needed; it is {category}")
         if (other := first.setdefault(category["name"], category)) is not category:
             raise DataError(
-                f"{path}, categories[{i}]: two are called {category['name']!r}: "
+                f"{path}, categories[{i}]: two have the name {category['name']!r}: "
                 f"{_briefly(other)} and {_briefly(category)}; rename one, or give the "
                 "annotations of both one id"
             )
@@ -228,24 +229,24 @@ def _briefly(entry: dict[str, Any]) -> str:
     return str(shown)[:200]
 
 
-def refuse_shared_files(found: Instances) -> None:
-    """DataError if two images of the file are the same: each has a part of its boxes; and
-    where an image is a sentence with its own boxes, as MDETR and UNINEXT store RefCOCO.
+def refuse_shared_files(instances: Instances) -> None:
+    """Raise DataError if two images of the file are the same, as each has a part of its boxes, or
+    if an image is a sentence with its own boxes, as MDETR and UNINEXT store RefCOCO.
     """
     first: dict[str, Any] = {}
-    for i, image in found.images.items():
+    for i, image in instances.images.items():
         if not OF_SENTENCES.isdisjoint(image):
             text = image.get("caption") or image.get("expressions") or image.get("expression")
             raise DataError(
-                f"{found.path}: image {i!r} stands for a sentence, {str(text)[:60]!r}: boxes "
+                f"{instances.path}: image {i!r} stands for a sentence, {str(text)[:60]!r}: boxes "
                 "belong to sentences here, not to categories. Write a row for each sentence: "
                 "image, problem (the sentence), solution (its box)"
             )
         name = os.path.normpath(file_of(image) or "")
         if (there := first.setdefault(name, i)) != i:
             raise DataError(
-                f"{found.path}: the images {there!r} and {i!r} are the same file {name}: each "
-                "would be asked for a part of its boxes; give both one id, or each its own file"
+                f"{instances.path}: the images {there!r} and {i!r} are the same file {name}: each "
+                "row would ask for a part of its boxes; give both one id, or each its own file"
             )
 
 
@@ -257,7 +258,7 @@ def _without_outline(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def file_of(image: dict[str, Any]) -> str | None:
-    """The image's path below the images folder; LVIS gives a URL that ends in it."""
+    """Return the image's path below the images folder; LVIS gives a URL that ends in it."""
     name = image.get("file_name")
     if not name and isinstance(image.get("coco_url"), str):
         name = "/".join(image["coco_url"].split("/")[-2:])
@@ -269,18 +270,18 @@ def not_exhaustive(image: dict[str, Any], category: Any) -> bool:
 
 
 def _add_annotation(
-    found: Instances, annotation: dict[str, Any], reading: Reading, place: str
+    instances: Instances, annotation: dict[str, Any], reading: Reading, place: str
 ) -> bool:
     """Take the annotation in; False if its box is not inside the image, as it is read."""
-    image = found.images.get(annotation.get("image_id"))
+    image = instances.images.get(annotation.get("image_id"))
     category = annotation.get("category_id")
     if image is None:
-        raise _unknown(place, "image", annotation.get("image_id"), found.images)
-    if category not in found.categories:
-        raise _unknown(place, "category", category, found.categories)
+        raise _unknown(place, "image", annotation.get("image_id"), instances.images)
+    if category not in instances.categories:
+        raise _unknown(place, "category", category, instances.categories)
     if annotation.get("iscrowd"):
-        found.left_out["crowd regions"] += 1
-        found.unsure[category].add(image["id"])
+        instances.left_out["crowd regions"] += 1
+        instances.unsure[category].add(image["id"])
         return True
     numbers = annotation.get("bbox")
     if not four_numbers(numbers):
@@ -293,33 +294,33 @@ def _add_annotation(
         return False
     box = units.clipped(read, size)
     if box is None:
-        found.left_out["boxes without area"] += 1
-        found.unsure[category].add(image["id"])
+        instances.left_out["boxes without area"] += 1
+        instances.unsure[category].add(image["id"])
         return True
     position = convert_box(box, "pixels", "norm1000", size=size)
-    of_image = found.boxes[category].setdefault(image["id"], [])
+    of_image = instances.boxes[category].setdefault(image["id"], [])
     if position in of_image:  # COCO's own files hold some: a model finds the object once
-        found.left_out["boxes that repeat one of the same category and image"] += 1
+        instances.left_out["boxes that repeat a box of the same category and image"] += 1
     else:
         of_image.append(position)
     return True
 
 
-def _take_out(found: Instances, reading: Reading, outside: list[int]) -> None:
+def _take_out(instances: Instances, reading: Reading, outside: list[int]) -> None:
     """An image with a box ``outside`` it (numbers of annotations) is bad."""
     for i in outside:
-        text = f"{_shown(found, i)}: {units.OUTSIDE} if it is {reading}"
-        found.bad.setdefault(found.annotations[i]["image_id"], text)
-    for image in found.bad:
-        del found.images[image]
-        for category in found.categories:
-            found.boxes[category].pop(image, None)
-            found.unsure[category].discard(image)
+        text = f"{_shown(instances, i)}: {units.OUTSIDE} if it is {reading}"
+        instances.bad.setdefault(instances.annotations[i]["image_id"], text)
+    for image in instances.bad:
+        del instances.images[image]
+        for category in instances.categories:
+            instances.boxes[category].pop(image, None)
+            instances.unsure[category].discard(image)
 
 
-def _shown(found: Instances, i: int) -> str:
-    entry = found.annotations[i]
-    image = found.images[entry["image_id"]]
+def _shown(instances: Instances, i: int) -> str:
+    entry = instances.annotations[i]
+    image = instances.images[entry["image_id"]]
     numbers = ", ".join(f"{n:g}" for n in entry["bbox"])
     return (
         f"annotations[{i}], id {entry.get('id')}, [{numbers}] in image {image['id']}, "
@@ -327,12 +328,12 @@ def _shown(found: Instances, i: int) -> str:
     )
 
 
-def refuse_bad_images(found: Instances) -> None:
-    """DataError for the first, where no image may be left out."""
-    for text in found.bad.values():
-        raise DataError(f"{found.path}: {text}; correct or remove the box")
+def refuse_bad_images(instances: Instances) -> None:
+    """Raise DataError for the first bad image, where no image may be left out."""
+    for text in instances.bad.values():
+        raise DataError(f"{instances.path}: {text}; correct or remove the box")
 
 
 def _unknown(place: str, what: str, value: Any, known: Mapping[Any, Any]) -> DataError:
     some = ", ".join(repr(i) for i in islice(known, 3))
-    return DataError(f"{place}: no {what} has the id {value!r}; they are like {some or 'none'}")
+    return DataError(f"{place}: no {what} has the id {value!r}; ids are like {some or 'none'}")

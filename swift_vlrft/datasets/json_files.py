@@ -1,4 +1,4 @@
-"""Rows in JSON, a line for each or one list, and in CSV.
+"""Rows are read from JSON, a line for each or one list, and from CSV.
 
 rows.jsonl    {"image": "1.png", "problem": "What is it?", "solution": "rose"}
 rows.json     [{"image": "1.png", ...}, ...], {"data": [...]}, or lines as in rows.jsonl
@@ -28,14 +28,14 @@ LONGEST_LINE = 16 << 20
 
 @dataclass
 class JsonFiles(StoredSet):
-    """JSON Lines, or a list."""
+    """A set in JSON Lines, a JSON list or CSV."""
 
     def add(self, file: Path) -> None:
-        """DataError if it cannot be read at all."""
+        """Add a file; DataError if it cannot be read at all."""
         columns = dict.fromkeys(self.names)
-        for number, found in enumerate(_rows(file)):
-            if not isinstance(found, BadRow):
-                columns |= dict.fromkeys(found[1])
+        for number, row in enumerate(_rows(file)):
+            if not isinstance(row, BadRow):
+                columns |= dict.fromkeys(row[1])
             if number >= FIRST_LINES and columns:
                 break
         self.names = list(columns)
@@ -85,12 +85,12 @@ def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
                 record = {name: value or None for name, value in row.items()}
                 yield place, Broken(text, False) if more else record
     except (csv.Error, UnicodeDecodeError) as error:
-        raise DataError(f"{file} is no CSV in UTF-8 ({error}); write it anew") from error
+        raise DataError(f"{file} is no CSV in UTF-8 ({error}); save it again") from error
 
 
 def listed_in(content: Any) -> list[Any] | None:
-    """The rows of a JSON file: the list that it is, or that stands in it under ``data`` beside the
-    set's name and version, as in DocVQA and TextVQA.
+    """Return the rows of a JSON file: the list that it is, or its list ``data`` beside the set's
+    name and version, as in DocVQA and TextVQA.
     """
     content = content.get("data") if isinstance(content, dict) else content
     return content if isinstance(content, list) else None
@@ -98,7 +98,7 @@ def listed_in(content: Any) -> list[Any] | None:
 
 @contextmanager
 def json_errors(file: Path) -> Iterator[None]:
-    """The problem of a JSON file, as a DataError."""
+    """Raise the problem of a JSON file as a DataError."""
     try:
         yield
     except OSError as error:
@@ -108,7 +108,7 @@ def json_errors(file: Path) -> Iterator[None]:
 
 
 def is_lines(file: Path) -> bool:
-    """Whether every line is a row: ``Dataset.to_json("rows.json")`` writes such files, too."""
+    """Tell whether every line is a row: ``Dataset.to_json("rows.json")`` writes such files."""
     if file.suffix.lower() in (".jsonl", ".csv"):
         return True
     try:

@@ -1,4 +1,4 @@
-"""Under which names the further columns of a set reach rewards.
+"""Further columns of a set reach rewards under their own or other names.
 
     difficulty    difficulty
     objects       row_objects: ms-swift's template reads a row's ``objects`` as boxes to put in
@@ -29,21 +29,21 @@ TAKEN = frozenset(
     }
 )
 TAKEN_BEGINNINGS = ("rejected_", "positive_", "negative_")
-"""Of columns that become a second conversation of the row (TemplateInputs)."""
+"""Columns that begin so become a second conversation of the row (TemplateInputs)."""
 
 
 def kept_as(column: str) -> str:
-    """The name under which rewards get a column of that name."""
+    """Return the name under which rewards get a column."""
     taken = column in TAKEN or column.startswith(TAKEN_BEGINNINGS)
     return f"row_{column}" if taken else column
 
 
 def kept_notes(stored: StoredSet) -> list[str]:
-    """What to say of such columns; to be asked when all rows were read."""
+    """Name the columns that rewards get under another name; ask when all rows were read."""
     if not (taken := sorted(stored.kept)):
         return []
     names = ", ".join(f"{name} as {kept_as(name)}" for name in taken)
     return [
         f"{stored.path}: rewards get the column{'s' * (len(taken) > 1)} {names}, since ms-swift "
-        "takes a column of the first name for its own"
+        "uses a column of the first name itself"
     ]

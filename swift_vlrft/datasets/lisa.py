@@ -1,4 +1,4 @@
-"""LISA's reasoning grounding, as Visual-RFT stores it: JSON with image paths.
+"""Visual-RFT stores LISA's reasoning grounding as JSON with image paths.
 
     {"image_path": "train/486.jpg", "instruction": ["the thing that keeps rain off"],
      "boxes": [[118.0, 40.0, 402.0, 371.0]]}
@@ -38,7 +38,7 @@ PROMPT = (
     "Give its top left and bottom right corner (between 0 and 1000, integer). "
     + ANSWER_FORM.format("(x1,y1),(x2,y2)")
 )
-NO_INSTRUCTION = "an instruction that is empty makes no row"
+NO_INSTRUCTION = "an empty instruction makes no row"
 _IMAGE = re.compile(r"\s*<img>(.*?)</img>\s*", re.DOTALL)
 _INSTRUCTION = re.compile(r"corresponding to the instruction:\s*(.*)", re.DOTALL)
 
@@ -53,20 +53,20 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     stated = {"task": "grounding", "frame": "norm1000"}
     if "conversations" in record:
         stated["frame"] = context.stored.box_format or "norm1000"
-        made = further(conversation(record, context), "id")  # a running number, as text
-        image = _IMAGE.match(prompt := made["problem"])
+        row = further(conversation(record, context), "id")  # a running number, as text
+        image = _IMAGE.match(prompt := row["problem"])
         if image is None:
             raise ValueError(f"no <img>PATH</img> at the start of {prompt[:80]!r}")
         prompt = prompt[image.end() :]
         if (asked := _INSTRUCTION.search(prompt)) and "<answer>" not in prompt:
             prompt = PROMPT.format(instruction=asked[1].strip())
-        solution = f"<answer>{gold_text(made['solution'])}</answer>"
-        yield made | stated | {"image": image[1].strip(), "problem": prompt, "solution": solution}
+        solution = f"<answer>{gold_text(row['solution'])}</answer>"
+        yield row | stated | {"image": image[1].strip(), "problem": prompt, "solution": solution}
         return
-    given = record["instruction"]
-    given = given if isinstance(given, list) and given else [given or None]
-    instructions = [text.strip() for text in given if isinstance(text, str) and text.strip()]
-    for text in given:
+    texts = record["instruction"]
+    texts = texts if isinstance(texts, list) and texts else [texts or None]
+    instructions = [text.strip() for text in texts if isinstance(text, str) and text.strip()]
+    for text in texts:
         if not isinstance(text, str) or not text.strip():
             context.leave_out(NO_INSTRUCTION)
     if not instructions:

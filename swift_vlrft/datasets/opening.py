@@ -1,4 +1,4 @@
-"""Which set lies at a path, in which storage format, and which of its files are not read.
+"""Find the set at a path, its storage format, and which of its files are not read.
 
 folder/train-00000-of-00002.parquet           Parquet, with splits and shards
 folder/dataset_dict.json, train/state.json    ``save_to_disk`` of a DatasetDict or a Dataset
@@ -57,7 +57,7 @@ BESIDE = frozenset(
         *(".ipynb", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".lock"),
     }
 )
-"""Endings of what lies beside rows and holds none: images, documents, code."""
+"""Endings of files that lie beside rows and hold none: images, documents, code."""
 SWIFT_COLUMNS = ("messages", "conversations", "conversation", "query", "response", "instruction")
 """Columns by which ms-swift's own loader knows its forms."""
 MAX_SHOWN = 5
@@ -73,7 +73,7 @@ def open_set(
     task: str | None = None,
     box_format: str | None = None,
 ) -> StoredSet:
-    """The set at ``path``, whose columns make rows; DataError names those that are missing.
+    """Open the set at ``path``, whose columns make rows; DataError names missing columns.
 
     ``rename`` maps its columns to ours; relative image paths start from ``root`` (default:
     ms-swift's ROOT_IMAGE_DIR, else the set's own folder); ``task`` and ``box_format`` hold where a
@@ -89,9 +89,9 @@ def open_set(
 
 
 def image_root(root: str | os.PathLike[str] | None = None) -> Path | None:
-    """The folder that images lie below: as given, else ms-swift's own variable."""
-    given = root if root is not None else os.environ.get("ROOT_IMAGE_DIR") or None
-    return None if given is None else Path(os.path.abspath(given))
+    """Return the folder that images lie below: as given, else ms-swift's own variable."""
+    folder = root if root is not None else os.environ.get("ROOT_IMAGE_DIR") or None
+    return None if folder is None else Path(os.path.abspath(folder))
 
 
 def find_set(
@@ -101,7 +101,7 @@ def find_set(
     keep_going: bool = False,
     rename: Mapping[str, str] | None = None,
 ) -> StoredSet | None:
-    """The same whatever its columns are; None if nothing in it is known.
+    """Find the set at ``path``, whatever its columns are; None if nothing in it is known.
 
     DataError if it does not exist, has splits but not this one, or a file is broken.
     """
@@ -120,7 +120,7 @@ def find_set(
 
 
 def refuse_missing(path: Path) -> None:
-    """DataError if the path does not exist; it says what to do if that is an id of a hub."""
+    """Raise DataError if the path does not exist; it says what to do if it is an id of a hub."""
     if isinstance(path, Address) or path.exists():
         return
     text = f"{path} does not exist (from {Path.cwd()})"
@@ -133,7 +133,7 @@ def refuse_missing(path: Path) -> None:
 
 
 def local_set(path: Path, **options: Any) -> StoredSet | None:
-    """The set at a path that a training names; None for a text file, which ms-swift reads.
+    """Find the set at a path that a training names; None for a text file, which ms-swift reads.
 
     DataError where neither reads what is there: ms-swift would say so when the model is loaded, or
     take labels beside images for rows. ``options`` are ``find_set``'s.
@@ -145,7 +145,7 @@ def local_set(path: Path, **options: Any) -> StoredSet | None:
 
 
 def is_ours(stored: StoredSet, rewards: Sequence[str]) -> bool:
-    """Whether our readers load a set in a run with these ``rewards``, and not ms-swift's."""
+    """Tell whether our readers, not ms-swift's, load a set in a run with these ``rewards``."""
     names = set(stored.columns)
     if not stored.files or stored.kind == "Arrow":  # ms-swift reads nothing of save_to_disk
         return True
@@ -165,18 +165,18 @@ def is_ours(stored: StoredSet, rewards: Sequence[str]) -> bool:
 
 
 def check_columns(stored: StoredSet) -> None:
-    """DataError if a set has no rows, lacks columns, or has two of one name."""
+    """Raise DataError if a set has no rows, lacks columns, or has two columns of one name."""
     columns = stored.columns
-    kept = [kept_as(name) for name in columns]
-    if twice := [name for name, count in Counter(kept).items() if count > 1]:
-        from_columns = [n for n, name in zip(stored.names, kept, strict=True) if name == twice[0]]
+    names = [kept_as(name) for name in columns]
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        from_columns = [n for n, name in zip(stored.names, names, strict=True) if name == twice[0]]
         raise DataError(
             f"{stored.path} has {len(from_columns)} columns for {twice[0]}: "
             f"{', '.join(from_columns)}. Leave one of them out"
             + (", or out of --columns" if stored.rename else "")
         )
     if isinstance(stored, JsonFiles) and not columns and not stored.broken:
-        first = next((found for found in stored.records() if isinstance(found, BadRow)), None)
+        first = next((row for row in stored.records() if isinstance(row, BadRow)), None)
         files = listed(stored.files, Path())
         empty = f"{files} ha{'s' if len(stored.files) == 1 else 've'} no rows"
         raise DataError(str(first) if first else empty)
@@ -190,8 +190,8 @@ def check_columns(stored: StoredSet) -> None:
         others += "Parquet or JSON Lines"
     elif known and (len(missing) > 1 or is_for_swift(columns)):
         others = (
-            f", or leave it as it is: by its column {known[0]} it is in a form of ms-swift's own, "
-            "which training reads without us and which cannot be checked here"
+            f", or leave it as it is: its column {known[0]} is of a form of ms-swift's own, which "
+            "training reads without us, but which cannot be checked here"
         )
     name = "images" if missing[:1] == ["image"] and "images" in columns else "NAME"
     raise DataError(
@@ -202,20 +202,20 @@ def check_columns(stored: StoredSet) -> None:
 
 
 def rename_notes(stored: StoredSet) -> list[str]:
-    """Which columns to rename the set does not have: most likely mistyped, where it is the only
-    set of the command.
+    """Name the columns to rename that the set does not have: most likely mistyped, where it is the
+    only set of the command.
     """
     unknown = [name for name in stored.rename if name not in stored.names]
     if not unknown:
         return []
     return [
-        f"{stored.path}: --columns renames {', '.join(unknown)}, which is none of its columns: "
+        f"{stored.path}: --columns renames {', '.join(unknown)}, but the set's columns are "
         f"{', '.join(stored.names)}"
     ]
 
 
 def splits_of(path: Path) -> list[str]:
-    """The splits that lie at ``path``, as its files name them; ["train"] where none are named."""
+    """Return the splits at ``path``, as its files name them; ["train"] where none are named."""
     path = path_of(path)
     if (path / "dataset_dict.json").is_file():
         try:
@@ -238,21 +238,21 @@ def _in_store(path: Address) -> list[Path]:
     protocol = str(path).partition("://")[0]
     try:
         system, name = fsspec.url_to_fs(str(path))
-        names = [str(system.unstrip_protocol(one)) for one in sorted(system.find(name))]
+        names = [str(system.unstrip_protocol(address)) for address in sorted(system.find(name))]
     except Exception as error:  # every store's client has errors of its own
         # What follows a "?" may be a signature, which is a credential.
         why = re.sub(r"\?\S*", "?...", str(error).partition("\n")[0])
         raise DataError(
-            f"{path} cannot be read ({type(error).__name__}: {why}). Address, region and "
-            f"credentials are those of the store's own tools, by the package that fsspec has for "
+            f"{path} cannot be read ({type(error).__name__}: {why}). Set address, region "
+            f"and credentials as for the store's own tools, and install fsspec's package for "
             f"{protocol}:// (s3fs, gcsfs, adlfs)"
         ) from error
-    files = [Address(one) for one in names if one.lower().endswith(PARQUET)]
+    files = [Address(address) for address in names if address.lower().endswith(PARQUET)]
     depth = len(path.parts)
-    found = [f for f in files if not any(p.startswith((".", "__")) for p in f.parts[depth:])]
-    if not found:
+    files = [f for f in files if not any(p.startswith((".", "__")) for p in f.parts[depth:])]
+    if not files:
         raise DataError(f"{path} holds no Parquet file; of a store, only Parquet is read")
-    return [*found]
+    return [*files]
 
 
 # ---- files and folders -----------------------------------------------------------------------
@@ -295,7 +295,7 @@ def _of_files(path: Path, split: str, keep_going: bool) -> StoredSet | None:
 
 
 def _in_parts(files: list[Path]) -> bool:
-    """Whether each of the JSON files is a part of a set that is published so."""
+    """Whether each of the JSON files is a part of a set that is published in parts."""
     for file in files:
         part = JsonFiles(file)
         try:
@@ -318,8 +318,8 @@ def _json(path: Path, files: list[Path], keep_going: bool) -> StoredSet:
                 if not {"images", "annotations", "categories"} <= set(content):
                     keys = ", ".join(content) or "no key"
                     raise DataError(
-                        f"{file} holds one object with {keys}; expected a list of rows, also as "
-                        "data in an object, or COCO's images, annotations and categories"
+                        f"{file} holds one object with {keys}; a list of rows is needed (also "
+                        "under data), or COCO's images, annotations and categories"
                     )
                 annotated.append(file)
                 continue
@@ -330,8 +330,8 @@ def _json(path: Path, files: list[Path], keep_going: bool) -> StoredSet:
             stored.broken.append(BadRow(RowLocation(file), str(error), Kind.FILE))
     if annotated and len(files) > 1:
         raise DataError(
-            f"{path} holds several JSON files where COCO's annotations are one: "
-            f"{listed(files, path)}. Give the one to read"
+            f"{path} holds several JSON files, but COCO's annotations are one file: "
+            f"{listed(files, path)}. Give the file to read"
         )
     return CocoFile(annotated[0], annotated) if annotated else stored
 
@@ -354,8 +354,8 @@ def _other_files(path: Path, files: Sequence[Path]) -> list[Path]:
 def _names_in(file: Path, key: str) -> list[str]:
     """The files, or folders, that a file of ``save_to_disk`` lists; DataError for one outside."""
     try:
-        found = json.loads(file.read_text())[key]
-        names = [one["filename"] if key == "_data_files" else one for one in found]
+        entries = json.loads(file.read_text())[key]
+        names = [entry["filename"] if key == "_data_files" else entry for entry in entries]
         for name in names:
             if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
                 raise TypeError(f"{str(name)[:80]!r} is no name of a file in it")
@@ -365,17 +365,17 @@ def _names_in(file: Path, key: str) -> list[str]:
 
 
 def _folder_in_dict(path: Path, split: str) -> Path:
-    """That of a split of a DatasetDict: of its name, or of the same word (val is validation)."""
+    """The folder of a DatasetDict's split: of its name, or of the same word (val is validation)."""
     names = _names_in(path / "dataset_dict.json", "splits")
     asked = WORDS.get(split, split)
-    found = [split] if split in names else [n for n in names if WORDS.get(n.lower()) == asked]
-    if len(found) > 1:
+    matches = [split] if split in names else [n for n in names if WORDS.get(n.lower()) == asked]
+    if len(matches) > 1:
         raise DataError(
-            f"{path}: {split!r} may be {' or '.join(found)}; name one of them, or give its folder"
+            f"{path}: {split!r} may be {' or '.join(matches)}; name one of them, or give its folder"
         )
-    if not found:
-        raise DataError(f"{path}: no split {split!r} in it; it has {', '.join(names)}")
-    return path / found[0]
+    if not matches:
+        raise DataError(f"{path} has no split {split!r}; it has {', '.join(names)}")
+    return path / matches[0]
 
 
 def _saved_dataset(folder: Path, keep_going: bool) -> StoredSet:
@@ -390,22 +390,22 @@ def _saved_dataset(folder: Path, keep_going: bool) -> StoredSet:
 
 
 def unread_notes(stored: StoredSet) -> list[str]:
-    """Which files of a folder were not read, and what to do."""
+    """Say which files of a folder were not read, and what to do."""
     path, notes = stored.path, []
     if stored.unnamed:
         notes.append(
-            f"{path}: not read, since their names tell no split while others' do: "
+            f"{path}: files are not read whose names tell no split, as others' names do: "
             f"{listed(stored.unnamed, path)}. Put train, validation or test into the name, or "
             "give such a file itself"
         )
     if stored.other:
         others = listed(stored.other, path)
-        notes.append(f"{path}: not read beside its {stored.kind} files: {others}")
+        notes.append(f"{path}: beside its {stored.kind} files, these are not read: {others}")
     return notes
 
 
 def file_notes(stored: StoredSet) -> list[str]:
-    """The same, and which shards are missing by the names of the others."""
+    """Say the same, and which shards are missing by the names of the others."""
     path, notes = stored.path, unread_notes(stored)
     files = [*stored.files, *(bad.place.file for bad in stored.broken)] if path.is_dir() else []
     shards = {(*m.groups(), f.suffix) for f in files if (m := SHARD.fullmatch(f.stem))}
@@ -418,22 +418,22 @@ def file_notes(stored: StoredSet) -> list[str]:
     if missing:
         some = ", ".join(missing[:MAX_SHOWN]) + (" ..." if len(missing) > MAX_SHOWN else "")
         notes.append(
-            f"{path}: by the names of its files, shards are missing ({len(missing)}: {some}); "
-            "where that is not on purpose, download them"
+            f"{path}: shards are missing, by the names of its files ({len(missing)}: {some}); "
+            "download them, unless you left them out on purpose"
         )
     return notes
 
 
 def unread_rows(stored: StoredSet) -> list[Path]:
-    """Files that were not read though they seem to hold rows of the set."""
+    """Return the files that were not read though they seem to hold rows of the set."""
     return stored.unnamed + [file for file in stored.other if splits_told(file, stored.path)]
 
 
 def why_unknown(path: Path) -> str:
-    """What to say of a path that holds no set in any storage format."""
+    """Say why a path holds no set in any storage format."""
     text = (
-        f"{path} holds no data set that is known: neither Parquet, nor a folder of save_to_disk, "
-        "nor one set in JSON or CSV"
+        f"{path} holds no known data set: neither Parquet, nor a folder of save_to_disk, nor a "
+        "single set in JSON or CSV"
     )
     if not (there := _other_files(path, [])):
         return text

@@ -1,4 +1,4 @@
-"""Rows kept and ordered by how often a model answers them rightly, for ``vlrft data convert``.
+"""``vlrft data convert`` keeps and orders rows by how often a model answers them rightly.
 
     vlrft eval MODEL SET --task counting --samples 8 --temperature 1 --out runs/eval/m
     vlrft data convert SET data/kept --pass-rates runs/eval/m --keep 0.1:0.9 --order pass_rate
@@ -33,11 +33,11 @@ class Share:
 
     @classmethod
     def of(cls, text: str) -> Share:
-        """``LOW:HIGH``; DataError says what is wrong with another text."""
+        """Parse ``LOW:HIGH``; DataError says what is wrong with another text."""
         first, _, last = text.partition(":")
         low, high = finite(first), finite(last)
         if low is None or high is None or not 0 <= low <= high <= 1:
-            raise DataError(f"--keep {text}: not LOW:HIGH, two numbers from 0 to 1, as 0.1:0.9")
+            raise DataError(f"--keep {text}: give LOW:HIGH, two numbers from 0 to 1, like 0.1:0.9")
         return cls(low, high)
 
     def holds(self, rate: float) -> bool:
@@ -47,8 +47,8 @@ class Share:
 
 @dataclass
 class PassRates:
-    """``keep``: a share of the rows, None: all. ``rates``: of the run in ``file`` by the number of
-    the row, with the hash of its image; None: the set's own column.
+    """Pass rates choose the rows to ``keep`` (None: all). ``rates`` come from the run in ``file``,
+    by the number of the row, with the hash of its image; None: from the set's own column.
     """
 
     keep: Share | None = None
@@ -59,7 +59,7 @@ class PassRates:
     def chosen(
         self, rows: Iterable[tuple[Row | BadRow, Mapping[str, Any] | BadRow]]
     ) -> Iterator[Mapping[str, Any] | BadRow]:
-        """Of all rows of a split, each with what would be written, those to write."""
+        """Yield, of all rows of a split, each with what would be written, those to write."""
         left = 0
         for number, (row, item) in enumerate(rows):
             if isinstance(row, BadRow) or isinstance(item, BadRow):
@@ -70,13 +70,13 @@ class PassRates:
                 left += 1
                 yield {**item, COLUMN: rate}
             elif rate is not None:
-                self.counts["rows outside of --keep"] += 1
+                self.counts["rows outside --keep"] += 1
             if rate is None:
-                kept = "written last" if self.keep is None else "left out"
-                self.counts[f"rows without a pass rate, {kept}"] += 1
+                outcome = "written last" if self.keep is None else "left out"
+                self.counts[f"rows without a pass rate, {outcome}"] += 1
         if not left and self.counts:
-            found = ", ".join(f"{n} {what}" for what, n in self.counts.items())
-            raise DataError(f"no row is left: {found}; give a wider --keep")
+            counts = ", ".join(f"{n} {what}" for what, n in self.counts.items())
+            raise DataError(f"no row is left: {counts}; give a wider --keep")
 
     def _rate(self, number: int, row: Row) -> float | None:
         if self.rates is None:
@@ -87,7 +87,7 @@ class PassRates:
         rate, image = self.rates[number]
         if image != image_hash(row.image):
             raise DataError(
-                f"{self.file} says of row {number} that its image has the hash {image}, and the "
+                f"{self.file} says of row {number} that its image has the hash {image}, but the "
                 f"image of {row.place} has another: name the set and the --split of that run"
             )
         return rate
@@ -101,7 +101,7 @@ def _share(value: Any, place: object) -> float:
 
 
 def easiest_first(item: Mapping[str, Any]) -> float:
-    """The order of ``--order pass_rate``; rows without a rate come last."""
+    """Return the key of ``--order pass_rate``; rows without a rate come last."""
     return 1.0 if item[COLUMN] is None else -float(item[COLUMN])
 
 
@@ -112,8 +112,8 @@ def pass_rates(
     order: str | None,
     file: Path | None,
 ) -> PassRates | None:
-    """What the three options of ``vlrft data convert`` ask for; None if that is nothing.
-    DataError for options that cannot be followed.
+    """Read the three options of ``vlrft data convert``; None if none is given. DataError for
+    options that cannot be followed.
     """
     if order not in (None, COLUMN):
         raise DataError(f"--order {order}: unknown; known: {COLUMN} (from easy to hard)")
@@ -135,12 +135,12 @@ def pass_rates(
         number, rate, image = (line.row.get(name) for name in ("row", COLUMN, "image_hash"))
         if not isinstance(number, int) or not isinstance(image, str) or rate is None:
             raise DataError(
-                f"{line}: no row, {COLUMN} and image_hash; `vlrft eval MODEL {source} --samples 8` "
-                "on a data set writes them"
+                f"{line} lacks row, {COLUMN} or image_hash; `vlrft eval MODEL {source} --samples "
+                "8` on a data set writes them"
             )
-        found = _share(rate, line), image
-        if rates.setdefault(number, found) != found:
-            raise DataError(f"{line}: another {COLUMN} or image_hash for row {number} than before")
+        entry = _share(rate, line), image
+        if rates.setdefault(number, entry) != entry:
+            raise DataError(f"{line}: row {number} had another {COLUMN} or image_hash before")
     if not rates:
         raise DataError(f"{file} holds no answers")
     return PassRates(share, rates, file)

@@ -1,4 +1,4 @@
-"""The sentence of a prompt that says in which numbers boxes are asked for, in another box format.
+"""Rewrite the sentence of a prompt that says in which numbers boxes are asked for.
 
     norm1000   "the bounding boxes (between 0 and 1000, integer) ... {'Position': [x1, y1, x2, y2]}"
     pixels     "the bounding boxes (in pixels, x from 0 to 644 and y from 0 to 476, integer) ..."
@@ -23,7 +23,7 @@ KEYS = "Position|bbox_2d|box_2d|bbox|box"
 _POINT_KEYS = "point_2d|point|coordinate"
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 RANGES: list[dict[str, str]] = _TABLE["range"]
-"""By box format, a sentence; the first is that of a prompt that says nothing."""
+"""Sentences by box format; the first is for a prompt that says nothing."""
 
 
 def _any_of(texts: list[str]) -> str:
@@ -53,7 +53,7 @@ _QUESTION = re.compile(
 # ---- what may be of coordinates: rather too much than too little -------------------------------
 
 _KNOWN = "\u01c2"
-"""A letter of few languages for what is understood, so that no numbers meet across it."""
+"""A rare letter stands for what is understood, so that no numbers meet across it."""
 
 _START, _END = "(?<![a-z])", "(?![a-z])"
 _N = r"(?<!\d)\d++(?:\.\d++|(?!\.\d))"
@@ -85,14 +85,14 @@ _WORDS = re.compile(
 
 
 def said_of_coordinates(problem: str, *, points: bool = False) -> str | None:
-    """What a prompt, of boxes or of ``points``, may say of coordinates in other words than those of
-    the table, with a little of what stands around it; None: nothing.
+    """Return what a prompt, of boxes or of ``points``, may say of coordinates in words that are not
+    in the table, with a little of what stands around it; None: nothing.
     """
-    found = _NUMBERS.search(_unknown(problem, points))
-    found = found or _WORDS.search(_unknown(_QUESTION.sub(_KNOWN, problem), points))
-    if found is None:
+    match = _NUMBERS.search(_unknown(problem, points))
+    match = match or _WORDS.search(_unknown(_QUESTION.sub(_KNOWN, problem), points))
+    if match is None:
         return None
-    near = found.string[max(found.start() - 20, 0) : found.end() + 10]
+    near = match.string[max(match.start() - 20, 0) : match.end() + 10]
     return near.replace(_KNOWN, "...").strip()
 
 
@@ -104,23 +104,23 @@ def _unknown(problem: str, points: bool) -> str:
 
 
 def says_range(problem: str) -> bool:
-    """Whether the prompt holds a sentence of norm1000."""
+    """Tell whether the prompt holds a sentence of norm1000."""
     return bool(_STATED["norm1000"].search(problem))
 
 
 def contradiction(problem: str, of: BoxFormat) -> str | None:
-    """The sentence of another format in a prompt that has none of this format's."""
+    """Return the sentence of another format in a prompt that has none of this format."""
     name = "norm1000" if of.name == "yx1000" else of.name
     if _STATED[name].search(problem):
         return None
-    found = [known.search(problem) for other, known in _STATED.items() if other != name]
+    matches = [known.search(problem) for other, known in _STATED.items() if other != name]
     against = (_any_of(texts) for other, texts in _TABLE["against"].items() if other != of.name)
-    found += [re.search(texts, problem, re.IGNORECASE) for texts in against]
-    return next((one[0] for one in found if one), None)
+    matches += [re.search(texts, problem, re.IGNORECASE) for texts in against]
+    return next((match[0] for match in matches if match), None)
 
 
 def sentence(of: BoxFormat, size: Size, number: int = 0) -> str:
-    """How the table says the format in its range of that number, of an image of ``size``."""
+    """Return the format's sentence in the table's range of that number, for images of ``size``."""
     texts = RANGES[number]
     return texts.get(of.name, texts["norm1000"]).format(width=size[0], height=size[1])
 
@@ -128,9 +128,9 @@ def sentence(of: BoxFormat, size: Size, number: int = 0) -> str:
 def prompt_in(
     problem: str, after: BoxFormat, seen: Size, key: str | None, *, points: bool = False
 ) -> str:
-    """The prompt with the sentences of another format, of an image that the model sees as ``seen``,
-    and boxes, or points, asked for under ``key``, or the key of points that goes with it (None: as
-    it says). What it does not say is said at its end.
+    """Return the prompt with the sentences of another format, of an image that the model sees as
+    ``seen``, with boxes, or points, under ``key``, or the key of points that goes with it (None: as
+    it says). What the prompt does not say is added at its end.
     """
     if not any(known.search(problem) for known in _RANGE):
         problem += f"\n{sentence(after, seen)}"
@@ -144,15 +144,15 @@ def prompt_in(
     else:
         order = "y1, x1, y2, x2" if y_first else "x1, y1, x2, y2"
     plain = f'{{"{key}": [{order}]}}'
-    problem, found = form.subn(
+    problem, count = form.subn(
         lambda m: f"{m['quote']}{key}{m['quote']}: [{order}]" if m["quote"] else plain, problem
     )
-    return problem if found else f"{problem}\nWrite each {'point' if points else 'box'} as {plain}."
+    return problem if count else f"{problem}\nWrite each {'point' if points else 'box'} as {plain}."
 
 
 def without_box_format(problem: str) -> str:
-    """The prompt without the table's sentences, forms and runs of blanks, for comparison across box
-    formats.
+    """Return the prompt without the table's sentences, forms and runs of blanks, to compare prompts
+    across box formats.
     """
     problem = _WRITE.sub("", problem)
     for known in (*_RANGE, _BOX, _POINT):
@@ -161,7 +161,7 @@ def without_box_format(problem: str) -> str:
 
 
 def stated_size(problem: str) -> Size | None:
-    """The image size named in a prompt in pixels."""
-    found = _PIXELS.search(problem)
-    sides = [int(side) for side in found.groups() if side] if found else []
+    """Return the image size named in a prompt in pixels."""
+    match = _PIXELS.search(problem)
+    sides = [int(side) for side in match.groups() if side] if match else []
     return (sides[0], sides[1]) if sides else None

@@ -1,4 +1,4 @@
-"""Every row of a set, of any schema and storage format.
+"""Read every row of a set, of any schema and storage format.
 
     for row in read_rows("data/my_set", keep_going=True):
         ...     Row(place, image, problem, solution, columns) or BadRow(place, problem)
@@ -38,7 +38,7 @@ def read_rows(
     task: str | None = None,
     box_format: str | None = None,
 ) -> Iterator[Row | BadRow]:
-    """The rows of a set in order, one at a time.
+    """Yield the rows of a set in order, one at a time.
 
     ``root`` is the folder that relative image paths start from, and that none may leave (default:
     ms-swift's ROOT_IMAGE_DIR, else the set's own folder). ``rename`` maps its columns to ours,
@@ -50,15 +50,15 @@ def read_rows(
         path, split=split, keep_going=keep_going, rename=rename, root=root, task=task,
         box_format=box_format,
     )  # fmt: skip
-    for found in rows_of(stored):
-        if isinstance(found, BadRow) and not keep_going:
-            raise DataError(str(found))
-        yield found
+    for row in rows_of(stored):
+        if isinstance(row, BadRow) and not keep_going:
+            raise DataError(str(row))
+        yield row
 
 
 def rows_of(stored: StoredSet, *, without_images: bool = False) -> Iterator[Row | BadRow]:
-    """The rows of an opened set, and what cannot be read; ``without_images`` leaves stored images
-    unread (they are then {"bytes": None, "path": None}) where no row needs them.
+    """Yield the rows of an opened set, and what cannot be read; ``without_images`` leaves stored
+    images unread (they are then {"bytes": None, "path": None}) where no row needs them.
     """
     stored.left_out.clear()
     schema = schema_of(stored.columns) or SCHEMAS[0]
@@ -68,11 +68,11 @@ def rows_of(stored: StoredSet, *, without_images: bool = False) -> Iterator[Row 
     labels = {stored.rename.get(name, name): names for name, names in stored.labels.items()}
     context = Context(stored, labels)
     maker = _RowMaker(stored, looks_at_boxes=schema.name == "virft")
-    for found in stored.records(columns):
-        if isinstance(found, BadRow):
-            yield found
+    for entry in stored.records(columns):
+        if isinstance(entry, BadRow):
+            yield entry
             continue
-        context.place, record = found
+        context.place, record = entry
         if without_images:
             record.setdefault("image", {"bytes": None, "path": None})
         try:
@@ -155,15 +155,15 @@ class _RowMaker:
 
 
 def _put_names(record: Record, labels: Mapping[str, list[str]]) -> None:
-    """Put the names of classes for their numbers, and nothing if a task or frame is missing:
-    pandas writes that as NaN or as a blank.
+    """Replace the numbers of classes by names, and a task or frame that is missing by None: pandas
+    writes it as NaN or as a blank.
     """
     for name in record.keys() & labels.keys():
         value, names = record[name], labels[name]
         if name not in STATED:
             record[name] = _named(value, names)
         elif isinstance(value, list):
-            record[name] = [class_name(one, names, name) for one in value]
+            record[name] = [class_name(item, names, name) for item in value]
         elif value is not None:
             record[name] = class_name(value, names, name)
     for name in ("task", "frame", "system", "system_prompt"):
@@ -179,7 +179,7 @@ def _named(value: Any, names: list[str]) -> Any:
     Of an object it is not known which number is a class: coco.py knows of its own.
     """
     if isinstance(value, list):
-        return [_named(one, names) for one in value]
+        return [_named(item, names) for item in value]
     if not isinstance(value, int):
         return value
     return names[value] if 0 <= value < len(names) else None

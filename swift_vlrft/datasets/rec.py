@@ -1,5 +1,5 @@
-"""Referring expressions (RefCOCO, RefCOCO+, RefCOCOg) as VLM-R1 writes them: JSON Lines of
-conversations, images below a root.
+"""VLM-R1 writes referring expressions (RefCOCO, RefCOCO+, RefCOCOg) as JSON Lines of conversations,
+with images below a root.
 
     {"id": 1, "image": "train2014/COCO_train2014_000000581857.jpg", "conversations": [
         {"from": "human", "value": "<image>Please provide the bounding box coordinate of the
@@ -41,10 +41,10 @@ def _matches(columns: set[str]) -> bool:
 
 
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
-    made = dict(record) if "problem" in record else conversation(record, context)
-    problem, solution = made["problem"], made["solution"]
+    example = dict(record) if "problem" in record else conversation(record, context)
+    problem, solution = example["problem"], example["solution"]
     if not isinstance(problem, str) or not problem.strip():
-        raise ValueError(f"the question is {problem!r}, a prompt is needed")
+        raise ValueError(f"the question is {problem!r}; a prompt is needed")
     if problem.count("<image>") == 1:
         problem = problem.removeprefix("<image>").strip()
     task, frame = record.get("task"), record.get("frame")
@@ -58,7 +58,7 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
             solution = f"<answer>{solution.strip()}</answer>"
     if "<answer>" not in problem and task == "grounding":
         problem += ADVICE
-    yield made | {"problem": problem, "solution": solution, "task": task, "frame": frame}
+    yield example | {"problem": problem, "solution": solution, "task": task, "frame": frame}
 
 
 REC_SCHEMA = RecordSchema("rec", _matches, _rows)

@@ -1,5 +1,5 @@
-"""The report on a set: its rows by task, their problems, and whether the rewards that
-a command names score any.
+"""A report counts a set's rows by task, lists their problems, and says whether the rewards that a
+command names score any.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NO_TASK = "without a task"
 
 @dataclass
 class Report:
-    """The report on a set; ``problems`` in the order of the rows."""
+    """The report on a set lists ``problems`` in the order of the rows."""
 
     path: Path
     rows: int = 0
@@ -30,22 +30,22 @@ class Report:
     box_formats: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
     left_out: int = 0
-    """What correctly makes no row, where it was asked; the notes say why."""
+    """The count of what correctly makes no row, where it was asked; the notes say why."""
     scored: Counter[str] = field(default_factory=Counter)
     """Good rows by the tasks whose rewards score them; a row without a task may be in several."""
     boxes: DeclaredBoxes = field(default_factory=DeclaredBoxes)
-    """Of all rows as they are stored: whether they can be in the format that these declare."""
+    """Boxes of all rows as they are stored: can they be in the format that rows declare?"""
     shared: Counter[str] = field(default_factory=Counter)
     """Rows without a task that several of the named rewards read, by their tasks."""
     unread: str = ""
-    """Which rows no named reward reads, where those are all that the set has without a task."""
+    """Rows that no named reward reads, where the set has no others without a task."""
     other_tasks: Counter[str] = field(default_factory=Counter)
     """Rows that were passed over, of tasks that were not asked for."""
     fits: Counter[str] = field(default_factory=Counter)
     """Good rows by the tasks whose rewards their gold would earn 1.0 under, where it was asked."""
 
     def __add__(self, other: Report) -> Report:
-        """The report on both, under this one's path."""
+        """Return the report on both, under this report's path."""
         both = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)[1:]}
         return Report(self.path, **both)
 
@@ -64,19 +64,19 @@ class Report:
         return problem
 
     def leave_unread(self) -> None:
-        """Where no row of the set is scored by a named reward, since none reads its gold, that is
-        for a note: the rewards may be for the other sets of the command.
+        """Turn rows that no named reward reads into a note, where no other row is scored: the
+        rewards may be for the other sets of the command.
         """
         unread = [problem for problem in self.problems if problem.kind is Kind.NOT_READ]
         if unread and not self.scored:
             self.problems = [p for p in self.problems if p.kind is not Kind.NOT_READ]
             self.tasks[NO_TASK] += len(unread)
-            self.unread = f"{len(unread)} rows without a task, as of {unread[0]}"
+            self.unread = f"{len(unread)} rows without a task, such as {unread[0]}"
 
     def finish(self, *, strict: bool = False, hint: str = "", tasks: Sequence[str] = ()) -> None:
-        """To be called when all rows were read. DataError, which ``hint`` ends, where no row is
-        left, where a gold solution cannot be read, and, if ``strict``, where any row is bad;
-        where none is of the ``tasks`` that were asked for, it names those that are there.
+        """Finish the report when all rows were read. DataError, which ``hint`` ends, where no row
+        is left, where a gold solution cannot be read, and, if ``strict``, where any row is bad;
+        where no row is of the ``tasks`` asked for, it names the tasks that are there.
         """
         self.leave_unread()
         if problem := self.no_row_of(tasks):
@@ -88,20 +88,20 @@ class Report:
             raise DataError(f"{self.bad_rows}:\n{self.listed()}{hint}")
 
     def no_row_of(self, tasks: Sequence[str]) -> str | None:
-        """What to say where rows of ``tasks`` were asked for, and all are of others."""
+        """Say that rows of ``tasks`` were asked for, and all are of others; None if not."""
         if not tasks or not self.other_tasks or self.rows or self.problems:
             return None
-        text = f"{self.path}:{'/'.join(tasks)}: no row is of {' or '.join(tasks)}; "
+        text = f"{self.path}:{'/'.join(tasks)}: no row has the task {' or '.join(tasks)}; "
         if self.other_tasks[NO_TASK]:
-            text += "a column task says which rows are; "
+            text += "state it in a column task; "
         return f"{text}there are {self.passed_over()}"
 
     def passed_over(self) -> str:
-        """The rows that were not asked for, for a message."""
+        """Describe the rows that were not asked for, for a message."""
         return ", ".join(f"{count} {task}" for task, count in self.other_tasks.most_common())
 
     def rows_by_task(self) -> str:
-        """A description of its rows, for a message."""
+        """Describe the rows by task, for a message."""
         parts = [
             f"{count} {task}" if self.rows else task  # of a hub's set nobody knows how many
             for task, count in self.tasks.most_common()
@@ -112,8 +112,8 @@ class Report:
         return "; ".join(parts) or "no row"
 
     def fitting_rewards(self) -> dict[str, list[int]]:
-        """The rewards under which gold answers earn 1.0: of how many rows, of how many that they
-        would score.
+        """Return the rewards under which gold answers earn 1.0: for how many rows, of how many that
+        they would score.
         """
         return {
             name: [rows, max(rows, self.tasks[task] + self.tasks[NO_TASK])]
@@ -123,13 +123,13 @@ class Report:
         }
 
     def routing_notes(self, rewards: Sequence[str]) -> list[str]:
-        """Notes on rows that no named reward scores, or several do."""
+        """Note the rows that no named reward scores, or that several score."""
         if self.unscored(rewards):
-            return [f"{self.path}: no reward that is named scores its rows: {self.rows_by_task()}"]
+            return [f"{self.path}: no named reward scores its rows: {self.rows_by_task()}"]
         return self.unscored_notes(rewards) + self.shared_notes()
 
     def unscored_notes(self, rewards: Sequence[str]) -> list[str]:
-        """Notes on rows that state tasks of which no reward is named, where others are scored."""
+        """Note the rows that state tasks of which no reward is named, where others are scored."""
         named = named_tasks(rewards)
         others = {t: n for t, n in self.tasks.items() if t in TASK_NAMES and t not in named}
         if not named or not others or self.unscored(rewards):
@@ -143,15 +143,15 @@ class Report:
         ]
 
     def unscored(self, rewards: Sequence[str]) -> bool:
-        """Whether rewards of some task are named, and none of them scores a row."""
+        """Tell whether rewards of some task are named, and none of them scores a row."""
         named = named_tasks(rewards)
         return bool(named) and not any(self.scored[task] for task in named)
 
     def shared_notes(self) -> list[str]:
-        """Notes on rows that rewards of several tasks score."""
+        """Note the rows that rewards of several tasks score."""
         return [
             f"{self.path}: {count} rows state no task, and rewards of {tasks} read their gold: all "
-            "of them score these rows. A column task says which is meant"
+            "of them score these rows. State the task in a column task"
             for tasks, count in self.shared.items()
         ]
 
@@ -165,12 +165,12 @@ class Report:
 
     @property
     def unreadable(self) -> int:
-        """Rows whose gold solution cannot be read, and files."""
+        """Count the problems that stop a training: a gold solution or a file cannot be read."""
         return sum(problem.kind in STOPS for problem in self.problems)
 
     @property
     def bad_rows(self) -> str:
-        """The number of rows that cannot be trained on, for the start of a message."""
+        """Say how many rows cannot be trained on, for the start of a message."""
         if any(problem.kind is Kind.SET for problem in self.problems):
             return f"{self.path} cannot be trained on as it is declared"
         if files := sum(problem.kind is Kind.FILE for problem in self.problems):
@@ -178,7 +178,7 @@ class Report:
         return f"{len(self.problems)} of {self.rows} rows of {self.path} cannot be trained on"
 
     def listed(self, most: int = MAX_SHOWN) -> str:
-        """The first problems, a line each; what is wrong with the set as a whole before them."""
+        """List the first problems, a line each, those of the set as a whole before all others."""
         ordered = sorted(self.problems, key=lambda problem: problem.kind is not Kind.SET)
         lines = [f"  {problem}" for problem in ordered[:most]]
         more = len(self.problems) - most
@@ -186,22 +186,22 @@ class Report:
 
 
 def report_of_source(source: Source) -> Report:
-    """The report on a hub's set before it is downloaded: its task, but not its number of rows."""
+    """Report on a hub's set before it is downloaded: its task, but not its number of rows."""
     return Report(
         Path(source.hub_id), tasks=Counter({source.task: 1}), scored=Counter({source.task: 1})
     )
 
 
 def nothing_scored(rewards: Sequence[str], reports: Sequence[Report | None]) -> str | None:
-    """What to say where a named reward scores no row of any data set; None if each scores some,
-    and where a set is not known (its report is None).
+    """Say that a named reward scores no row of any data set; None if each scores some, and where a
+    set is not known (its report is None).
     """
     known = [report for report in reports if report is not None]
     scored: Counter[str] = sum((report.scored for report in known), Counter())
     tasks = {task: names for task, names in named_tasks(rewards).items() if not scored[task]}
     if len(known) < len(reports) or not known or not tasks:
         return None
-    names = [name for found in tasks.values() for name in found]
+    names = [name for of_task in tasks.values() for name in of_task]
     sets = "\n".join(f"  {report.path}: {report.rows_by_task()}" for report in known)
     fitting = [n for n, reward in REWARDS.items() if reward.task and reward.task.name in scored]
     others = f" Rewards of the tasks that are there: {', '.join(fitting)}." if fitting else ""
@@ -211,6 +211,6 @@ def nothing_scored(rewards: Sequence[str], reports: Sequence[Report | None]) -> 
         f"{'these' if len(names) > 1 else 'it'}, so nothing would be learned. Scored are rows of "
         f"the task {' or '.join(tasks)}, and rows without a task whose solution is {holds}:\n"
         f"{sets}\n"
-        f"Leave it out, name a reward of these rows, or put their column task right.{others} "
+        f"Leave it out, name a reward of these rows, or correct their column task.{others} "
         "`vlrft data check PATH` says which rewards fit a set."
     )

@@ -1,5 +1,5 @@
-"""Which rewards score a row: those of the task that its set states; else, of those that the command
-names, each that reads its gold.
+"""A row is scored by the rewards of the task that its set states; else by each reward that the
+command names and that reads its gold.
 
     solution    task column    --reward_funcs                          scored by
     4           counting       vlrft_counting vlrft_classification     vlrft_counting
@@ -33,16 +33,16 @@ FULL = {
 
 
 def named_tasks(rewards: Iterable[str]) -> dict[str, list[str]]:
-    """The tasks of the named rewards of this package, with the rewards' names."""
-    found: dict[str, list[str]] = {}
+    """Return the tasks of the named rewards of this package, with the rewards' names."""
+    named: dict[str, list[str]] = {}
     for name in rewards:
         if name in REWARDS and (task := REWARDS[name].task) is not None:
-            found.setdefault(task.name, []).append(name)
-    return found
+            named.setdefault(task.name, []).append(name)
+    return named
 
 
 def tasks_of_row(row: Row, rewards: Sequence[str] = ()) -> list[str]:
-    """The tasks whose rewards score the row; empty if none that is named reads its gold.
+    """Return the tasks whose rewards score the row; empty if no named reward reads its gold.
 
     Without rewards the task that the row looks to be of; where all of them are of others than us,
     none, and what its gold may be is theirs to say.
@@ -56,17 +56,17 @@ def tasks_of_row(row: Row, rewards: Sequence[str] = ()) -> list[str]:
 
 
 def routed(row: Row, rewards: Sequence[str]) -> Row:
-    """The row with the one task whose rewards score it; without a task where it is of several."""
-    found = tasks_of_row(row, rewards)
-    if row.guess is None or not named_tasks(rewards) or found == [row.columns.get("task")]:
+    """Return the row with the one task whose rewards score it; without a task if several do."""
+    tasks = tasks_of_row(row, rewards)
+    if row.guess is None or not named_tasks(rewards) or tasks == [row.columns.get("task")]:
         return row
-    task = found[0] if len(found) == 1 else None
+    task = tasks[0] if len(tasks) == 1 else None
     box_format = row.columns.get("frame") or ("norm1000" if task in BOX_TASKS else None)
     return replace(row, columns=row.columns | {"task": task, "frame": box_format})
 
 
 def reads(task: str, row: Row) -> bool:
-    """Whether the rewards of a task read the gold of a row that states none.
+    """Tell whether the rewards of a task read the gold of a row that states no task.
 
     A list of boxes is no class name and no text in an image (but "(12, 30)" may be that), nor is
     "No Objects" in a set that holds boxes.

@@ -1,4 +1,4 @@
-"""A row of any set, in one form for everything after the reading.
+"""A row of any set has one form for everything after the reading.
 
     Row(RowLocation(Path("train-0.parquet"), 3), {"bytes": b"\\x89PNG...", "path": "4.png"},
         "Detect all dogs ...", "<answer>No Objects</answer>",
@@ -37,8 +37,8 @@ class RowLocation:
 
 @dataclass(frozen=True)
 class Drawn:
-    """The size of the image that boxes were drawn on, as its source states it, and ``name``, what
-    the source calls it ("image 9"). Not ``exact``: boxes in thousandths fit a copy of any size.
+    """The size of the image that boxes were drawn on, as its source states it; ``name`` is what the
+    source calls it ("image 9"). Not ``exact``: boxes in thousandths fit a copy of any size.
     """
 
     width: float
@@ -49,8 +49,8 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Row:
-    """``image`` holds bytes, or the absolute path of a file; ``columns`` task, frame and every
-    further column as it was. ``drawn`` is None if no size is stated.
+    """A row's ``image`` holds bytes, or the absolute path of a file; its ``columns`` hold task,
+    frame and every further column as it was. ``drawn`` is None if no size is stated.
 
     ``columns["task"]`` is what the set, its form or the caller says, None if nobody does. What
     such a row looks like is ``guess``; of a row whose task only the form of its set tells (LISA:
@@ -67,7 +67,7 @@ class Row:
 
     @property
     def has_boxes(self) -> bool:
-        """Whether the solution holds boxes, or "No Objects"."""
+        """Tell whether the solution holds boxes, or "No Objects"."""
         task = self.columns.get("task")
         return task in BOX_TASKS if task else self.columns.get("frame") is not None
 
@@ -99,6 +99,6 @@ class BadRow:
     kind: Kind = Kind.ROW
 
     def __str__(self) -> str:
-        """Behind its place, unless the problem names the place itself."""
+        """Put the place before the problem, unless the problem names it."""
         place = str(self.place)
         return self.problem if place in self.problem else f"{place}: {self.problem}"

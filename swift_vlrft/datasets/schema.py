@@ -1,5 +1,4 @@
-"""The meaning of records: a schema recognises its records by a set's columns, and
-makes rows of them.
+"""A schema recognises its records by a set's columns, and makes rows of them.
 
 A new kind of set is one file like virft.py, opened by a real record, and a line in schemas.py.
 """
@@ -28,7 +27,7 @@ ANSWER_FORM = (
 """The end of a prompt, with the form of the answer."""
 
 LOOKED_AT = 1000
-"""Records whose images say how large they are, where no column does."""
+"""So many images are asked for their sizes, where no column states them."""
 
 EXPLICIT = frozenset({"image", "problem", "solution"})
 """The columns that say what a row is, whatever lies beside them."""
@@ -53,8 +52,8 @@ class Context:
         return image_info(image_of(value, self.stored.folder, self.stored.root))
 
     def image_file(self, names: Sequence[str], folders: Sequence[str]) -> str:
-        """The first of ``names`` that is a file: as it stands or in one of ``folders``, from the
-        root or else the set's folder and the one above; if none is, the first name.
+        """Return the first of ``names`` that is a file, as it stands or in one of ``folders``, from
+        the root or else the set's folder and the folder above; if none is, the first name.
         """
         here = Path(os.path.abspath(self.stored.root or self.stored.folder))
         bases = [here] if self.stored.root else [here, here.parent]
@@ -78,10 +77,10 @@ class Context:
         among: Sequence[units.Reading],
         most: int | None = LOOKED_AT,
     ) -> units.Reading:
-        """What the numbers of the set's boxes are, asked of its first ``most`` records (None: of
-        all): what a command states, else the one of ``among`` that they fit. ``boxes_of`` gives a
-        record's boxes, and the size of its image if it states it, or opens it; ``columns`` are
-        those that it reads. MisreadBoxes where the boxes cannot be meant so, or fit several.
+        """Return what the numbers of the set's boxes are, by its first ``most`` records (None:
+        all): what a command states, else the reading ``among`` these that they fit. ``boxes_of``
+        gives a record's boxes, and the size of its image if it states it, or opens it; ``columns``
+        are those that it reads. MisreadBoxes where the boxes cannot be meant so, or fit several.
         """
         if "reading" not in self.notes:
             known: list[units.Box] = []
@@ -102,14 +101,14 @@ class Context:
                 known = []  # of a published form; each row says what is wrong with it
             among, takers = [stated] if stated else among, "vlrft data convert"
             try:
-                found = units.told_by(known, among, shown, takers, stated=stated is not None)
+                reading = units.told_by(known, among, shown, takers, stated=stated is not None)
             except units.MisreadBoxes as error:
                 raise units.MisreadBoxes(f"{self.stored.path}: {error}") from None
-            self.notes["reading"] = found
+            self.notes["reading"] = reading
         return self.notes["reading"]  # type: ignore[no-any-return]
 
     def size_of(self, image: Any) -> units.PictureSize | None:
-        """Of an image that can be opened: of a stream nobody has it at hand."""
+        """Return the size of an image that can be opened; of a stream nobody has it at hand."""
         try:
             info = self.image_info(image)
         except ValueError:
@@ -140,7 +139,7 @@ class RecordSchema:
 
 
 def drawn_on(record: Record, *, exact: bool) -> Drawn | None:
-    """The size of its image that a record states in its columns width and height, if it does."""
+    """Return the image size that a record states in its columns width and height, if it does."""
     try:  # numbers as text come from CSV
         width, height = float(record["width"]), float(record["height"])
     except (KeyError, TypeError, ValueError):
@@ -152,21 +151,21 @@ def drawn_on(record: Record, *, exact: bool) -> Drawn | None:
 
 
 def four_numbers(value: Any) -> TypeGuard[list[float]]:
-    """Whether a value is a list of four finite numbers, as a box is."""
+    """Tell whether a value is a list of four finite numbers, as a box is."""
     if not isinstance(value, list) or len(value) != 4:
         return False
     return all(isinstance(v, int | float) and math.isfinite(v) for v in value)
 
 
 def text_in(record: Record, column: str) -> str:
-    """The text of a column, without blanks around it; ValueError if there is none."""
+    """Return the text of a column, without blanks around it; ValueError if there is none."""
     if not isinstance(text := record[column], str) or not text.strip():
         raise ValueError(f"the {column} is {str(text)[:80]!r}; a text is needed")
     return text.strip()
 
 
 def class_name(value: Any, names: list[str] | None, what: str) -> Any:
-    """The name for a class number; names and missing values are returned unchanged."""
+    """Return the name for a class number; names and missing values are returned unchanged."""
     if isinstance(value, str):
         return value
     if names is None:
@@ -174,12 +173,12 @@ def class_name(value: Any, names: list[str] | None, what: str) -> Any:
             f"the {what} is {value!r}, and no names are known; store names, or a ClassLabel"
         )
     if not isinstance(value, int) or not 0 <= value < len(names):
-        raise ValueError(f"the {what} {value!r} is none of the {len(names)} known ones")
+        raise ValueError(f"the {what} {value!r} is none of the {len(names)} known names")
     return names[value]
 
 
 def task_of(solution: Any) -> str:
-    """grounding for one box, detection for several or none, else classification."""
+    """Return grounding for one box, detection for several or none, else classification."""
     boxes = read_boxes(gold_text(solution))
     if boxes is None:
         return "classification"
@@ -187,9 +186,7 @@ def task_of(solution: Any) -> str:
 
 
 def solution_problem(solution: Any) -> str | None:
-    """What is wrong with a solution that is no text: a missing value, or of a type that no answer
-    can be.
-    """
+    """Say why a value that is no text cannot be a solution: it is missing, or of a wrong type."""
     if solution is None:
         return "the row has no solution"
     if isinstance(solution, Real) and not isinstance(solution, bool):
@@ -200,32 +197,32 @@ def solution_problem(solution: Any) -> str | None:
         return None
     name = type(solution).__name__
     if name.startswith("bool"):
-        return f"the solution is {str(solution).lower()}, no text; write the answer out, as text"
+        return f"the solution is {str(solution).lower()}, no text; write the answer as text"
     if name == "Decimal":
         return None if solution.is_finite() else f"the solution is {solution}: a missing value?"
     return f"the solution is of the type {name}; text, a number or boxes are needed"
 
 
 def further(record: Record, *used: str) -> RawExample:
-    """The columns of a record beside those of which its row is made: rewards get them."""
+    """Return the columns of a record of which its row is not made: rewards get them."""
     return {name: value for name, value in record.items() if name not in used}
 
 
 def conversation(record: Record, context: Context) -> RawExample:
-    """The row of ``conversations``: the first question and its answer, and a system turn. An answer
-    in a column ``solution`` goes first; questions after the first are counted as left out.
+    """Make the row of ``conversations``: the first question and its answer, and a system turn. An
+    answer in a column ``solution`` goes first; questions after the first are counted as left out.
     """
     questions, answers, system = (_turns(record, roles) for roles in (ASKS, ANSWERS, ("system",)))
     if (solution := record.get("solution")) is None or solution == "":
         solution = answers[0] if answers else None
-    for found, roles in ((questions, ASKS), ([solution], ANSWERS)):
-        if not found or found[0] is None:
+    for texts, roles in ((questions, ASKS), ([solution], ANSWERS)):
+        if not texts or texts[0] is None:
             turns = str(record["conversations"])[:80]
             raise ValueError(f"conversations holds no turn of {' or '.join(roles)}: {turns}")
     for text in questions[1:]:
         context.leave_out(FURTHER_TURN, text[:60])
-    made = further(record, "conversations") | {"problem": questions[0], "solution": solution}
-    return made | ({"system": system[0]} if system and not record.get("system") else {})
+    example = further(record, "conversations") | {"problem": questions[0], "solution": solution}
+    return example | ({"system": system[0]} if system and not record.get("system") else {})
 
 
 def _turns(record: Record, roles: tuple[str, ...]) -> list[str]:
@@ -239,4 +236,4 @@ def _turns(record: Record, roles: tuple[str, ...]) -> list[str]:
 
 
 ASKS, ANSWERS = ("human", "user"), ("gpt", "assistant")
-FURTHER_TURN = "a question behind the first of a conversation makes no row"
+FURTHER_TURN = "a question after the first of a conversation makes no row"

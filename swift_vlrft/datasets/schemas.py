@@ -1,4 +1,4 @@
-"""The known record schemas, the most specific first."""
+"""The known record schemas are tried in order, the most specific first."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ SCHEMAS: list[RecordSchema] = [
     TEXT_VQA_SCHEMA,
     COUNTBENCH_SCHEMA,
 ]
-"""A plugin file may put another one in front (examples/my_dataset.py)."""
+"""A plugin file may put another schema in front (examples/my_dataset.py)."""
 
 
 def is_for_swift(columns: Iterable[str], rewards: Sequence[str] | None = None) -> bool:
-    """Whether training hands a set with these columns to ms-swift's own loader, whatever else it
-    holds: messages, or images with an answer where no reward of ours is named.
+    """Tell whether training hands a set with these columns to ms-swift's own loader, whatever else
+    it holds: messages, or images with an answer where no reward of ours is named.
     """
     names = set(columns)
     if names >= EXPLICIT:
@@ -43,12 +43,12 @@ def is_for_swift(columns: Iterable[str], rewards: Sequence[str] | None = None) -
 
 
 def scores(rewards: Sequence[str]) -> bool:
-    """Whether one of the rewards is of ours and reads a solution."""
+    """Tell whether any of these rewards is ours and reads a solution."""
     return any(name in REWARDS and REWARDS[name].task is not None for name in rewards)
 
 
 def schema_of(columns: Iterable[str]) -> RecordSchema | None:
-    """The schema of a set with these columns; None if it has none that is known, or messages."""
+    """Return the schema of a set with these columns; None if none is known, or for messages."""
     names = set(columns)
     if is_for_swift(names):
         return None

@@ -1,4 +1,4 @@
-"""ScreenSpot (SeeClick, arXiv 2401.10935): an instruction, and the box of what to click.
+"""ScreenSpot (SeeClick, arXiv 2401.10935) pairs an instruction with the box of what to click.
 
 As rootsautomation/ScreenSpot has it, Parquet with corners in shares of the image's sides:
 
@@ -63,9 +63,9 @@ def _matches(columns: set[str]) -> bool:
 
 
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
-    instruction, given = text_in(record, "instruction"), record["bbox"]
-    if not four_numbers(given):
-        raise ValueError(f"the bbox is {str(given)[:80]}; four numbers are needed")
+    instruction, bbox = text_in(record, "instruction"), record["bbox"]
+    if not four_numbers(bbox):
+        raise ValueError(f"the bbox is {str(bbox)[:80]}; four numbers are needed")
     image = _image(record, context)
     reading = context.reading(COLUMNS, _boxes_of(context), _among(record))
     drawn, size = None, (1, 1)
@@ -78,20 +78,20 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     elif not in_shares:
         info = context.image_info(image)
         size = info.width, info.height
-    corners = x1, y1, x2, y2 = units.corners(given, reading, size)
+    corners = x1, y1, x2, y2 = units.corners(bbox, reading, size)
     unit = 0.001 if in_shares else 1
     wrong = "has no area" if x2 <= x1 or y2 <= y1 else ""
     if min(x1, y1) < -unit or x2 > size[0] + unit or y2 > size[1] + unit:
         wrong = wrong or f"reaches beyond the image of {size[0]} x {size[1]}"
     if wrong:
         raise ValueError(
-            f"the bbox {given}, {reading}, {wrong}; where it is meant otherwise, "
-            "vlrft data convert takes --boxes and --unit"
+            f"the bbox {bbox}, {reading}, {wrong}; if it is meant otherwise, "
+            "use --boxes and --unit of vlrft data convert"
         )
     box = convert_box(corners, "unit" if in_shares else "pixels", "norm1000", size=size)
-    made: RawExample = {} if drawn is None else {"drawn": drawn}
+    example: RawExample = {} if drawn is None else {"drawn": drawn}
     yield (
-        made
+        example
         | further(record, "instruction", "bbox", "img_size", "img_filename", "id")
         | {
             "image": image,

@@ -1,4 +1,4 @@
-"""Facts about a published data set that are known before it is read."""
+"""Some facts about a published data set are known before it is read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Source:
     split: str = "train"
 
     def other_hub(self, use_hf: bool) -> str | None:
-        """What to type if the set is not known to be on the chosen hub."""
+        """Say what to type if the set is not known to be on the chosen hub."""
         if HUBS[use_hf] in self.hubs:
             return None
         prefix = "ms" if use_hf else "hf"
@@ -46,5 +46,5 @@ class Source:
 
 
 _FILE = Path(__file__).with_name("sources.toml")
-SOURCES = tuple(Source(**one) for one in tomllib.loads(_FILE.read_text("utf-8"))["set"])
+SOURCES = tuple(Source(**entry) for entry in tomllib.loads(_FILE.read_text("utf-8"))["set"])
 """The sets known by their hub id."""

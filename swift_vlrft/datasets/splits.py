@@ -1,4 +1,4 @@
-"""The split of a file: the split word in its name, or in its folders' names.
+"""The split of a file is the split word in its name, or in its folders' names.
 
     train_0.parquet  train2017.json  TRAIN.parquet  training/0.parquet         train
     val2017.jsonl  dev.parquet  valid/0000.parquet                             validation
@@ -36,47 +36,47 @@ _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
 def splits_in(name: str) -> list[str]:
-    """The splits that a name speaks of, in its order: of refcoco_train_val train and validation."""
-    found = (WORDS.get(word.lower()) for word in _WORD.findall(name))
-    return list(dict.fromkeys(split for split in found if split))
+    """Return the splits that a name tells, in order: refcoco_train_val is train and validation."""
+    splits = (WORDS.get(word.lower()) for word in _WORD.findall(name))
+    return list(dict.fromkeys(split for split in splits if split))
 
 
 def splits_told(file: Path, root: Path) -> set[str]:
-    """The splits that its name, and its folders' names below ``root``, speak of."""
+    """Return the splits that a file's name, and its folders' names below ``root``, tell."""
     names = [file.stem, *(folder.name for folder in _folders(file, root))]
     return {split for name in names for split in splits_in(name)}
 
 
 def by_split(files: Sequence[Path], root: Path) -> dict[Path, str | None]:
-    """The split of every file; None for a file that tells none, and for all of them where none
-    does. DataError where a file tells several, and where the files lie in folders of several sets.
+    """Return the split of every file; None for a file that tells none, and for all where none does.
+    DataError where a file tells several, and where the files lie in folders of several sets.
     """
-    found: dict[Path, str | None] = {}
+    split_of: dict[Path, str | None] = {}
     torn = []
     for file in files:
         shard = SHARD.fullmatch(file.stem) if file.parent == root / "data" else None
         told = {WORDS.get(shard[1].lower(), shard[1])} if shard else splits_told(file, root)
         torn += [file] if len(told) > 1 else []
-        found[file] = next(iter(told), None)
+        split_of[file] = next(iter(told), None)
     if torn:
         raise DataError(
-            f"{root}: of which split is {listed(torn, root)}? A file's name and its folders' names "
-            "may tell one; rename it, or give such a file itself"
+            f"{root}: the split of {listed(torn, root)} is unclear, as the names of a file and its "
+            "folders tell several; rename it, or give such a file itself"
         )
     apart = sorted({_folder_of_set(file, root) for file in files})
     if len(apart) > 1:
         raise DataError(
-            f"{root} holds files of several sets: those in {listed(apart, root)}. Give one or "
+            f"{root} holds files of several sets, in {listed(apart, root)}. Give one or "
             "several of these folders, or the file to read"
         )
-    if not any(split and splits_in(split) for split in found.values()):
+    if not any(split and splits_in(split) for split in split_of.values()):
         return dict.fromkeys(files)
-    return found
+    return split_of
 
 
 def files_of_split(files: Sequence[Path], root: Path, split: str) -> tuple[list[Path], list[Path]]:
-    """The files of ``split``, and those that are of no split though others are; all files where no
-    name tells them apart.
+    """Return the files of ``split``, and those that are of no split though others are; all files
+    where no name tells them apart.
 
     ``split`` is one of SPLITS, or a file's name without the number of its shard. DataError if there
     are splits, but not this one.
@@ -84,43 +84,42 @@ def files_of_split(files: Sequence[Path], root: Path, split: str) -> tuple[list[
     named = [file for file in files if split == SHARD.sub(r"\1", file.stem)]
     if named and split not in SPLITS:
         return named, []
-    found = by_split(files, root)
-    if not any(found.values()):
+    split_of = by_split(files, root)
+    if not any(split_of.values()):
         return list(files), []
     asked = WORDS.get(split.lower(), split)
-    chosen = [file for file, name in found.items() if name == asked]
-    unnamed = [file for file, name in found.items() if name is None]
+    chosen = [file for file, name in split_of.items() if name == asked]
+    unnamed = [file for file, name in split_of.items() if name is None]
     if not chosen:
         raise DataError(
-            f"{root}: no split {split!r} among its files; it has "
-            f"{', '.join(in_order(found.values()))}"
-            + (f", and of no split {listed(unnamed, root)}" if unnamed else "")
+            f"{root} has no split {split!r}; it has {', '.join(in_order(split_of.values()))}"
+            + (f", and files of no split: {listed(unnamed, root)}" if unnamed else "")
         )
     return chosen, unnamed
 
 
 def in_order(splits: Iterable[str | None]) -> list[str]:
-    """Each split once: train, validation, test, then the others."""
-    found = sorted({split for split in splits if split})
-    return sorted(found, key=lambda split: (*SPLITS, split).index(split))
+    """Return each split once: train, validation, test, then the others."""
+    unique = sorted({split for split in splits if split})
+    return sorted(unique, key=lambda split: (*SPLITS, split).index(split))
 
 
 def _folders(file: Path, root: Path) -> list[Path]:
-    """Those below ``root`` that the file lies in."""
+    """The folders below ``root`` that the file lies in."""
     return [folder for folder in reversed(file.parents) if root in folder.parents]
 
 
 def _folder_of_set(file: Path, root: Path) -> Path:
-    """The last above those named for a split: main of main/train/0.parquet and main/0.parquet."""
+    """The last folder above a split's: main of main/train/0.parquet and main/0.parquet."""
     named = takewhile(lambda folder: not splits_in(folder.name), _folders(file, root))
     return [root, *named][-1]
 
 
 def walk(folder: Path) -> list[Path]:
-    """The files below a folder, links followed, in order. Hidden ones are left out (caches and what
-    is half written), and, as ``datasets`` does, folders like __MACOSX and __pycache__.
+    """Return the files below a folder, links followed, in order. Hidden files are left out (caches,
+    files half written), and, as ``datasets`` does, folders like __MACOSX and __pycache__.
     """
-    found: list[Path] = []
+    below: list[Path] = []
     for path, folders, files in os.walk(folder, followlinks=True, onerror=_raise):
         above = {os.path.realpath(str(p)) for p in (path, *Path(path).parents)}
         folders[:] = [
@@ -129,8 +128,8 @@ def walk(folder: Path) -> list[Path]:
             if not name.startswith((".", "__"))
             and os.path.realpath(os.path.join(path, name)) not in above  # it links to itself
         ]
-        found += [Path(path, name) for name in files if not name.startswith(".")]
-    return sorted(found)
+        below += [Path(path, name) for name in files if not name.startswith(".")]
+    return sorted(below)
 
 
 def _raise(error: OSError) -> None:
@@ -138,7 +137,7 @@ def _raise(error: OSError) -> None:
 
 
 def listed(files: Sequence[Path], root: Path) -> str:
-    """Files for a message, by their paths below ``root``."""
+    """List files for a message, by their paths below ``root``."""
     names = [str(f.relative_to(root)) if root in f.parents else str(f) for f in files]
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return ", ".join(names[:MAX_NAMED]) + more

@@ -1,4 +1,4 @@
-"""A set as it is stored, whatever its records mean: schemas.py says that.
+"""A set is stored in some format, whatever its records mean: schemas.py says that.
 
     ColumnFiles    column_files.py: Parquet, Arrow
     JsonFiles      json_files.py: rows.jsonl, rows.json
@@ -32,10 +32,10 @@ Found = tuple[RowLocation, Record] | BadRow
 Records = Iterator[Found]
 
 Infos = list[ImageInfo | str | None]
-"""Of the image of every row; None if it holds no bytes."""
+"""The info of every row's image; None if it holds no bytes."""
 
 FIRST_RECORDS = 200
-"""Records of a stream that are inspected before the first one is passed on."""
+"""Records of a stream that are inspected before the first is passed on."""
 
 
 @dataclass
@@ -57,7 +57,7 @@ class StoredSet(ABC):
     task: str | None = None
     box_format: str | None = None
     reading: Reading | None = None
-    """What a command states of boxes that stand in a column of their own."""
+    """The reading that a command states for boxes in a column of their own."""
     broken: list[BadRow] = field(default_factory=list)
     """Files of the set that cannot be read."""
     unnamed: list[Path] = field(default_factory=list)
@@ -65,7 +65,7 @@ class StoredSet(ABC):
     other: list[Path] = field(default_factory=list)
     """Files beside them in formats that are not read."""
     left_out: dict[str, list[str]] = field(default_factory=dict)
-    """Counts, by reason, of what correctly makes no row; filled while rows are read."""
+    """Places, by reason, of what correctly makes no row; filled while rows are read."""
     kept: set[str] = field(default_factory=set)
     """Further columns that rewards get under another name (kept.py); filled while rows are read."""
     kind: str = "JSON"
@@ -84,31 +84,31 @@ class StoredSet(ABC):
         return self.path if self.path.is_dir() else self.path.parent
 
     def image_root(self) -> Path | None:
-        """The folder that image paths may not leave."""
+        """Return the folder that image paths may not leave."""
         return self.root
 
     def images_lie_ready(self) -> bool:
-        """Whether all images are stored in a column that can be handed on as it lies."""
+        """Tell whether all images are stored in a column that can be handed on as it lies."""
         return False
 
     def records(self, columns: Sequence[str] | None = None) -> Records:
-        """Every record in order, by default with all columns; a BadRow for what cannot be read."""
+        """Yield every record, by default with all columns; a BadRow for what cannot be read."""
         yield from self.broken
         chosen = [
             name
             for name, column in zip(self.names, self.columns, strict=True)
             if columns is None or column in columns
         ]
-        for found in self._read(chosen):
-            if isinstance(found, BadRow):
-                yield found
+        for entry in self._read(chosen):
+            if isinstance(entry, BadRow):
+                yield entry
             else:
-                yield found[0], {self.rename.get(k, k): value for k, value in found[1].items()}
+                yield entry[0], {self.rename.get(k, k): value for k, value in entry[1].items()}
 
     def sample(self, columns: Sequence[str]) -> Iterator[Record]:
-        """The records by which the set is known as a whole."""
-        found = islice(self.records(columns), self.first)
-        return (one[1] for one in found if not isinstance(one, BadRow))
+        """Yield the records by which the set is known as a whole."""
+        entries = islice(self.records(columns), self.first)
+        return (entry[1] for entry in entries if not isinstance(entry, BadRow))
 
     @abstractmethod
     def _read(self, names: list[str]) -> Records:
@@ -116,7 +116,7 @@ class StoredSet(ABC):
 
 
 def read_files(files: Sequence[Path], read: Callable[[Path], Records]) -> Records:
-    """The records of files, as ``read`` yields them; a BadRow for a DataError."""
+    """Yield the records of files, as ``read`` yields them; a BadRow for a DataError."""
     for file in files:
         try:
             yield from read(file)
@@ -125,12 +125,12 @@ def read_files(files: Sequence[Path], read: Callable[[Path], Records]) -> Record
 
 
 def image_of(value: Any, folder: Path, root: Path | None) -> dict[str, Any]:
-    """An image column's value, in any of its forms, as {"bytes", "path"}; ValueError says what is
-    wrong with it.
+    """Return an image column's value, in any of its forms, as {"bytes", "path"}; ValueError says
+    what is wrong with it.
     """
     if isinstance(value, list):
         if len(value) != 1:
-            raise ValueError(f"the row has {len(value)} images; rows of one image are supported")
+            raise ValueError(f"the row has {len(value)} images; rows need one image each")
         value = value[0]
     if isinstance(value, (bytes, bytearray, memoryview)):
         return {"bytes": bytes(value), "path": None}
@@ -158,12 +158,12 @@ def _of_data_url(text: str) -> bytes:
 
 
 def lies_ready(kind: pa.DataType) -> bool:
-    """Whether an image column of this type holds {bytes, path} or bytes, which can be handed on as
-    they lie; else it holds paths, lists, or other types.
+    """Tell whether an image column of this type holds {bytes, path} or bytes, which can be handed
+    on as they lie; else it holds paths, lists, or other types.
     """
     import pyarrow as pa
 
-    parts = {one.name: one.type for one in kind} if pa.types.is_struct(kind) else {"bytes": kind}
+    parts = {part.name: part.type for part in kind} if pa.types.is_struct(kind) else {"bytes": kind}
     path = parts.get("path", pa.null())
     texts = (pa.string(), pa.large_string(), pa.null())
     return parts.get("bytes") in (pa.binary(), pa.large_binary()) and path in texts
@@ -178,10 +178,10 @@ class Table(StoredSet):
 
     table: Any = None
     origin: list[tuple[Path, int]] = field(default_factory=list)
-    """How many rows are of which file, in order."""
+    """The number of rows of each file, in order."""
     infos: Infos = field(default_factory=list)
     features: Any = None
-    """Of ``datasets``, where the table does not bear them."""
+    """The features of ``datasets``, where the table does not bear them."""
 
     def column(self, name: str) -> pa.ChunkedArray:
         return self.table.column(self.stored_name(name))

@@ -1,9 +1,9 @@
-"""What a ``--dataset`` names.
+"""A ``--dataset`` names a path, an address in a store, or an id of a hub.
 
     [hf::|ms::]PATH[:SUBSET/SUBSET][#COUNT]     as ms-swift reads it (dataset/dataset_syntax.py)
     s3://BUCKET/SET[:SUBSET/SUBSET][#COUNT]     which ms-swift would part at its first colon
 
-What exists as a path is one, whatever marks are in its name.
+What exists as a path is a path, whatever marks are in its name.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Address(PosixPath):
 
 @dataclass(frozen=True)
 class DatasetName:
-    """What a ``--dataset`` asks for: a path, an address or a hub's id, some of its subsets (none:
-    the usual ones), ``count`` of its rows (None: all); ``hub`` is hf or ms, where one is named.
+    """A ``--dataset`` asks for a path, an address or a hub's id, some of its subsets (none: the
+    usual subsets), ``count`` of its rows (None: all); ``hub`` is hf or ms, where it is named.
     """
 
     name: str
@@ -43,7 +43,7 @@ class DatasetName:
 
     @property
     def is_a_path(self) -> bool:
-        """Whether it is no id of a hub, which has a slash at most and no ending of a file."""
+        """Tell whether it is no id of a hub: those have one slash at most and no file ending."""
         if self.in_store:
             return False
         return is_a_path(self.name) or self.path.suffix in (".parquet", ".json", ".jsonl", ".csv")
@@ -58,8 +58,8 @@ def is_a_path(name: str) -> bool:
 
 
 def parse(text: str, exists: Callable[[str], bool] = os.path.exists) -> DatasetName:
-    """The parts of a ``--dataset``; DataError for a count that is no number of rows, an empty name,
-    and an address with a password in it. ``exists`` says what is a path.
+    """Parse a ``--dataset``; DataError for a count that is no number of rows, an empty name, and an
+    address with a password in it. ``exists`` says what is a path.
     """
     path_of(text)  # which refuses an address with a password, before an error repeats it
     whole, hub, count = text, None, None
@@ -88,13 +88,13 @@ def _count(number: str, whole: str, name: str) -> int:
     except ValueError:
         pass
     raise DataError(
-        f"--dataset {whole}: {number!r} is no number of rows; it is at least 1 and stands last: "
+        f"--dataset {whole}: {number!r} is no number of rows; give 1 or more, at the end: "
         f"{name}#1000, SET:TASK#1000"
     )
 
 
 def path_of(name: str | os.PathLike[str]) -> Path:
-    """A path, or an address in a store; DataError for an address that holds a password."""
+    """Return a path, or an address in a store; DataError for an address with a password in it."""
     text = os.fspath(name)
     if isinstance(name, Address):
         return name
@@ -104,6 +104,6 @@ def path_of(name: str | os.PathLike[str]) -> Path:
     if "@" in rest.partition("/")[0] or "?" in rest:
         raise DataError(
             f"{match[0].rstrip('/')}//...: an address is logged, so it takes neither credentials "
-            "nor options; the environment and the store's own configuration do"
+            "nor options; use the environment or the store's own configuration"
         )
     return Address(text)

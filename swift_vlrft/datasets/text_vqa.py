@@ -1,4 +1,4 @@
-"""Questions about text in images, with several right answers (DocVQA, TextVQA and their like).
+"""DocVQA, TextVQA and their like ask about text in images, and take several answers as right.
 
 As pixparse/docvqa-single-page-questions and lmms-lab/DocVQA have it, Parquet:
 
@@ -65,11 +65,11 @@ def _matches(columns: set[str]) -> bool:
 
 
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
-    question, given = text_in(record, "question"), record.get("answers")
-    given = [] if given is None else given
-    if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
-        raise ValueError(f"answers is {str(given)[:80]}; a list of texts is needed")
-    answers = [text.strip() for text in given if text.strip()]
+    question, texts = text_in(record, "question"), record.get("answers")
+    texts = [] if texts is None else texts
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"answers is {str(texts)[:80]}; a list of texts is needed")
+    answers = [text.strip() for text in texts if text.strip()]
     if not answers:
         context.leave_out(NO_ANSWER)
         return
@@ -77,8 +77,8 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     solution = answers[keys.index(Counter(keys).most_common(1)[0][0])]
     if record.get("task") not in (None, "ocr"):
         raise ValueError(
-            f"the task is {record['task']!r}, and rows of question and answers are asked for the "
-            "text in the image; write your own prompt: image, problem, solution"
+            f"the task is {record['task']!r}, but rows of question and answers ask for the text "
+            "in the image; for another task, store image, problem and solution"
         )
     number = next((record[name] for name in IDS if record.get(name) is not None), None)
     yield further(record, "question", "answers", "image_local_name", "image_id", "questionId") | {

@@ -44,8 +44,8 @@ MADE = ("messages", "images", "solution", "task", "frame", "system")
 
 @dataclass(frozen=True)
 class LoadOptions(RowRules):
-    """What the command asks of a set. ``cache`` is where images are kept that cannot be handed on
-    as they lie; ``strict`` stops at a bad row; ``subset`` is what the command asks for by name.
+    """A command asks this of a set: ``cache`` keeps images that cannot be handed on as they lie;
+    ``strict`` stops at a bad row; ``subset`` is what the command asks for by name.
     """
 
     cache: Path
@@ -57,8 +57,8 @@ class LoadOptions(RowRules):
 
 
 def with_prompt(row: Row) -> list[dict[str, str]]:
-    """The system's turn, if the row has one, and the user's; the image comes first, as ViRFT's own
-    prompts have it, unless the prompt says where.
+    """Return the system's turn, if the row has one, and the user's; the image comes first, as in
+    ViRFT's own prompts, unless the prompt says where.
     """
     text = row.problem if "<image>" in row.problem else f"<image>{row.problem}"
     turns = [("system", row.columns.get("system")), ("user", text)]
@@ -67,9 +67,7 @@ def with_prompt(row: Row) -> list[dict[str, str]]:
 
 @dataclass
 class _Loaded:
-    """A row; its image's info; its image, unless that is to stay where it lies: in the table's row
-    of this ``number``.
-    """
+    """A row with its image's info, and its image, unless it stays in the table's row ``number``."""
 
     row: Row | BadRow
     info: ImageInfo | str | None = None
@@ -78,51 +76,51 @@ class _Loaded:
 
 
 def training_set(stored: StoredSet, options: LoadOptions) -> tuple[Dataset, Report]:
-    """The Dataset of a set, and what was found in it."""
+    """Return the Dataset of a set, and the report on it."""
     if options.box_format == "pixels" and options.resize is None:
         raise DataError("the subset pixels needs the model's family; give --model_type")
     table = _table(stored, options)
     loaded = _of_files(stored, options) if table is None else list(_of_table(table))
     stored = table or stored
     report = Report(stored.path)
-    kept: list[tuple[_Loaded, Row]] = []
-    checked = validate_rows(((one.row, one.info) for one in loaded), options, report)
-    for one, found in zip(loaded, checked, strict=True):
-        if found.made is not None:
-            kept.append((one, found.made))
+    trained: list[tuple[_Loaded, Row]] = []
+    checked = validate_rows(((item.row, item.info) for item in loaded), options, report)
+    for item, result in zip(loaded, checked, strict=True):
+        if result.made is not None:
+            trained.append((item, result.made))
     report.notes += left_out_notes(stored)
     report.finish(strict=options.strict, tasks=options.tasks)
-    for one, row in kept:
-        if isinstance(one.info, ImageInfo) and not one.info.plain:
-            image = one.image or _value(table, one.number)
-            one.image = _file(upright_file(image, row.place, options.cache))
-    return _dataset(kept, table, stored, options), report
+    for item, row in trained:
+        if isinstance(item.info, ImageInfo) and not item.info.plain:
+            image = item.image or _value(table, item.number)
+            item.image = _file(upright_file(image, row.place, options.cache))
+    return _dataset(trained, table, stored, options), report
 
 
 def _of_files(stored: StoredSet, options: LoadOptions) -> list[_Loaded]:
     """Rows whose images are files, or become files, since several rows show the same one."""
     loaded = []
     for row in rows_of(stored):
-        one = _Loaded(row)
-        loaded.append(one)
+        item = _Loaded(row)
+        loaded.append(item)
         if not isinstance(row, Row):
             continue
-        one.image, content = row.image, row.image["bytes"]
+        item.image, content = row.image, row.image["bytes"]
         if isinstance(content, bytes):
-            one.image = _file(stored_file(content, options.cache))
-            one.row = replace(row, image=_file(row.image["path"]))  # the bytes are let go
+            item.image = _file(stored_file(content, options.cache))
+            item.row = replace(row, image=_file(row.image["path"]))  # the bytes are let go
         elif content is not None:
-            one.info = try_image_info(row.image)  # which says what is there instead
-    files = {str(one.image["path"] or ""): one for one in loaded if one.image and not one.info}
+            item.info = try_image_info(row.image)  # which says what is there instead
+    files = {str(item.image["path"] or ""): item for item in loaded if item.image and not item.info}
     infos = image_infos_of_files(files, options.cache, options.num_proc)
-    for one in loaded:
-        if one.image and not one.info:
-            one.info = infos[str(one.image["path"] or "")]
-            row = one.row
-            if isinstance(one.info, str) and isinstance(row, Row) and row.image is not one.image:
+    for item in loaded:
+        if item.image and not item.info:
+            item.info = infos[str(item.image["path"] or "")]
+            row = item.row
+            if isinstance(item.info, str) and isinstance(row, Row) and row.image is not item.image:
                 # As it is said of the row's own image, not of its copy in the cache.
-                content = Path(one.image["path"]).read_bytes()
-                one.info = try_image_info(row.image | {"bytes": content})
+                content = Path(item.image["path"]).read_bytes()
+                item.info = try_image_info(row.image | {"bytes": content})
     return loaded
 
 
@@ -163,17 +161,17 @@ def _value(table: Table | None, number: int) -> dict[str, Any]:
     return image_of(table.column("image")[number].as_py(), table.folder, table.image_root())
 
 
-def _image_column(kept: list[tuple[_Loaded, Row]], table: Table | None) -> pa.ChunkedArray:
-    """Runs of images where they lie, and those that are files."""
+def _image_column(trained: list[tuple[_Loaded, Row]], table: Table | None) -> pa.ChunkedArray:
+    """The column of images: some lie in the table, in runs, the others are files."""
     import pyarrow as pa
 
     kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
     chunks: list[pa.Array] = []
-    for stay, part in groupby((one for one, _ in kept), key=lambda one: one.image is None):
+    for stay, part in groupby((item for item, _ in trained), key=lambda item: item.image is None):
         if not stay:
-            chunks.append(pa.array([[one.image] for one in part], pa.list_(kind)))
+            chunks.append(pa.array([[item.image] for item in part], pa.list_(kind)))
         elif table is not None:
-            where = _at(table.column("image"), [one.number for one in part])
+            where = _at(table.column("image"), [item.number for item in part])
             chunks += map(_as_list, where.chunks)
     return pa.chunked_array(chunks, pa.list_(kind))
 
@@ -191,7 +189,7 @@ def _at(column: pa.ChunkedArray, numbers: Sequence[int]) -> pa.ChunkedArray:
 
 def _as_list(chunk: pa.Array) -> pa.ListArray:
     """Images with every value in a list of its own; only offsets are new, and the paths: ms-swift
-    takes one that leads somewhere from where it runs for the image, rather than the bytes.
+    would read the file that a path leads to from where it runs, rather than the bytes.
     """
     import pyarrow as pa
     from datasets import Image
@@ -201,8 +199,8 @@ def _as_list(chunk: pa.Array) -> pa.ListArray:
         None if path and os.path.exists(path) else path for path in images.field("path").to_pylist()
     ]
     parts = [images.field("bytes"), pa.array(paths, pa.string())]
-    made = pa.StructArray.from_arrays(parts, names=["bytes", "path"])
-    return pa.ListArray.from_arrays(pa.array(range(len(chunk) + 1), pa.int32()), made)
+    values = pa.StructArray.from_arrays(parts, names=["bytes", "path"])
+    return pa.ListArray.from_arrays(pa.array(range(len(chunk) + 1), pa.int32()), values)
 
 
 # ---- columns ---------------------------------------------------------------------------------
@@ -227,12 +225,12 @@ def _columns(rows: Sequence[Row], options: LoadOptions) -> dict[str, list[Any]]:
 
 
 def _further(rows: Sequence[Row], names: Sequence[str]) -> dict[str, pa.ChunkedArray]:
-    """Further columns of rows; one whose values are of several types, or whole numbers of over 64
-    bits, becomes JSON text.
+    """Further columns of rows; a column of several types, or of whole numbers of over 64 bits,
+    becomes JSON text.
     """
     import pyarrow as pa
 
-    made = {}
+    columns = {}
     for name in names:
         values = [row.columns.get(name) for row in rows]
         try:
@@ -240,17 +238,17 @@ def _further(rows: Sequence[Row], names: Sequence[str]) -> dict[str, pa.ChunkedA
         except (pa.ArrowException, UnicodeEncodeError, OverflowError):
             column = pa.array([None if value is None else json.dumps(value) for value in values])
         if not pa.types.is_null(column.type):
-            made[name] = pa.chunked_array([column])
-    return made
+            columns[name] = pa.chunked_array([column])
+    return columns
 
 
 def _dataset(
-    kept: list[tuple[_Loaded, Row]], table: Table | None, stored: StoredSet, options: LoadOptions
+    trained: list[tuple[_Loaded, Row]], table: Table | None, stored: StoredSet, options: LoadOptions
 ) -> Dataset:
     from datasets import Dataset, Features, Json, List, Value
     from datasets.features.features import generate_from_arrow_type
 
-    rows = [row for _, row in kept]
+    rows = [row for _, row in trained]
     columns = _columns(rows, options)
     ours = {*columns, *MADE, "image", "problem"}
     types: Mapping[str, Any] = {}
@@ -260,7 +258,7 @@ def _dataset(
     else:
         # The features that were stored with the table name dates and the like.
         known = table.features or Features.from_arrow_schema(table.table.schema)
-        numbers = [one.number for one, _ in kept]
+        numbers = [item.number for item, _ in trained]
         held = {name for row in rows for name in row.columns} - ours
         pairs = zip(map(kept_as, table.columns), table.names, strict=True)
         names = {column: name for column, name in pairs if column in held}
@@ -279,7 +277,7 @@ def _dataset(
     text = str((stored.path, options.box_format, columns["messages"], columns["solution"]))
     return Dataset.from_dict({**columns, **further}, features=features).add_column(
         "images",
-        _image_column(kept, table),
+        _image_column(trained, table),
         new_fingerprint=sha256(text.encode()).hexdigest()[:16],
         feature=List({"bytes": Value("binary"), "path": Value("string")}),
     )
@@ -295,14 +293,14 @@ def streamed_rows(
     tell: Callable[[BadRow], None] | None = None,
     keep_unread: bool | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """One row after the other, for ``--streaming true``; problems are counted as they come.
+    """Yield one row after the other, for ``--streaming true``; problems are counted as they come.
 
     ``tell`` is told of each row that is left out, which ``report`` then forgets: a stream may have
     millions. ``keep_unread``: whether rows train that no named reward reads; by default while none
     of the set was read, as in training_set.
     """
-    found = ((row, try_image_info(row.image) if isinstance(row, Row) else None) for row in rows)
-    for number, checked in enumerate(validate_rows(found, options, report)):
+    pairs = ((row, try_image_info(row.image) if isinstance(row, Row) else None) for row in rows)
+    for number, checked in enumerate(validate_rows(pairs, options, report)):
         row, info, problem = checked.made, checked.info, checked.problem
         if number == FIRST_RECORDS and (text := report.boxes.problem(report.path)):
             raise DataError(text)
@@ -328,9 +326,9 @@ def streamed_rows(
             content = Path(image["path"]).read_bytes()
         path = image.get("path") or ""
         image = {"bytes": content, "path": "" if os.path.exists(path) else path}
-        made = {name: values[0] for name, values in _columns([row], options).items()}
-        further = {k: v for k, v in row.columns.items() if k not in (*made, *MADE)}
-        yield further | made | {"images": [image]}
+        columns = {name: values[0] for name, values in _columns([row], options).items()}
+        further = {k: v for k, v in row.columns.items() if k not in (*columns, *MADE)}
+        yield further | columns | {"images": [image]}
     if text := report.boxes.problem(report.path):
         raise DataError(text)
     report.leave_unread()

@@ -1,4 +1,4 @@
-"""What the four numbers of a box are: their order, and the unit that they count in.
+"""The four numbers of a box have an order, and a unit that they count in.
 
     on a picture of 640 x 480, the box whose corners are (160, 120) and (480, 360) in pixels
     xywh    pixels      [160, 120, 320, 240]        COCO's own: left, top, width, height
@@ -25,7 +25,7 @@ ORDERS = {
     "cxcywh": "centre x, centre y, width, height",
 }
 UNITS = {"pixels": 0, "unit": 1, "percent": 100, "norm1000": 1000}
-"""Each with the number of the right and the lower edge; 0: the picture's width and height."""
+"""Units, with the number of the right and the lower edge; 0: the picture's width and height."""
 ROUNDING = 2.0
 """Pixels by which an edge may lie outside the picture: tools round, and some count from 1."""
 NEARLY_ALL = 0.95
@@ -33,9 +33,9 @@ NEARLY_ALL = 0.95
 LARGEST_SHARE = 1.01
 OUTSIDE = f"leaves its image by more than {ROUNDING:g} pixels, ends before it begins, or is a dot,"
 ENOUGH = 10
-"""Boxes of which it is no chance that all lie in the first tenth of their images."""
+"""So many boxes do not all lie in the first tenth of their images by chance."""
 SMALL = 200
-"""Sides of an image up to which pixels may all be under 100."""
+"""The longest side of an image whose boxes in pixels may all be under 100."""
 
 Numbers = Sequence[float]
 """The four numbers of a box, as they are stored."""
@@ -43,7 +43,7 @@ PictureSize = tuple[float, float]
 """Width and height in pixels."""
 Box = tuple[Numbers, PictureSize]
 UNKNOWN: PictureSize = (1e9, 1e9)
-"""Of a picture whose size nobody knows: nothing reaches beyond it."""
+"""It stands for an unknown picture size: nothing reaches beyond it."""
 
 
 class MisreadBoxes(DataError):
@@ -62,7 +62,7 @@ class Reading(NamedTuple):
 
     @property
     def flags(self) -> str:
-        """What selects it on the command line."""
+        """Return the options that select it on the command line."""
         unit = "" if self.unit == "pixels" else f" --unit {self.unit}"
         return f"--boxes {self.boxes}{unit}"
 
@@ -71,7 +71,7 @@ READINGS = [Reading(order, unit) for unit in UNITS for order in ORDERS]
 
 
 def reading_named(boxes: str, unit: str) -> Reading:
-    """The values of ``--boxes`` and ``--unit``; DataError lists the known ones."""
+    """Return the reading of ``--boxes`` and ``--unit``; DataError lists the known values."""
     for flag, value, known in (("--boxes", boxes, ORDERS), ("--unit", unit, UNITS)):
         if value not in known:
             raise DataError(f"{flag} {value}: unknown; known: {', '.join(known)}")
@@ -79,7 +79,7 @@ def reading_named(boxes: str, unit: str) -> Reading:
 
 
 def corners(box: Numbers, reading: Reading, size: PictureSize) -> Corners:
-    """Left, top, right and bottom edge in pixels, wherever they lie."""
+    """Return the left, top, right and bottom edge in pixels, wherever they lie."""
     a, b, c, d = box
     if edge := UNITS[reading.unit]:
         (width, height) = size
@@ -93,7 +93,7 @@ def corners(box: Numbers, reading: Reading, size: PictureSize) -> Corners:
 
 
 def is_inside(box: Corners, size: PictureSize) -> bool:
-    """Whether corners in pixels are in order, and leave the picture by ``ROUNDING`` at most."""
+    """Tell whether corners in pixels are in order and leave the picture by ``ROUNDING`` at most."""
     x1, y1, x2, y2 = box
     return (
         -ROUNDING <= x1 <= x2 <= size[0] + ROUNDING and -ROUNDING <= y1 <= y2 <= size[1] + ROUNDING
@@ -101,14 +101,14 @@ def is_inside(box: Corners, size: PictureSize) -> bool:
 
 
 def clipped(box: Corners, size: PictureSize) -> Corners | None:
-    """The part of the box that the picture holds, in pixels; None where it has no area."""
+    """Return the part of the box that the picture holds, in pixels; None if it has no area."""
     x1, y1 = max(box[0], 0.0), max(box[1], 0.0)
     x2, y2 = min(box[2], size[0]), min(box[3], size[1])
     return (x1, y1, x2, y2) if x1 < x2 and y1 < y2 else None
 
 
 def is_dot(box: Numbers) -> bool:
-    """Whether no number is above 1: in any unit but shares, it were a dot in the corner."""
+    """Tell whether no number is above 1: in any unit but shares, the box is a dot in the corner."""
     return max(box) <= LARGEST_SHARE
 
 
@@ -117,29 +117,29 @@ def are_shares(boxes: Sequence[Numbers]) -> bool:
 
 
 def are_percent(boxes: Sequence[Box], unit: str) -> bool:
-    """Whether of ten boxes or more that are read in pixels or norm1000 nearly none has a number
-    over 100: all would lie in the upper left corner, of images of over 200 pixels at least.
+    """Tell whether, of ten boxes or more in pixels or norm1000, nearly none has a number over 100:
+    all would lie in the upper left corner, of images of over 200 pixels at least.
     """
     if unit == "pixels":
-        boxes = [one for one in boxes if SMALL < max(one[1]) < UNKNOWN[0]]
+        boxes = [box for box in boxes if SMALL < max(box[1]) < UNKNOWN[0]]
     elif unit != "norm1000":
         return False
     return len(boxes) >= ENOUGH and sum(max(b) <= 100 for b, _ in boxes) >= NEARLY_ALL * len(boxes)
 
 
 def fitting(boxes: Sequence[Box], among: Sequence[Reading] = READINGS) -> list[Reading]:
-    """The readings under which nearly all boxes of a set lie inside their pictures.
+    """Return the readings under which nearly all boxes of a set lie inside their pictures.
 
     Several: the numbers do not tell. None: the set has no boxes, or no one reading.
     """
     if are_shares([box for box, _ in boxes]):
         among = [reading for reading in among if reading.unit == "unit"]
     enough = NEARLY_ALL * len(boxes)
-    return [one for one in among if boxes and len(boxes) - len(leaving(boxes, one)) >= enough]
+    return [way for way in among if boxes and len(boxes) - len(leaving(boxes, way)) >= enough]
 
 
 def leaving(boxes: Sequence[Box], reading: Reading) -> list[int]:
-    """The numbers of the boxes that are not inside their pictures in this reading."""
+    """Return the numbers of the boxes that are not inside their pictures in this reading."""
     read = ((corners(box, reading, size), size) for box, size in boxes)
     return [number for number, (box, size) in enumerate(read) if not is_inside(box, size)]
 
@@ -152,24 +152,24 @@ def misfit(
     *,
     stated: bool = False,
 ) -> tuple[str, list[Reading]] | None:
-    """Why the boxes of a set, of which so many are ``outside`` their pictures, cannot be meant as
-    ``reading``, and those of ``among`` that fit; None if they can be.
+    """Say why the boxes of a set, of which so many are ``outside`` their pictures, cannot be meant
+    as ``reading``, and return those of ``among`` that fit; None if they can be.
 
     They cannot be if nearly all are shares or percent, or if a tenth is outside (half of them where
     a command has ``stated`` the reading), and under another reading nearly none is.
     """
     count = f"{len(boxes)} boxes"
     if reading.unit != "unit" and are_shares([box for box, _ in boxes]):
-        found = f"hardly a number of its {count} is above 1: they are shares, not {reading}"
-        return found, fitting(boxes, among)
+        why = f"hardly a number of its {count} is above 1: they are shares, not {reading}"
+        return why, fitting(boxes, among)
     if are_percent(boxes, reading.unit):
-        kept = {"percent"}
+        units = {"percent"}
         sized = any(size != UNKNOWN for _, size in boxes)
         if sized and reading.unit == "norm1000" and not are_percent(boxes, "pixels"):
-            kept.add("pixels")  # of small images
-        among = [one for one in among if one.unit in kept]
-        found = f"hardly a number of its {count} is above 100: they are percent, not {reading}"
-        return (found, others) if (others := fitting(boxes, among)) else None
+            units.add("pixels")  # of small images
+        among = [other for other in among if other.unit in units]
+        why = f"hardly a number of its {count} is above 100: they are percent, not {reading}"
+        return (why, others) if (others := fitting(boxes, among)) else None
     many = outside * (2 if stated else 10) >= len(boxes)
     if outside and many and (others := fitting(boxes, among)):
         return f"{outside} of {count}: each {OUTSIDE} if they are {reading}", others
@@ -185,17 +185,17 @@ def refusal(
     *,
     stated: bool = False,
 ) -> str | None:
-    """The same as a message, which names the options and the commands that take them; ``outside``
-    are the numbers of the boxes outside, ``shown`` describes the box of a number.
+    """Say the same as a message, which names the options and the commands that take them;
+    ``outside`` are the numbers of the boxes outside, ``shown`` describes the box of a number.
     """
-    found = misfit(boxes, reading, len(outside), stated=stated)
-    if found is None:
+    fault = misfit(boxes, reading, len(outside), stated=stated)
+    if fault is None:
         return None
-    what = f"{found[0]}, such as {shown(outside[0] if outside else 0)}"
-    if not found[1]:
+    what = f"{fault[0]}, such as {shown(outside[0] if outside else 0)}"
+    if not fault[1]:
         return f"{what}; correct the file"
-    slips = f"; where these are slips, {reading.flags} leaves their images out" * bool(outside)
-    return f"{what}; they fit {_ways(found[1], takers)}{slips}"
+    slips = f"; if these are slips, {reading.flags} leaves their images out" * bool(outside)
+    return f"{what}; they fit {_ways(fault[1], takers)}{slips}"
 
 
 def told_by(
@@ -206,8 +206,8 @@ def told_by(
     *,
     stated: bool = False,
 ) -> Reading:
-    """The one reading of ``among`` that the boxes of a set fit best. MisreadBoxes where they cannot
-    be meant so, and where several fit as well (nearly all boxes, or as many) and differ.
+    """Return the reading of ``among`` that the boxes of a set fit best. MisreadBoxes where they
+    cannot be meant so, and where several fit as well (nearly all boxes, or as many) and differ.
     """
     outside = {reading: leaving(boxes, reading) for reading in among}
     best = min(among, key=lambda reading: len(outside[reading]))
@@ -219,7 +219,7 @@ def told_by(
         if len({corners(box, reading, size) for reading in ties}) > 1:
             number = len(boxes) - max(len(outside[reading]) for reading in ties)
             raise MisreadBoxes(
-                f"its boxes, such as {shown(i)}, do not tell how they are meant: {number} of "
+                f"its boxes, such as {shown(i)}, fit several readings: {number} of "
                 f"{len(boxes)} lie inside their pictures {_ways(ties, takers, ' and ')}"
             )
     return best

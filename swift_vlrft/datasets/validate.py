@@ -1,4 +1,4 @@
-"""Can a row be trained on? The only place that decides: for training, conversion and checks.
+"""This module alone decides whether a row can be trained on: for training, conversion and checks.
 
     the solution "a dog" cannot be read as a list of boxes (detection)
     the box (10, 20, 1400, 90) reaches beyond norm1000 (0 to 1000)
@@ -44,10 +44,10 @@ TooLong = Callable[[Row, ImageInfo], str | None]
 
 @dataclass(frozen=True, kw_only=True)
 class RowRules:
-    """What a command asks of rows: ``rewards`` are those that it names; boxes are to be in
-    ``box_format``, under ``box_key`` if one is given; ``resize`` says how the model sees an image,
-    needed to train in pixels; under ``every_reward`` the gold answer must earn 1.0, not only under
-    the first of its task; if ``tasks`` are given, rows of others are passed over.
+    """A command asks this of rows: ``rewards`` are those that it names; boxes are to be in
+    ``box_format``, under ``box_key`` if given; ``resize`` says how the model sees an image, needed
+    to train in pixels; under ``every_reward`` the gold answer must earn 1.0, not only under the
+    first reward of its task; if ``tasks`` are given, rows of others are passed over.
     """
 
     rewards: tuple[str, ...] = ()
@@ -61,8 +61,8 @@ class RowRules:
 
 @dataclass(frozen=True)
 class Validated:
-    """A row as it is stored, with the task whose rewards score it; as it trains, unless a problem
-    keeps it from that; its image's info, where it was looked at.
+    """A row is checked as it is stored, with the task whose rewards score it; ``made`` is the row
+    as it trains, unless it has a problem; ``info`` is its image's, where it was looked at.
     """
 
     row: Row | BadRow
@@ -72,13 +72,13 @@ class Validated:
 
 
 def validate_rows(
-    found: Iterable[tuple[Row | BadRow, ImageInfo | str | None]],
+    rows: Iterable[tuple[Row | BadRow, ImageInfo | str | None]],
     rules: RowRules,
     report: Report,
 ) -> Iterator[Validated]:
-    """Rows with the infos of their images, or what is wrong with those, counted in ``report``."""
-    for row, image in found:
-        made: Row | None = None
+    """Judge rows, each with its image's info or what is wrong with it, and count in ``report``."""
+    for row, image in rows:
+        trained: Row | None = None
         info = image if isinstance(image, ImageInfo) else None
         problem: BadRow | None
         if isinstance(row, BadRow):
@@ -90,32 +90,32 @@ def validate_rows(
         elif isinstance(image, str):
             problem = BadRow(row.place, image)
         else:
-            made, problem = _trained(row, info, rules)
+            trained, problem = _trained(row, info, rules)
         report.rows += row.place.row is not None
         if isinstance(row, Row):
             report.boxes.add(row, info)
         if problem is not None:
             report.problems.append(problem)
-        elif made is not None:
-            report.add_good(made, rules.rewards)
-        yield Validated(row, made, info, problem)
+        elif trained is not None:
+            report.add_good(trained, rules.rewards)
+        yield Validated(row, trained, info, problem)
     ask_boxes(report)
     report.notes += report.boxes.notes(report.path)
 
 
 def ask_boxes(report: Report) -> None:
-    """Whether the boxes that were read so far can be in the format that they declare."""
+    """Report a problem if the boxes read so far cannot be in the format that they declare."""
     if text := report.boxes.problem(report.path):
         report.problems.append(BadRow(RowLocation(report.path), text, Kind.SET))
 
 
 def _is_of_another(task: Any, asked: Sequence[str]) -> bool:
-    """Whether a row is passed over; one of "OCR" is not where ocr is asked for: it is reported."""
+    """Whether a row is passed over. A row of "OCR" is not, if ocr is asked for: it is reported."""
     return bool(asked) and str(task).strip().lower() not in asked
 
 
 def _trained(row: Row, info: ImageInfo | None, rules: RowRules) -> tuple[Row | None, BadRow | None]:
-    """The row as it trains, or what is wrong with it; both where it is only that no named reward
+    """The row as it trains, or its problem; both where the problem is only that no named reward
     reads its gold: the rewards may be for the other sets of the command.
     """
     problem = row_problem(row, info, every_reward=rules.every_reward, rewards=rules.rewards)
@@ -151,9 +151,9 @@ def in_box_format(
     resize: ImageResize | None = None,
     key: str | None = None,
 ) -> Row:
-    """The row with its boxes and prompt in ``box_format``, under ``key`` if one is given;
-    ValueError if they cannot be rewritten. Where the model is not known, it is one that sees the
-    image at another size.
+    """Return the row with its boxes and prompt in ``box_format``, under ``key`` if given;
+    ValueError if they cannot be rewritten. A model that is not known sees the image at another
+    size.
     """
     if not row.has_boxes:
         return row
@@ -161,7 +161,7 @@ def in_box_format(
     changes = box_format != row.columns.get("frame") or box_format == "pixels" or key is not None
     if changes and without_box_format(system) != system:
         raise ValueError(
-            f"the system turn {system[:80]!r} says how boxes are written, and is not rewritten in "
+            f"the system turn {system[:80]!r} says how boxes are written, but is not rewritten in "
             f"{box_format}; say it in the problem"
         )
     size = seen = info.width, info.height
@@ -177,9 +177,9 @@ def row_problem(
     every_reward: bool = True,
     rewards: Sequence[str] = (),
 ) -> BadRow | None:
-    """What is wrong with a row as it is stored; ``info`` is its image's, where it was looked at."""
-    found = next(_problems(row, info, FULL if every_reward else FIRST, rewards), None)
-    return None if found is None else BadRow(row.place, *found)
+    """Say what is wrong with a row as it is stored; ``info`` is its image's, where it was read."""
+    problem = next(_problems(row, info, FULL if every_reward else FIRST, rewards), None)
+    return None if problem is None else BadRow(row.place, *problem)
 
 
 def _problems(row: Row, info: ImageInfo | None, paying: Rewards, named: Sequence[str]) -> Found:
@@ -188,7 +188,7 @@ def _problems(row: Row, info: ImageInfo | None, paying: Rewards, named: Sequence
     """
     task, system = row.columns.get("task"), row.columns.get("system")
     if not isinstance(row.problem, str) or not row.problem.strip():
-        yield f"the problem is {row.problem!r}, a prompt is needed", Kind.ROW
+        yield f"the problem is {row.problem!r}; a prompt is needed", Kind.ROW
     if system is not None and not isinstance(system, str):
         yield f"the system is {system!r}; a text is needed", Kind.ROW
     yield from ((text, Kind.ROW) for text in _of_the_template(str(row.problem), str(system or "")))
@@ -235,16 +235,16 @@ def _of_the_template(problem: str, system: str) -> Iterator[str]:
 def _task_problems(
     task: str, row: Row, text: str, info: ImageInfo | None, paying: Rewards
 ) -> Found:
-    """The problems of a row as one of ``task``."""
+    """The problems of a row as a row of ``task``."""
     gold = TASK_NAMES[task].read_gold(row.solution)
     if gold is None:
         why = ""
-        given = read_boxes(text) if task in BOX_TASKS else None
-        if given is not None and None in given.boxes:
-            number = given.boxes.index(None) + 1
-            why = f": box {number} of {len(given)} is not four numbers with an area"
+        parsed = read_boxes(text) if task in BOX_TASKS else None
+        if parsed is not None and None in parsed.boxes:
+            number = parsed.boxes.index(None) + 1
+            why = f": box {number} of {len(parsed)} is not four numbers with an area"
         elif TASK_NAMES[task].as_written and isinstance(row.solution, (list, tuple)):
-            why = "; of several accepted texts one is the solution, the others are its aliases"
+            why = "; of several accepted texts, store one as the solution and the others as aliases"
         holds = f"{TASK_NAMES[task].holds} ({task}){why}"
         yield f"the solution {text[:80]!r} cannot be read as {holds}", Kind.GOLD
         return
@@ -255,10 +255,10 @@ def _task_problems(
         frame = row.columns.get("frame")
         if frame in FORMATS:
             if said := contradiction(row.problem, FORMATS[frame]):
-                text = f"the prompt asks for boxes {said!r}, and they are declared as {frame}"
-                yield f"{text}; say in the column frame which holds, or mend the prompt", Kind.ROW
-            found = [*_other_key(text, FORMATS[frame]), *_outside(boxes, FORMATS[frame], info)]
-            yield from ((problem, Kind.ROW) for problem in found)
+                text = f"the prompt asks for boxes {said!r}, but they are declared as {frame}"
+                yield f"{text}; correct the column frame or the prompt", Kind.ROW
+            problems = [*_other_key(text, FORMATS[frame]), *_outside(boxes, FORMATS[frame], info)]
+            yield from ((problem, Kind.ROW) for problem in problems)
         elif boxes or frame is not None:
             yield f"unknown frame {frame!r}; known: {', '.join(FORMATS)}", Kind.ROW
     if problem := TASK_NAMES[task].problem_of(row.columns):
@@ -276,8 +276,8 @@ def _task_problems(
 
 
 def fitting_tasks(row: Row, info: ImageInfo | None = None, known: Sequence[str] = ()) -> list[str]:
-    """The tasks under all of whose rewards a row's gold answer earns 1.0: its own, where it states
-    one that fits. Of those that are ``known`` to fit, nothing is computed again.
+    """Return the tasks under all of whose rewards a row's gold answer earns 1.0: its own, if it
+    states a task that fits. For tasks that are ``known`` to fit, nothing is computed again.
     """
     named = row.columns.get("task")
     proposed = [n for n, task in TASK_NAMES.items() if n == named or not task.reads_most]
@@ -292,8 +292,8 @@ def fitting_tasks(row: Row, info: ImageInfo | None = None, known: Sequence[str] 
 
 
 def fitting_rewards(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """A reward that fits the golds of all rows of completions; one for each task where there is
-    none.
+    """Return a reward that fits the golds of all rows of completions; if there is none, a reward
+    for each task.
     """
     fits: dict[str, set[str]] = {}
     for columns in rows:
@@ -301,15 +301,15 @@ def fitting_rewards(rows: Iterable[dict[str, Any]]) -> list[str]:
         if solution is None or (key := f"{task} {gold_text(solution)}") in fits:
             continue
         # In pixels of any image: where a box lies is not asked.
-        kept = further(columns) | {"task": task, "frame": "pixels"}
+        stated = further(columns) | {"task": task, "frame": "pixels"}
         guess = None if task else task_of(solution)
-        row = Row(RowLocation(Path()), {}, "", gold_text(solution), kept, guess=guess)
+        row = Row(RowLocation(Path()), {}, "", gold_text(solution), stated, guess=guess)
         fits[key] = set(fitting_tasks(row))
     known = [tasks for tasks in fits.values() if tasks]
     every = set.intersection(*known) if known else set()
-    found = [task for task in FULL if task in (every or set().union(*known))]
-    found.sort(key=lambda task: task == "classification")  # any short text reads as a class
-    return [FULL[task][0] for task in (found[:1] if every else found)]
+    fitting = [task for task in FULL if task in (every or set().union(*known))]
+    fitting.sort(key=lambda task: task == "classification")  # any short text reads as a class
+    return [FULL[task][0] for task in (fitting[:1] if every else fitting)]
 
 
 def _other_key(text: str, of: BoxFormat) -> Iterator[str]:
@@ -327,13 +327,13 @@ def _outside(boxes: list[Box | None], of: BoxFormat, info: ImageInfo | None) -> 
     # Annotations in pixels are often rounded up, and shares computed in floats: a little more is
     # not an error.
     slack = {"pixels": ROUNDING, "unit": 0.001}.get(of.name, 0.0)
-    meant = f"{of}; where boxes are in another format, say so in a column frame"
+    meant = f"{of}; if boxes are in another format, state it in a column frame"
     if of.scale is None:
         meant = f"the image of {width} x {height} pixels"
     for box in boxes:
         if box is None:
             yield "a box of the solution is not four numbers with an area"
         elif of.scale != 1 and is_dot(box):
-            yield f"the box {tuple(round(v, 3) for v in box)} is a dot in {of.name}; is it shares?"
+            yield f"the box {tuple(round(v, 3) for v in box)} is a dot in {of.name}; in shares?"
         elif min(box) < -slack or box[2] > width + slack or box[3] > height + slack:
             yield f"the box {tuple(round(v, 3) for v in box)} reaches beyond {meant}"

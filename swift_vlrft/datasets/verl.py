@@ -1,4 +1,4 @@
-"""Rows of verl and of EasyR1, in Parquet or JSON, each of one image. As verl's:
+"""verl and EasyR1 store rows of one image in Parquet or JSON. A row of verl's:
 
     images        [{"bytes": b"\\x89PNG...", "path": None}]
     prompt        [{"role": "system", "content": "Think first."},
@@ -37,24 +37,23 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     golds = {"answer": record.get("answer")}
     golds |= {"reward_model.ground_truth": stated["ground_truth"]} if stated is not None else {}
     system, prompt = _turns(record.get("prompt"))
-    made = further(record, "images", "prompt", "problem", "answer", "reward_model")
-    made |= {"image": record["images"], "solution": _the_one(golds)}
-    made |= {"problem": _the_one({"prompt": prompt, "problem": record.get("problem")})}
-    made |= {"system": _the_one({"system": record.get("system"), "prompt's system turn": system})}
+    example = further(record, "images", "prompt", "problem", "answer", "reward_model")
+    example |= {"image": record["images"], "solution": _agreed(golds)}
+    example |= {"problem": _agreed({"prompt": prompt, "problem": record.get("problem")})}
+    example |= {"system": _agreed({"system": record.get("system"), "prompt's system turn": system})}
     # Thousandths fit a copy of any size.
-    yield made | ({"drawn": drawn} if (drawn := drawn_on(record, exact=False)) else {})
+    yield example | ({"drawn": drawn} if (drawn := drawn_on(record, exact=False)) else {})
 
 
-def _the_one(given: dict[str, Any]) -> Any:
-    """The value of whichever column has one; ValueError if two say different things."""
-    found = {name: value for name, value in given.items() if value is not None}
-    values = list(found.values())
+def _agreed(columns: dict[str, Any]) -> Any:
+    """The value that the columns agree on; ValueError if two say different things."""
+    stated = {name: value for name, value in columns.items() if value is not None}
+    values = list(stated.values())
     if len(values) > 1 and str(values[0]).strip() != str(values[1]).strip():
-        shown = " and ".join(f"the {name} {str(value)[:60]!r}" for name, value in found.items())
-        other = list(found)[0].partition(".")[0]
+        shown = " and ".join(f"the {name} {str(value)[:60]!r}" for name, value in stated.items())
+        other = list(stated)[0].partition(".")[0]
         raise ValueError(
-            f"{shown} differ; rename the one that is not meant, as --columns "
-            f'\'{{"{other}": "other"}}\' does'
+            f'{shown} differ; rename the wrong column, as with --columns \'{{"{other}": "other"}}\''
         )
     return values[0] if values else None
 
@@ -68,7 +67,7 @@ def _turns(prompt: Any) -> tuple[Any, Any]:
     if roles not in (["user"], ["system", "user"]):
         raise ValueError(
             f"the prompt has the turns {', '.join(map(str, roles)) or 'of nobody'}; one user's "
-            "turn is needed, behind a system turn or alone"
+            "turn is needed, after a system turn or alone"
         )
     texts = [turn.get("content") for turn in turns]
     if not all(isinstance(text, str) for text in texts):

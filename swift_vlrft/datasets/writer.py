@@ -1,4 +1,4 @@
-"""A ViRFT-style Parquet folder, ready for a hub; it appears under its name when it is complete.
+"""Write a ViRFT-style Parquet folder, ready for a hub; its name appears when it is complete.
 
     write_folder(Path("shapes"), {"train": rows})
 
@@ -39,16 +39,16 @@ GROUP_ROWS = 100
 TEXTS = ("problem", "solution", "task", "frame")
 
 _SPLIT = re.compile(r"\w+(?:\.\w+)*")
-"""What the hubs and ``datasets`` take as the name of a split."""
+"""Names that the hubs and ``datasets`` take for a split."""
 
 Item = Mapping[str, Any] | BadRow
-"""A row to write, or one to leave out and list."""
+"""A row to write, or a row to leave out and list."""
 _T = TypeVar("_T")
 
 
 @dataclass
 class Written:
-    """The finished folder. ``counts`` and ``notes`` are what the maker of the rows has to say."""
+    """The folder is finished; ``counts`` and ``notes`` are what the maker of the rows says."""
 
     folder: Path
     rows: int = 0
@@ -58,7 +58,7 @@ class Written:
     notes: list[str] = field(default_factory=list)
 
     def left_out_records(self) -> list[dict[str, str]]:
-        return [{"place": str(one.place), "reason": one.problem} for one in self.left_out]
+        return [{"place": str(row.place), "reason": row.problem} for row in self.left_out]
 
 
 def write_folder(
@@ -80,7 +80,7 @@ def write_folder(
     """
     for split in splits:
         if not _SPLIT.fullmatch(split):
-            raise DataError(f"the split {split!r} is no name: letters, digits, _ and . make one")
+            raise DataError(f"the split {split!r} is no valid name: use letters, digits, _ and .")
     refuse_address(folder)
     if folder.is_symlink() or folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError(f"{folder} is there already; name another folder, or remove it first")
@@ -88,7 +88,7 @@ def write_folder(
     rows: Counter[str] = Counter()
     keys: dict[str, list[Any]] = {split: [] for split in splits}
 
-    def kept(split: str) -> Iterator[Mapping[str, Any]]:
+    def to_write(split: str) -> Iterator[Mapping[str, Any]]:
         for item in with_bar(splits[split], total):
             if not isinstance(item, BadRow):
                 rows[split] += 1
@@ -106,7 +106,7 @@ def write_folder(
         files: dict[str, list[Path]] = {}
         schema = None
         for split in splits:
-            files[split], schema = _write_arrow(kept(split), work / split, schema)
+            files[split], schema = _write_arrow(to_write(split), work / split, schema)
         if schema is None:
             why = written.left_out[0] if written.left_out else "the set is empty"
             raise DataError(f"{folder}: no row to write; {why}")
@@ -116,7 +116,7 @@ def write_folder(
             order = sorted(range(number), key=keys[split].__getitem__) if sort_key else None
             written.shards += _write_shards(data / split, files[split], schema, order, shard_bytes)
         if written.left_out:
-            lines = [json.dumps(one) + "\n" for one in written.left_out_records()]
+            lines = [json.dumps(record) + "\n" for record in written.left_out_records()]
             (data.parent / "left_out.jsonl").write_text("".join(lines))
         data.parent.rename(folder)
     written.rows = rows.total()
@@ -124,7 +124,7 @@ def write_folder(
 
 
 def with_bar(items: Iterable[_T], total: int | None = None) -> Iterable[_T]:
-    """The items, with a bar on the error stream if that is a terminal."""
+    """Return the items, with a bar on the error stream if that is a terminal."""
     from rich.console import Console
     from rich.progress import track
 
@@ -193,7 +193,7 @@ def _groups(rows: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any
 
 
 def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """The rows as a table; DataError names a column that no file can hold."""
+    """Return the rows as a table; DataError names a column that no file can hold."""
     import pyarrow as pa
 
     types = {"image": pa.struct({"bytes": pa.binary(), "path": pa.string()})}
@@ -218,9 +218,9 @@ def _widest(first: pa.Schema, second: pa.Schema) -> pa.Schema:
 
     fields = []
     for name in ["image", *TEXTS, *sorted({*first.names, *second.names} - {"image", *TEXTS})]:
-        found = [pa.schema([one.field(name)]) for one in (first, second) if name in one.names]
+        both = [pa.schema([side.field(name)]) for side in (first, second) if name in side.names]
         try:
-            fields.append(pa.unify_schemas(found, promote_options="permissive").field(0))
+            fields.append(pa.unify_schemas(both, promote_options="permissive").field(0))
         except pa.ArrowException as error:
             raise _not_storable(name, str(error)) from None
     return pa.schema(fields)
@@ -234,7 +234,7 @@ def _not_storable(name: str, why: str) -> DataError:
 
 
 def _as(schema: pa.Schema, *tables: pa.Table) -> pa.Table:
-    """The tables as one of that schema: a column that one lacks holds nulls."""
+    """One table with that schema: a column that a table lacks holds nulls."""
     import pyarrow as pa
 
     joined = pa.concat_tables([schema.empty_table(), *tables], promote_options="permissive")
@@ -276,7 +276,7 @@ def _write_shards(
 
 
 def features_of(schema: pa.Schema) -> Any:
-    """The schema as ``datasets`` and the hubs name it."""
+    """Return the schema as ``datasets`` and the hubs name it."""
     from datasets import Features, Image
 
     return Features(Features.from_arrow_schema(schema) | {"image": Image()})

@@ -1,1 +1,1 @@
-"""`make demo`: a real ms-swift GRPO run that learns in minutes on a CPU."""
+"""`make demo` is a real ms-swift GRPO run that learns in minutes on a CPU."""

@@ -1,4 +1,4 @@
-"""A photograph of 24 Greek coins from Pompeii, 384 x 303 pixels, shipped with scikit-image.
+"""A photograph shows 24 Greek coins from Pompeii, 384 x 303 pixels; scikit-image ships it.
 
 The three upper rows of coins are for training, the lowest row, six coins, is held out: no pixel is
 in both.
@@ -25,7 +25,7 @@ BOXES: list[Box] = [
     *((26, 179, 63, 217), (135, 179, 174, 217), (18, 233, 75, 288), (144, 236, 201, 288)),
     *((276, 239, 326, 289), (220, 240, 269, 288), (93, 245, 136, 287), (336, 248, 382, 289)),
 ]
-"""One per coin, in pixels: a watershed of the gradient between what is darker than 30 and brighter
+"""A box per coin, in pixels: a watershed of the gradient between darker than 30 and brighter
 than 150, opened by a disk of 3 pixels.
 """
 

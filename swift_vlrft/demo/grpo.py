@@ -1,4 +1,4 @@
-"""The road's GRPO run: recipes/demo_cpu.sh started, followed by its steps, ended with the road."""
+"""The road's GRPO run starts recipes/demo_cpu.sh, follows its steps, and ends with the road."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def curves(folder: Path, rewards: Sequence[str]) -> dict[str, dict[int, float]]:
 
 def step_rewards(log: Path, name: str = "reward") -> dict[int, float]:
     """Return the values of a metric by training step, from ms-swift's logging.jsonl as far as it is
-    written: of several tasks, a step lacks the rewards of those that it has no row of.
+    written: with several tasks, a step lacks the rewards of tasks that it has no row of.
     """
     if not log.exists():
         return {}

@@ -1,4 +1,4 @@
-"""Rows of five tasks in one set, by the column ``task``, easy enough for a tiny model.
+"""Draw rows of five tasks in one set, by the column ``task``, easy enough for a tiny model.
 
 56 x 56, shapes in quarters of it, or one letter
 

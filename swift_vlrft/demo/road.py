@@ -1,4 +1,4 @@
-"""The road from a data set to a verdict, on a CPU and in minutes.
+"""The road leads from a data set to a verdict, on a CPU and in minutes.
 
     OUT/road.json            what was asked: an interrupted road goes on behind its last whole stage
     OUT/data                 the rows that are fit to train on, split by picture: train and test
@@ -40,13 +40,13 @@ SPARE = 8
 """Tokens that an answer may take beyond the longest gold answer."""
 
 Advance = Callable[[int, str], None]
-"""Takes the steps done, and a note."""
+"""A function of the steps done, and a note."""
 
 
 class Road(msgspec.Struct, frozen=True):
-    """What is asked of a road. ``warm_steps`` and ``warm_rate`` are those of the start model's
-    supervised training, ``steps`` and ``learning_rate`` those of GRPO; the tiny model sees images
-    of about ``side`` x ``side`` pixels.
+    """A road has these settings: ``warm_steps`` and ``warm_rate`` are of the start model's
+    supervised training, ``steps`` and ``learning_rate`` of GRPO; the tiny model sees images of
+    about ``side`` x ``side`` pixels.
     """
 
     data: str
@@ -166,7 +166,7 @@ def _begin(road: Road, folder: Path) -> Halves:
         if begun.road != road:
             raise RoadError(
                 f"{folder} holds the road of {begun.road.data} with other settings; name another "
-                "folder with --out, or remove this one"
+                "folder with --out, or remove this folder"
             )
         if (folder / "start.json").exists():
             return begun.halves
@@ -175,12 +175,12 @@ def _begin(road: Road, folder: Path) -> Halves:
         raise RoadError(f"{folder} is no empty folder; name another folder with --out")
     if folder.resolve().is_relative_to(Path(road.data).resolve()):
         raise RoadError(
-            f"{folder} lies in {road.data}, whose rows could then not be told from those that are "
-            "written; name a folder elsewhere with --out"
+            f"{folder} lies inside {road.data}: what is written would look like rows of the set; "
+            "name a folder elsewhere with --out"
         )
     if marks := [mark for mark in ":#" if mark in str(folder)]:
         raise RoadError(
-            f"{folder} has {marks[0]!r} in its name, behind which ms-swift expects a subset or a "
+            f"{folder} has {marks[0]!r} in its name, after which ms-swift expects a subset or a "
             "number of rows; name another folder with --out"
         )
     from swift_vlrft.tiny.checkpoint import compact

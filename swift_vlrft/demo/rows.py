@@ -1,4 +1,4 @@
-"""A row of a demo, and what is drawn in its image."""
+"""Make a row of a demo, and draw its image."""
 
 from __future__ import annotations
 

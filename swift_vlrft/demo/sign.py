@@ -1,4 +1,4 @@
-"""A digit on a sign, too small to read in the picture as the model sees it.
+"""A digit on a sign is too small to read in the picture as the model sees it.
 
 480 x 480   a black sign of 48 x 48 somewhere, in its upper left quarter a digit 8 pixels high
  84 x  84   as the model sees it: the digit is 1.4 pixels high, with the same ink for each
@@ -19,7 +19,7 @@ from swift_vlrft.parsing.calls import TOOL
 DIGITS = "0147"
 SIDE, SIGN, QUARTER, HEIGHT = 480, 48, 24, 8
 PLACES = (24, 96, 168, 264, 336, 408)
-"""Of a sign's left and upper edge: on a twentieth of the picture, and inside one of the 6 x 6
+"""A sign's left and upper edges: on a twentieth of the picture, and inside one of the 6 x 6
 patches that the model's ViT cuts it into.
 """
 
@@ -45,8 +45,8 @@ def _sign_row(rng: random.Random) -> Row:
 
 @cache
 def masks() -> dict[str, Image.Image]:
-    """What is painted of each digit, as faint as gives all the same ink: how bright the sign is
-    from afar does not tell the digit.
+    """Return the mask of each digit, as faint as gives all digits the same ink: how bright the sign
+    is from afar does not tell the digit.
     """
     drawn = {digit: _mask(digit) for digit in DIGITS}
     ink = {d: sum(v * n for v, n in enumerate(mask.histogram())) for d, mask in drawn.items()}

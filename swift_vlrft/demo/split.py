@@ -1,4 +1,4 @@
-"""A set becomes the two that a run needs: rows to train on, and held-out rows of other pictures."""
+"""A set is divided in two for a run: rows to train on, and held-out rows of other pictures."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from swift_vlrft.datasets.writer import write_folder
 from swift_vlrft.rewards import REWARDS
 
 SHARE = 0.2
-"""Of the pictures, that are held out where the set has no split for it."""
+"""The share of the pictures that are held out where the set has no split for it."""
 LEAST = 40
-"""Pictures: with fewer, eight are left to compare, and no difference can be told from chance."""
+"""So many pictures are needed: of fewer, at most eight are compared, too few for a verdict."""
 MOST = 2000
-"""Rows that are taken: more do not fit into minutes."""
+"""So many rows are taken: more do not fit into minutes."""
 
 
 class Halves(msgspec.Struct):
-    """How many rows of each task are trained on and held out, and what is to be said of the set."""
+    """Halves count the rows of each task to train on and to hold out, and note what else to say."""
 
     train: dict[str, int] = {}
     test: dict[str, int] = {}
@@ -104,7 +104,7 @@ def _fit(source: Path, split: str, box_format: str, notes: list[str]) -> list[di
 def _said(report: Report, split: str, *, whole: bool) -> Iterator[str]:
     if report.problems:
         yield (
-            f"rows of the split {split} that are left out: {len(report.problems)}, as of "
+            f"rows of the split {split} that are left out: {len(report.problems)}, such as "
             f"{report.problems[0]}; `vlrft data check` lists all"
         )
     if whole:

@@ -1,4 +1,4 @@
-"""The demo's data, drawn on the spot: `vlrft demo` takes the road of `vlrft try` with them.
+"""The demo's data is drawn on the spot: `vlrft demo` takes the road of `vlrft try` with it.
 
 colours  56 x 56, one shape        "What colour is the shape?"     red
 coins    windows of a photograph   "Find the coin that is whole"   [{'Position': ...

@@ -1,1 +1,1 @@
-"""Reading and writing files, and the files shipped with the package."""
+"""Read and write files, and find the files shipped with the package."""

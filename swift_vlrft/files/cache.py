@@ -1,4 +1,4 @@
-"""Results that take seconds to compute, cached as JSON in the user's cache folder."""
+"""Results that take seconds to compute are cached as JSON in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from swift_vlrft.files.writing import write_atomically
 
 
 def remembered(kind: str, key: Any, answer: Callable[[], Any]) -> Any:
-    """The cached result of ``answer`` for this ``key`` (all that it depends on), else a new one.
+    """Return the result of ``answer`` for this ``key`` (all that it depends on), cached or new.
 
     Key and result are JSON. If the folder cannot be written, nothing is cached.
     """

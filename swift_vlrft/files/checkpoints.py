@@ -1,4 +1,4 @@
-"""Which checkpoints of a run are complete: a killed run or a full disk leaves half of one.
+"""Tell which checkpoints of a run are complete: a kill or a full disk leaves half a checkpoint.
 
     good_checkpoints(Path("output/v0-..."))     [.../checkpoint-20, .../checkpoint-40]
     why_not(Path("output/v0-.../checkpoint-60"))
@@ -33,18 +33,18 @@ _SHARDED = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
 
 def good_checkpoints(run: Path) -> list[Path]:
-    """The complete ones among ``run``'s folders checkpoint-N, the last step last."""
+    """Return ``run``'s complete folders checkpoint-N, the last step last."""
     return [folder for folder in checkpoints(run) if not why_not(folder)]
 
 
 def checkpoints(run: Path) -> list[Path]:
-    """``run``'s folders checkpoint-N, complete or not, the last step last."""
-    found = [f for f in run.iterdir() if _NAME.fullmatch(f.name) and f.is_dir()]
-    return sorted(found, key=lambda folder: int(folder.name.partition("-")[2]))
+    """Return ``run``'s folders checkpoint-N, complete or not, the last step last."""
+    folders = [f for f in run.iterdir() if _NAME.fullmatch(f.name) and f.is_dir()]
+    return sorted(folders, key=lambda folder: int(folder.name.partition("-")[2]))
 
 
 def why_not(checkpoint: Path) -> str:
-    """Why a checkpoint is not complete; '' if it is.
+    """Say why a checkpoint is not complete; '' if it is.
 
     A checkpoint of --save_only_model true is complete without the states of optimizer and random
     numbers; its args.json says ``save_only_model``.
@@ -53,22 +53,22 @@ def why_not(checkpoint: Path) -> str:
 
 
 def weights_problem(folder: Path) -> str:
-    """Why the weights in a folder are not complete; '' if they are. It may be a checkpoint, or a
-    model or adapter that a hub holds, which has no states of a training.
+    """Say why the weights in a folder are not complete; '' if they are. It may be a checkpoint, or
+    a model or adapter that a hub holds, which has no states of a training.
     """
     return next(_of_weights(folder), "")
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a model: those that its index names, else all."""
+    """Return the safetensors files of a model: those that its index names, else all."""
     index = folder / _SHARDED[0]
     names = read_json(index)["weight_map"].values() if index.is_file() else ()
     return sorted({folder / name for name in names}) or sorted(folder.glob("*.safetensors"))
 
 
 def tensor_shapes(file: Path) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every tensor of a safetensors file, from its header. ValueError if the file
-    is not complete.
+    """Return name and shape of every tensor of a safetensors file, from its header. ValueError if
+    the file is not complete.
     """
     size = file.stat().st_size
     with file.open("rb") as opened:
@@ -81,8 +81,8 @@ def tensor_shapes(file: Path) -> dict[str, tuple[int, ...]]:
         try:
             header = json.loads(opened.read(length))
             header.pop("__metadata__", None)
-            ends = [one["data_offsets"][1] for one in header.values()]
-            shapes = {name: tuple(one["shape"]) for name, one in header.items()}
+            ends = [tensor["data_offsets"][1] for tensor in header.values()]
+            shapes = {name: tuple(tensor["shape"]) for name, tensor in header.items()}
             expected = 8 + length + max(ends, default=0)
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
             raise ValueError("has a header that cannot be read") from None
@@ -152,7 +152,7 @@ def _of_weights(folder: Path) -> Iterator[str]:
 
 
 def _of_states(folder: Path, args: dict[str, Any]) -> Iterator[str]:
-    """Of optimizer, scheduler and random numbers; with --save_only_model there are none."""
+    """The problems of optimizer, scheduler and random states; --save_only_model leaves them out."""
     # Where every node saves on a disk of its own, this folder holds what one node wrote.
     world = args.get("local_world_size" if args.get("save_on_each_node") else "global_world_size")
     ranks = world if isinstance(world, int) and world > 0 else 1

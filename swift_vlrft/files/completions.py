@@ -1,4 +1,4 @@
-"""Completions on disk, one at a time: the only reader of ms-swift's ``completions.jsonl``.
+"""Read completions from disk, one at a time: ms-swift's ``completions.jsonl`` has no other reader.
 
 {"step": ["1", "1"], "completion": ["..", ".."], "solution": ["..", ".."], "vlrft_format": [1, 0]}
 {"completion": "..", "solution": "..", "task": "detection"}
@@ -21,14 +21,14 @@ from swift_vlrft.files.jsonl import LineError, finite, json_objects
 
 
 def further(row: dict[str, Any]) -> dict[str, Any]:
-    """The columns of a row that rewards read besides the solution."""
+    """Return the columns of a row that rewards read besides the solution."""
     keys = ("task", "aliases", "tolerance", "response_prefix", "zoom_box", "turns")
     return {key: row[key] for key in keys if row.get(key) is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """``place`` is the line, "3", or line and item, "3[0]"; ``row`` has every column of it."""
+    """A completion's ``place`` is line "3", or line and item "3[0]"; ``row`` has every column."""
 
     place: str
     row: dict[str, Any]
@@ -42,13 +42,13 @@ class Completion:
         return finite(self.row.get("step")) or 0.0
 
     def logged(self, reward: str) -> float | None:
-        """The score in the log; None if there is none, which ms-swift writes as NaN."""
+        """Return the score in the log; None if there is none, which ms-swift writes as NaN."""
         return finite(self.row.get(reward))
 
 
 def read_completions(path: Path, notes: list[str]) -> Iterator[Completion]:
-    """LineError names the unusable line; half a line at the end is reported in ``notes``. A table
-    that ms-swift wrote again (GRPOTrainer.log does when training ends) is read once.
+    """Yield completions. LineError names the unusable line; ``notes`` report half a line at the
+    end. A table that ms-swift wrote again (GRPOTrainer.log does when training ends) is read once.
     """
     last = None
     for number, record in json_objects(path, notes):
@@ -72,8 +72,8 @@ def read_completions(path: Path, notes: list[str]) -> Iterator[Completion]:
         for key in ("solution", "prompt", "task"):
             if key in record and key not in columns:
                 raise LineError(
-                    f"{place}: {count} completions, but another number in {key!r}; of several "
-                    "completions of one row, write the row's 'id' into the line"
+                    f"{place}: {count} completions, but another number in {key!r}; for several "
+                    "completions of a row, write the row's 'id' into the line"
                 )
         for n in range(count):
             row = {key: values[n] for key, values in columns.items()}
@@ -81,7 +81,7 @@ def read_completions(path: Path, notes: list[str]) -> Iterator[Completion]:
 
 
 def _of_batch(record: dict[str, Any], place: str) -> dict[str, Any]:
-    """A line of a batch's output as one of ours. LineError if its request has no answer."""
+    """A line of a batch's output, as a line of ours. LineError if its request has no answer."""
     try:
         body = record["response"]["body"]
         choices = body["choices"]
@@ -92,8 +92,8 @@ def _of_batch(record: dict[str, Any], place: str) -> dict[str, Any]:
         problem = record.get("error") or record.get("response")
         raise LineError(
             f"{place}: a batch's line without response.body.choices[].message.content "
-            f"({str(problem)[:120]}); ask the request again, or remove the line: with --gold SET "
-            "its row is unanswered"
+            f"({str(problem)[:120]}); send the request again, or remove the line: with --gold "
+            "SET its row counts as unanswered"
         )
     more = {"id": record.get("custom_id"), "finish": choices[0].get("finish_reason")}
     return more | {"completion": texts if len(texts) > 1 else texts[0]}

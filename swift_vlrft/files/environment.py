@@ -1,4 +1,4 @@
-"""The environment variables of this package, in one table, and how switches are read.
+"""One table holds the environment variables of this package; their switches are read here.
 
 VLRFT_SHARED_PREFIX=1    VLRFT_TRACK_MEMORY=yes    on: what transformers takes as true, and `on`
 VLRFT_TRACK_MEMORY=no    or unset                  off
@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import Literal
 
 TRUE, FALSE = ("true", "1", "yes", "t", "y"), ("false", "0", "no", "f", "n")
-"""As transformers' argument parser takes them (hf_argparser.py: string_to_bool)."""
+"""Words that transformers' argument parser takes (hf_argparser.py: string_to_bool)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,28 +39,28 @@ VARIABLES = {
 
 
 def truth(text: str) -> bool | None:
-    """Whether a switch is on; None for text that is neither."""
+    """Tell whether a switch is on; None for text that is neither on nor off."""
     word = text.strip().lower()
     return True if word in TRUE else False if word in FALSE else None
 
 
 def text_of(name: str, environment: Mapping[str, str] | None = None) -> str:
-    """The variable without outer blanks, or its default if it is empty or not set."""
-    found = (os.environ if environment is None else environment).get(name, "").strip()
-    return found or VARIABLES[name].default
+    """Return the variable without outer blanks, or its default if it is empty or not set."""
+    text = (os.environ if environment is None else environment).get(name, "").strip()
+    return text or VARIABLES[name].default
 
 
 def is_on(name: str, environment: Mapping[str, str] | None = None) -> bool:
-    """Whether a switch is on; ValueError for a value that is neither."""
+    """Tell whether a switch is on; ValueError for a value that is neither on nor off."""
     text = text_of(name, environment)
-    found = {"on": True, "off": False}.get(text.lower(), truth(text))
-    if found is None:
+    state = {"on": True, "off": False}.get(text.lower(), truth(text))
+    if state is None:
         raise ValueError(f"{name}={text}: neither on nor off. Set it to 1 or to 0.")
-    return found
+    return state
 
 
 def number(name: str, environment: Mapping[str, str] | None = None) -> int:
-    """ValueError if the variable is not a whole number of 0 or more."""
+    """Return a variable's number; ValueError if it is not a whole number of 0 or more."""
     text = text_of(name, environment)
     if not text.isdecimal():
         raise ValueError(f"{name}={text}: not a whole number ({VARIABLES[name].meaning})")
@@ -68,7 +68,7 @@ def number(name: str, environment: Mapping[str, str] | None = None) -> int:
 
 
 QUIET = {"LOG_LEVEL": "ERROR", "TRANSFORMERS_VERBOSITY": "error", "VLLM_LOGGING_LEVEL": "ERROR"}
-"""What ms-swift, transformers and vLLM read when they are first imported."""
+"""Variables that ms-swift, transformers and vLLM read when they are first imported."""
 BARS = ("HF_DATASETS_DISABLE_PROGRESS_BARS", "HF_HUB_DISABLE_PROGRESS_BARS")
 
 

@@ -1,5 +1,5 @@
-"""JSON and JSON Lines as found in practice: with a byte order mark, CRLF, blank lines, and half a
-line at the end if the run was killed or is still writing.
+"""Read JSON and JSON Lines as found in practice: with a byte order mark, CRLF, blank lines, and
+half a line at the end if the run was killed or is still writing.
 
     for number, entry in json_objects(Path("predictions.jsonl"), notes):
         ...     3, {"completion": "<think>..", "solution": ".."}
@@ -39,8 +39,8 @@ class Broken:
 
 
 def read_json(path: Path, object_hook: Callable[[Any], Any] | None = None) -> Any:
-    """The value of a JSON file, each object in it passed through ``object_hook``; LineError if it
-    is not JSON.
+    """Return the value of a JSON file, each object in it passed through ``object_hook``; LineError
+    if it is not JSON.
     """
     _check_code(path)
     try:
@@ -53,14 +53,14 @@ def read_json(path: Path, object_hook: Callable[[Any], Any] | None = None) -> An
 
 
 def begins_with_list(path: Path) -> bool:
-    """Whether the first character of a file opens a list."""
+    """Tell whether the first character of a file opens a list."""
     _check_code(path)
     with path.open("rb") as file:
         return file.read(4096).removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"["
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, Any]]:
-    """Every line that is not blank, numbered from 1, as its value or as ``Broken``."""
+    """Yield every line that is not blank, numbered from 1, as its value or as ``Broken``."""
     _check_code(path)
     with path.open("rb") as file:
         for number, raw in enumerate(file, start=1):
@@ -85,14 +85,14 @@ def _value(text: bytes, place: str) -> Any:
 
 
 def json_objects(path: Path, notes: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Every line's object; half a line at the end is left out and reported in ``notes``. LineError
-    for any other line that is not an object.
+    """Yield every line's object; half a line at the end is left out and reported in ``notes``.
+    LineError for any other line that is not an object.
     """
-    found = False
+    any_object = False
     lines = json_lines(path)
     for number, value in lines:
         if isinstance(value, Broken):
-            if found and value.begun and next(lines, None) is None:
+            if any_object and value.begun and next(lines, None) is None:
                 notes.append(
                     f"{path}, line {number}: half a line at the end (the run was killed, or is "
                     "still writing), left out"
@@ -104,12 +104,12 @@ def json_objects(path: Path, notes: list[str]) -> Iterator[tuple[int, dict[str, 
                 f"{path}, line {number}: {str(value)[:40]!r} is no JSON object; one per line is "
                 "needed"
             )
-        found = True
+        any_object = True
         yield number, value
 
 
 def finite(value: Any) -> float | None:
-    """A number or numeric string as a float; None for all else, NaN and infinity included."""
+    """Return a number or numeric string as a float; None for all else, also NaN and infinity."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:

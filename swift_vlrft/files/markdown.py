@@ -1,4 +1,4 @@
-"""Text of others in Markdown: shown as it is, never as markup.
+"""Markdown shows text of others as it is, never as markup.
 
 inline("a|b <img>")     "a\\|b &lt;img&gt;"
 code("runs/a")          "`runs/a`"
@@ -17,20 +17,20 @@ _NUMBER = re.compile(r"^(\d+)([.)])(?=\s|$)")  # at the beginning it would make 
 
 
 def shown(text: object) -> str:
-    """The text without what no page shows: control characters, overrides of the direction of
+    """Return the text without what no page shows: control characters, overrides of the direction of
     writing, lone surrogates. Line ends and tabs stay.
     """
     return UNSEEN.sub("\N{REPLACEMENT CHARACTER}", re.sub("\r\n?", "\n", str(text)))
 
 
 def inline(text: object) -> str:
-    """On one line, for a sentence or a cell of a table."""
+    """Put the text on one line, for a sentence or a cell of a table."""
     line = _MARKUP.sub(r"\\\1", html.escape(" ".join(shown(text).split()), quote=False))
     return _NUMBER.sub(r"\1\\\2", line)
 
 
 def code(text: object, *, in_table: bool = False) -> str:
-    """On one line, in backticks; in a table, a bar would end the cell."""
+    """Put the text on one line, in backticks; in a table, a bar would end the cell."""
     text = " ".join(shown(text).split()) or " "
     ticks = "`" * (_longest_run(text) + 1)
     room = " " if text[0] == "`" or text[-1] == "`" else ""
@@ -38,7 +38,7 @@ def code(text: object, *, in_table: bool = False) -> str:
 
 
 def fenced(text: object, language: str = "") -> str:
-    """As a block of code."""
+    """Put the text into a block of code."""
     body = shown(text).strip("\n")
     ticks = "`" * max(3, _longest_run(body) + 1)
     return f"{ticks}{language}\n{body}\n{ticks}"

@@ -1,4 +1,4 @@
-"""Records on disk: msgspec Structs as JSON, with one form of error.
+"""Records on disk are msgspec Structs as JSON, with one form of error.
 
 write_record(Path("runs/eval/summary.json"), summary)
 read_record(Path("runs/eval/run.json"), Manifest)      LineError: file, field, what to do
@@ -19,7 +19,7 @@ Record = TypeVar("Record", bound=msgspec.Struct)
 
 
 def as_json(record: msgspec.Struct) -> Any:
-    """The record in dicts and lists; paths are text."""
+    """Return the record in dicts and lists; paths are text."""
     return msgspec.to_builtins(record, enc_hook=str)
 
 
@@ -28,20 +28,20 @@ def write_record(path: Path, record: msgspec.Struct) -> None:
 
 
 def strict_json(data: Any) -> str:
-    """JSON as other programs read it, in printable ASCII: numbers that are not finite are null."""
+    """Write JSON as other programs read it, in printable ASCII; numbers not finite become null."""
     finite = json.loads(json.dumps(data), parse_constant=lambda _: None)
     return json.dumps(finite, indent=2).replace("\x7f", "\\u007f")
 
 
 def read_record(path: Path, kind: type[Record]) -> Record:
-    """LineError if the file is not such a record; FileNotFoundError if it does not exist."""
+    """Read a record; LineError if the file holds none, FileNotFoundError if there is no file."""
     return record_of(read_json(path), kind, str(path))
 
 
 def record_of(value: Any, kind: type[Record], place: str) -> Record:
-    """``value``, decoded JSON, as a record. LineError names ``place`` and the field."""
+    """Return ``value``, decoded JSON, as a record. LineError names ``place`` and the field."""
     try:
-        return msgspec.convert(value, kind, dec_hook=lambda expected, found: expected(found))
+        return msgspec.convert(value, kind, dec_hook=lambda expected, raw: expected(raw))
     except (msgspec.ValidationError, TypeError, UnicodeError) as error:
         raise LineError(
             f"{place} cannot be read: it is no {kind.__name__} of `vlrft` ({error}); write it "

@@ -1,4 +1,4 @@
-"""What a secret is, by the name of a setting or by the form of its value: the only place for it.
+"""Only this module says what a secret is, by the name of a setting or the form of its value.
 
     is_secret_name("hub_token"), is_secret_name("max_new_tokens")      True, False
     has_secret_form("http://me:word@host/v1")                         True
@@ -46,22 +46,22 @@ number, or a variable. A text with ``bos_token = ...`` in it, as templates have,
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a flag, variable or setting of this name holds a secret."""
+    """Tell whether a flag, variable or setting of this name holds a secret."""
     return bool(_NAME.search(name)) and not _NO_SECRET.fullmatch(name)
 
 
 def has_secret_form(text: str) -> bool:
-    """Whether a text holds what is a secret by its form alone: a token, or a login in a URL."""
+    """Tell whether a text holds a secret by its form alone: a token, or a login in a URL."""
     return bool(_FORM.search(text))
 
 
 def holds_secret(text: str) -> bool:
-    """Whether a text holds a secret by its form, or a value under a secret's name."""
+    """Tell whether a text holds a secret by its form, or a value under a secret's name."""
     return bool(_FORM.search(text) or _NAMED.search(text))
 
 
 def is_secret(name: str, value: object) -> bool:
-    """Whether a setting and its value are a secret: a special token such as ``<s>`` is none."""
+    """Tell whether a setting and its value are a secret: a special token, ``<s>``, is none."""
     if not isinstance(value, str) or not value:
         return False
     special = value[0] in "<[" or len(value) < 8

@@ -1,4 +1,4 @@
-"""Paths of shipped files that a command line names: in the repository or the installed wheel."""
+"""Find shipped files that a command line names, in the repository or the installed wheel."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def shipped_file(kind: str, name: str) -> Path:
-    """The path of ``plugins/NAME``, ``recipes/NAME`` or ``requirements/NAME``."""
+    """Return the path of ``plugins/NAME``, ``recipes/NAME`` or ``requirements/NAME``."""
     for root in (PACKAGE / "shipped_files", PACKAGE.parent):
         path = root / kind / name
         if path.is_file():

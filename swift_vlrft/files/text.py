@@ -1,4 +1,4 @@
-r"""Text of models and of strangers' files, in outputs that show it and must not do what it says.
+r"""Outputs show text of models and of strangers' files, and must not do what it says.
 
 printable("\x1b[31mred\n")     "\\x1b[31mred\\n"     one line, for a terminal
 lines("a\x07\nb")              "a\\x07\nb"           the same, but line ends stay
@@ -18,7 +18,7 @@ a text can be shown as another, and lone surrogates.
 
 
 def printable(text: object) -> str:
-    """Every character that is not printable as its escape."""
+    """Write every character that is not printable as its escape."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
 
 
@@ -36,4 +36,4 @@ class InputError(ValueError):
 
 
 def visible(text: str) -> str:
-    return UNSEEN.sub(lambda found: repr(found[0])[1:-1], re.sub("\r\n?", "\n", text))
+    return UNSEEN.sub(lambda match: repr(match[0])[1:-1], re.sub("\r\n?", "\n", text))

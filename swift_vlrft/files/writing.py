@@ -16,7 +16,7 @@ from swift_vlrft.files.text import InputError
 FULL = {
     errno.ENOSPC: "no space is left on its disk",
     errno.EDQUOT: "the quota of its disk is used up",
-    errno.EFBIG: "a file so large is not allowed (`ulimit -f`, or the file system)",
+    errno.EFBIG: "a file of this size is not allowed (`ulimit -f`, or the file system)",
 }
 
 
@@ -26,7 +26,7 @@ class DiskFull(OSError):
 
 @contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """A path to write to, which becomes ``path`` when the block ends without an error.
+    """Give a path to write to, which becomes ``path`` when the block ends without an error.
 
     It is hidden, in the same folder, and another one in every process on every node; a link is
     followed, so that its target is replaced. What reaches ``path`` is on the disk: neither a kill
@@ -48,7 +48,7 @@ def beside(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """The file holds all of ``content``, or what it held before."""
+    """Write a file that holds all of ``content``, or what it held before."""
     with beside(path) as unfinished:
         if isinstance(content, str):
             content = content.encode("utf-8")
@@ -56,9 +56,9 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def refuse_address(path: Path) -> None:
-    """InputError for s3://bucket/set, which would be a folder "s3:" here."""
+    """Raise InputError for s3://bucket/set, which would be a folder "s3:" here."""
     if re.match(r"[\w+.-]+:/", str(path)):
-        raise InputError(f"{path} is an address; name a place on this machine, and copy it then")
+        raise InputError(f"{path} is an address; name a local path, and copy the result there")
 
 
 def on_disk(path: Path) -> None:
@@ -69,7 +69,7 @@ def on_disk(path: Path) -> None:
 
 @contextmanager
 def space_named(path: Path) -> Iterator[None]:
-    """DiskFull, which names ``path``, for an error of writing that says nothing but its cause."""
+    """Raise DiskFull, which names ``path``, for an error of writing that names only its cause."""
     try:
         yield
     except DiskFull:
@@ -84,8 +84,8 @@ def space_named(path: Path) -> Iterator[None]:
 
 
 def free_space(path: Path) -> str:
-    """ " (3 MB free in /data)", for a message."""
-    there = next((one for one in (path, *path.parents) if one.exists()), Path("/"))
+    """Return " (3 MB free in /data)", for a message."""
+    there = next((folder for folder in (path, *path.parents) if folder.exists()), Path("/"))
     with suppress(OSError):
         return f" ({shutil.disk_usage(there).free / 1e6:.0f} MB free in {there})"
     return ""

@@ -1,1 +1,1 @@
-"""Boxes, one-to-one matching and average precision, in plain numbers."""
+"""Boxes overlap and are matched one to one, in plain numbers; average precision ranks them."""

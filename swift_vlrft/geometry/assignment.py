@@ -1,4 +1,4 @@
-"""Which predicted box is which gold box.
+"""Match predicted boxes with gold boxes, one to one.
 
     match([(0, 0, 0.9), (0, 1, 0.8), (1, 0, 0.7)])    [(0, 1, 0.8), (1, 0, 0.7)]
 
@@ -20,7 +20,7 @@ _PER_CONFIDENCE = 1e-10
 
 
 def match(pairs: list[Pair], confidences: Sequence[float | None] = ()) -> list[Pair]:
-    """The one-to-one matching among ``pairs`` with the largest summed IoU.
+    """Return the one-to-one matching among ``pairs`` with the largest summed IoU.
 
     Among equal sums the matching with the lowest total of ``confidences`` wins (a number in [0, 1]
     per prediction, None counts as 0.5), so a repeated box cannot pick its better confidence.
@@ -46,7 +46,7 @@ def match(pairs: list[Pair], confidences: Sequence[float | None] = ()) -> list[P
 
 
 def match_table(overlaps: Array, confidences: Sequence[float | None] = ()) -> list[Pair]:
-    """``match`` of a table (predictions, gold boxes) that is 0 where there is no pair."""
+    """Do ``match`` for a table (predictions, gold boxes) that is 0 where there is no pair."""
     import numpy as np
     from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 
@@ -64,7 +64,7 @@ def match_table(overlaps: Array, confidences: Sequence[float | None] = ()) -> li
 
 
 def greedy(overlaps: Array) -> list[float]:
-    """For each row in turn, its largest overlap with a column not yet taken, else 0."""
+    """Return, for each row in turn, its largest overlap with a column not yet taken, else 0."""
     free = overlaps.copy()
     taken = []
     for row in free:

@@ -1,4 +1,4 @@
-"""What a box format is, and conversion between them.
+"""Define the box formats, and convert boxes between them.
 
     norm1000  [254, 303, 291, 365]                thousandths of the image's width and height
     pixels    [164, 144, 187, 174]                pixels of the image as the model sees it, resized
@@ -22,8 +22,8 @@ Corners = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class BoxFormat:
-    """``scale`` is the coordinate of the right and the lower edge, None in pixels; ``decimals`` of
-    its numbers; ``key`` the only one under which a box can be read in it, None for any.
+    """The right and the lower edge are at ``scale``, None in pixels; numbers have ``decimals``;
+    ``key`` is the only key of a box that can be read in this format, None for any.
     """
 
     name: str
@@ -36,7 +36,7 @@ class BoxFormat:
         return self.key == Y_FIRST_KEY
 
     def edges(self, size: Size) -> Size:
-        """The largest x and y of a box, in an image of that size."""
+        """Return the largest x and y of a box, in an image of that size."""
         return size if self.scale is None else (self.scale, self.scale)
 
     def __str__(self) -> str:
@@ -46,8 +46,8 @@ class BoxFormat:
 Y_FIRST_KEY = "box_2d"
 """Google's key: numbers under it are y1, x1, y2, x2 (parsing/boxes.py reads them so)."""
 FORMATS = {
-    one.name: one
-    for one in (
+    form.name: form
+    for form in (
         BoxFormat("norm1000", 1000),
         BoxFormat("pixels", None),
         BoxFormat("unit", 1, decimals=3),
@@ -56,12 +56,12 @@ FORMATS = {
 }
 BOX_FORMATS = tuple(FORMATS)
 NATIVE = "native"
-"""As the subset of a data set: the format that the command's model was trained on."""
+"""The subset of a data set that is in the format that the command's model was trained on."""
 SUBSETS = (*BOX_FORMATS, NATIVE)
 
 
 def box_format(name: str) -> BoxFormat:
-    """The format of that name; a ValueError lists the known ones."""
+    """Return the format of that name; a ValueError lists the known names."""
     if name not in FORMATS:
         raise ValueError(f"unknown box format {name!r}; known: {', '.join(BOX_FORMATS)}")
     return FORMATS[name]
@@ -70,8 +70,8 @@ def box_format(name: str) -> BoxFormat:
 def convert_box(
     box: Corners, from_format: str, to_format: str, *, size: Size, to_size: Size | None = None
 ) -> Corners:
-    """The numbers of ``box`` in another format, each in the order of its format, rounded to the
-    unit of the result (a pixel, a thousandth), kept inside the image and never without area.
+    """Convert the numbers of ``box`` to another format, each in the order of its format, rounded to
+    the unit of the result (a pixel, a thousandth), kept inside the image and never without area.
 
     ``size`` is the width and height that pixels refer to; ``to_size`` those of the result, if they
     differ (the original and the resized image). An edge inside the image moves by at most half a
@@ -84,7 +84,7 @@ def convert_box(
 def rescaled(
     box: Corners, before: BoxFormat, after: BoxFormat, size: Size, to_size: Size | None = None
 ) -> Corners:
-    """``convert_box`` for corners x1, y1, x2, y2, as ``read_boxes`` gives them, in every format."""
+    """Do ``convert_box`` for corners x1, y1, x2, y2 in every format, as ``read_boxes`` gives."""
     sides, new_sides = before.edges(size), after.edges(to_size or size)
     unit = 10**after.decimals
     edges = []

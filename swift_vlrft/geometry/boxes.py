@@ -1,4 +1,4 @@
-"""Overlap of boxes, and average precision. Matching is in assignment.py.
+"""Compute the overlap of boxes, and average precision. Matching is in assignment.py.
 
     iou((0, 0, 10, 10), (0, 0, 10, 5))    0.5
 
@@ -34,7 +34,7 @@ NOWHERE: Box = (nan, nan, nan, nan)
 
 
 def iou(a: Box, b: Box) -> float:
-    """Intersection over union of two valid boxes, in [0, 1]."""
+    """Return the intersection over union of two valid boxes, in [0, 1]."""
     ax1, ay1, ax2, ay2 = a
     bx1, by1, bx2, by2 = b
     # Comparisons rather than min and max: this is the inner loop of every reward.
@@ -48,7 +48,7 @@ def iou(a: Box, b: Box) -> float:
 
 
 def giou(a: Box, b: Box) -> float:
-    """Generalised IoU (Rezatofighi et al. 2019) of two valid boxes, in (-1, 1]."""
+    """Return the generalised IoU (Rezatofighi et al. 2019) of two valid boxes, in (-1, 1]."""
     width = min(a[2], b[2]) - max(a[0], b[0])
     height = min(a[3], b[3]) - max(a[1], b[1])
     shared = max(0.0, width) * max(0.0, height)
@@ -58,7 +58,7 @@ def giou(a: Box, b: Box) -> float:
 
 
 def by_left(boxes: Sequence[Box | None]) -> list[Placed]:
-    """The valid boxes with index and area, from left to right, for ``overlapping_pairs``."""
+    """Return the valid boxes with index and area, left to right, for ``overlapping_pairs``."""
     return sorted(
         (box[0], j, *box[1:], (box[2] - box[0]) * (box[3] - box[1]))
         for j, box in enumerate(boxes)
@@ -69,7 +69,7 @@ def by_left(boxes: Sequence[Box | None]) -> list[Placed]:
 def overlapping_pairs(
     predicted: Sequence[Box | None], gold: list[Placed], threshold: float
 ) -> list[Pair]:
-    """Every pair with IoU >= ``threshold`` (> 0), for a few boxes; None overlaps nothing."""
+    """Return the pairs with IoU >= ``threshold`` (> 0), for a few boxes; None overlaps nothing."""
     least = threshold - EPSILON
     pairs = []
     for i, box in enumerate(predicted):
@@ -91,7 +91,7 @@ def overlapping_pairs(
 
 
 def array_of(boxes: Sequence[Box | None]) -> Array:
-    """x1, y1, x2, y2 of boxes as an array (4, N), NaN for an invalid one."""
+    """Return x1, y1, x2, y2 of boxes as an array (4, N), NaN for an invalid box."""
     import numpy as np  # here and below, so that importing the rewards does not wait for it
 
     numbers = chain.from_iterable([box or NOWHERE for box in boxes])
@@ -101,8 +101,8 @@ def array_of(boxes: Sequence[Box | None]) -> Array:
 def overlapping_in_arrays(
     a: Array, b: Array, threshold: float
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
-    """``overlapping_pairs`` of ``a`` (4, N) and ``b`` (4, M), for many boxes: columns of ``a``,
-    columns of ``b``, IoU; all of shape (pairs,).
+    """Find ``overlapping_pairs`` of ``a`` (4, N) and ``b`` (4, M), for many boxes: columns of
+    ``a``, columns of ``b``, IoU; all of shape (pairs,).
     """
     import numpy as np
 
@@ -117,8 +117,8 @@ def overlapping_in_arrays(
     p[2:] -= p[:2]
     q[2:] -= q[:2]
     overlaps = np.minimum(shared / (p[2] * p[3] + q[2] * q[3] - shared), 1.0)
-    found = (overlaps >= threshold - EPSILON).nonzero()[0]
-    return i.take(found), j.take(found), overlaps.take(found)
+    enough = (overlaps >= threshold - EPSILON).nonzero()[0]
+    return i.take(enough), j.take(enough), overlaps.take(enough)
 
 
 RECALLS = [0.01 * n for n in range(100)] + [1.0]
@@ -128,17 +128,17 @@ level.
 
 
 def average_precision(hits: Sequence[bool], n_gold: int) -> float:
-    """COCO's average precision (101 recall levels) in [0, 1].
+    """Return COCO's average precision (101 recall levels) in [0, 1].
 
     ``hits`` holds for each prediction, best first, whether it is matched with a gold box;
     ``n_gold`` > 0.
     """
-    found = 0
+    matched = 0
     curve: list[tuple[int, float]] = []  # (recall levels reached, precision) at every hit
     for rank, hit in enumerate(hits, start=1):
         if hit:
-            found += 1
-            curve.append((bisect_right(RECALLS, found / n_gold), found / rank))
+            matched += 1
+            curve.append((bisect_right(RECALLS, matched / n_gold), matched / rank))
     best = 0.0
     areas = []
     for n in range(len(curve) - 1, -1, -1):

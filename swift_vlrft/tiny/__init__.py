@@ -1,1 +1,1 @@
-"""Random checkpoints of the real architectures, for runs without a GPU."""
+"""Random checkpoints of the real architectures let runs start without a GPU."""

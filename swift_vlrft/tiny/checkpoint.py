@@ -1,4 +1,4 @@
-"""Tiny random checkpoints of the real architectures, for machines without a GPU.
+"""Make tiny random checkpoints of the real architectures, for machines without a GPU.
 
     write_tiny("qwen2_5_vl", Path("tiny"))      # 10 M parameters, 45 MB, seconds, no network
 
@@ -49,9 +49,9 @@ DEFAULT_CORPUS = (
 
 
 def compact(family: Family, side: int) -> Tiny:
-    """The family's tiny model for a run that learns on a CPU: special tokens from id 0 on, so that
-    the vocabulary can be what a text needs (with the real 150,000 tokens nine tenths of the time
-    go into them), and images of about ``side`` x ``side`` pixels, a multiple of 28.
+    """Return the family's tiny model for a run that learns on a CPU: special tokens from id 0 on,
+    so that the vocabulary can be what a text needs (with the real 150,000 tokens nine tenths of the
+    time go into them), and images of about ``side`` x ``side`` pixels, a multiple of 28.
     """
     need_torchvision()
     tiny = family.tiny
@@ -81,7 +81,7 @@ def compact(family: Family, side: int) -> Tiny:
 
 
 def need_torchvision() -> None:
-    """Raise ValueError without it: the wheel does not require it, as its build must fit torch's."""
+    """Raise ValueError without torchvision: wheels leave it out, as its build must fit torch."""
     why = "the image processor of every model needs it, in the build that fits torch"
     need_installed("torchvision", "torchvision", why)
 
@@ -101,8 +101,8 @@ def _moved(values: dict[str, Any], ids: Mapping[int, int]) -> dict[str, Any]:
 def build_tokenizer(
     tiny: Tiny, corpus: Iterable[str] = DEFAULT_CORPUS, whole: Sequence[str] = ()
 ) -> PreTrainedTokenizerBase:
-    """A byte-level BPE tokenizer that can write any text, with the family's special tokens at
-    their real ids: about 1,400 tokens, and one for each text in ``whole``.
+    """Build a byte-level BPE tokenizer that can write any text, with the family's special tokens at
+    their real ids: about 1,400 tokens, and a token for each text in ``whole``.
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import TOKENIZER_MAPPING, AutoConfig, TokenizersBackend
@@ -122,8 +122,8 @@ def build_tokenizer(
     if tokenizer_class.__name__ == "TokenizersBackend":  # the model has no class of its own
         raw = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
         raw.pre_tokenizer, raw.decoder = bytes_, decoders.ByteLevel()
-        given = {"eos_token": None, "pad_token": None, **tiny.tokenizer_options}
-        tokenizer = tokenizer_class(tokenizer_object=raw, **given)
+        options = {"eos_token": None, "pad_token": None, **tiny.tokenizer_options}
+        tokenizer = tokenizer_class(tokenizer_object=raw, **options)
     else:
         tokenizer = tokenizer_class(vocab=vocabulary, merges=merges, **tiny.tokenizer_options)
     # The ids come from the vocabulary above; added tokens are never split.
@@ -153,7 +153,7 @@ def _learn(pre_tokenizer: PreTokenizer, corpus: Iterable[str]) -> dict[str, Any]
 
 def _tokenizer_of_ranks(tiny: Tiny, corpus: Iterable[str]) -> PreTrainedTokenizerBase:
     """The same where the published tokenizer is a list of ranks. Tags are several tokens there, and
-    a number of up to three digits is one.
+    a number of up to three digits is a single token.
     """
     from swift_vlrft.chatglm4v.tokenizer import as_bytes, fast_tokenizer, pieces
 
@@ -167,7 +167,7 @@ def _tokenizer_of_ranks(tiny: Tiny, corpus: Iterable[str]) -> PreTrainedTokenize
 def build_model(
     tiny: Tiny, size: TinySize | None = None, *, seed: int = 0, vocabulary: int | None = None
 ) -> PreTrainedModel:
-    """The real transformers class with random float32 weights; with another ``vocabulary`` no
+    """Build the real transformers class with random float32 weights; with another ``vocabulary`` no
     special tokens are set.
     """
     import torch
@@ -195,7 +195,7 @@ def build_model(
 def build_processor(
     tiny: Tiny, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig
 ) -> Any:
-    """The processor of that configuration; of a model without one the tokenizer."""
+    """Build the processor of that configuration; for a model without one, the tokenizer."""
     from transformers import (
         CONFIG_MAPPING,
         FEATURE_EXTRACTOR_MAPPING,
@@ -277,8 +277,8 @@ def write_tiny(name: str, directory: Path, *, seed: int = 0) -> int:
     family = known_family(name)
     refuse_existing(directory)
     model = build_model(family.tiny, seed=seed)
-    if name != family.name and name != (made := model.config.model_type):
-        raise ValueError(f"no tiny {name}: the tiny {family.name} is a {made}")
+    if name != family.name and name != (model_type := model.config.model_type):
+        raise ValueError(f"no tiny {name}: the tiny {family.name} is a {model_type}")
     template = next(iter(family.templates))
     save_checkpoint(model, build_tokenizer(family.tiny), family.tiny, template, directory)
     return sum(p.numel() for p in model.parameters())

@@ -1,11 +1,11 @@
-"""What a warm-started checkpoint can do."""
+"""A warm-started checkpoint says what it can do."""
 
 import msgspec
 
 
 class Start(msgspec.Struct):
-    """The longest answer that it learnt, in tokens, how many rows have a longer one, and its number
-    of parameters.
+    """A start states the longest answer that it learnt, in tokens, how many rows have a longer
+    answer, and its number of parameters.
     """
 
     longest: int

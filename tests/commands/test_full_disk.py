@@ -71,7 +71,7 @@ def test_a_command_loses_nothing_and_succeeds_when_there_is_room(here, command, 
         refused = CliRunner().invoke(app, command)
     assert refused.exit_code == 2, refused.output
     (line,) = [line for line in refused.output.splitlines() if "error:" in line]
-    assert target in line and "a file so large" in line
+    assert target in line and "a file of this size" in line
     assert contents(here) == before
     done = CliRunner().invoke(app, command)
     assert done.exit_code in (0, 1), done.output  # 1: findings of `check`

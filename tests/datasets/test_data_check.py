@@ -60,7 +60,7 @@ def test_a_box_that_stands_twice_is_noted(labels, tmp_path):
     gold = [{"bbox_2d": [10, 20, 30, 40], "label": label} for label in labels]
     write_set(tmp_path, solution=[json.dumps(gold)] * 3)
     code, report = check(tmp_path)
-    noted = "3 solutions hold a box twice, as of row 0: (10, 20, 30, 40)"
+    noted = "3 solutions hold a box twice, such as row 0: (10, 20, 30, 40)"
     assert code == 0 and (noted in " ".join(report["notes"])) == (labels[0] == labels[1])
 
 

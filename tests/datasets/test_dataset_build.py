@@ -144,7 +144,7 @@ def test_negatives_are_the_share_asked_for_and_truly_lack_the_category(coco, tmp
     assert [row["solution"] for row in rows].count(NO_OBJECTS) == 2
     # More than there are is said, not waited for.
     _, written = built(coco, tmp_path / "many", negatives=50)
-    assert written.counts["negatives that could not be had"] > 0
+    assert written.counts["negatives that no image was left for"] > 0
 
 
 def test_shots_are_per_category_and_by_seed(coco, tmp_path):
@@ -329,7 +329,7 @@ FILES = [
     ("images", 2, {"file_name": "../x.jpg"}, [], "lies outside"),
     ("images", 2, {"file_name": "no.jpg"}, [], "no.jpg does not exist"),
     ("images", 2, {"neg_category_ids": []}, ["whole"], "neg_category_ids"),
-    ("categories", 0, {"name": "cat"}, [], "two are called 'cat'"),
+    ("categories", 0, {"name": "cat"}, [], "two have the name 'cat'"),
     ("categories", 0, {"name": " "}, [], "categories[0]: id and name"),
     ("categories", 0, {"name": "CAT."}, ["whole"], "['CAT.', 'cat'] cannot be told"),
     ("categories", 0, {"name": "..."}, ["whole"], "'...' cannot be told"),
@@ -359,10 +359,10 @@ OPTIONS = [
     # the prompt, if one is given, and further options
     ("", [], "is empty"),
     (" \n", [], "is empty"),
-    ("Find {categories}. Answer in pixels.", [], "Answer in pixels.': how boxes"),
+    ("Find {categories}. Answer in pixels.", [], "Answer in pixels.'; leave that"),
     ("<|im_start|>Find {categories}.", [], "says '<|im_start|>'"),
     ("<image><image>{categories}", [], "<image> 2 times"),
-    ("{categories}: <answer>[x1, y1, x2, y2]</answer>", [], "not in which numbers"),
+    ("{categories}: <answer>[x1, y1, x2, y2]</answer>", [], "but not its numbers"),
     ("Find {name}.", [], "unknown placeholder {name}"),
     ("Find {category}.", [], "unknown placeholder {category}"),
     ("Find {categories}.", EACH, "unknown placeholder {categories}"),
@@ -415,4 +415,4 @@ def test_a_box_that_is_there_twice_is_asked_for_once(coco, tmp_path):
     coco[0].write_text(json.dumps(content))
     _, written = built(coco, tmp_path / "out", per_category=False)
     assert written.counts["boxes in train"] == 2
-    assert written.counts["boxes that repeat one of the same category and image"] == 1
+    assert written.counts["boxes that repeat a box of the same category and image"] == 1

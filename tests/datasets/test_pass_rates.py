@@ -82,9 +82,9 @@ def test_rows_are_kept_and_ordered_by_their_rates(tmp_path_factory, rates, low, 
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (["--keep", "0.9:0.1"], "--keep 0.9:0.1: not LOW:HIGH"),
-        (["--keep", "half"], "--keep half: not LOW:HIGH"),
-        (["--keep", "0:1.5"], "--keep 0:1.5: not LOW:HIGH"),
+        (["--keep", "0.9:0.1"], "--keep 0.9:0.1: give LOW:HIGH"),
+        (["--keep", "half"], "--keep half: give LOW:HIGH"),
+        (["--keep", "0:1.5"], "--keep 0:1.5: give LOW:HIGH"),
         (["--order", "hard"], "--order hard"),
         (["--keep", "0:1"], "has no column pass_rate"),
         (["--pass-rates", "none.jsonl"], "--pass-rates: none.jsonl does not exist"),
@@ -102,9 +102,9 @@ def test_an_option_that_cannot_be_followed_is_refused(tmp_path, monkeypatch, opt
         ([99.0], {}, "line 1: pass_rate is '99.0'"),
         ([0.5, -3], {}, "line 3: pass_rate is '-3'"),
         ([0.5, 0.25], {"image_hash": "00"}, "row 0 "),
-        ([0.5, 0.25], {"pass_rate": None}, "line 1: no row, pass_rate and image_hash"),
-        ([0.25, 1.0], {"row": 1}, "line 3: another pass_rate or image_hash for row 1"),
-        ([0.5, 0.25], {}, "2 rows outside of --keep"),
+        ([0.5, 0.25], {"pass_rate": None}, "line 1 lacks row, pass_rate or image_hash"),
+        ([0.25, 1.0], {"row": 1}, "line 3: row 1 had another pass_rate or image_hash"),
+        ([0.5, 0.25], {}, "2 rows outside --keep"),
     ],
 )
 def test_rates_of_another_set_or_of_no_samples_are_refused(rates, edit, named, tmp_path):

@@ -124,12 +124,12 @@ def test_check_convert_and_training_read_the_same_files(ending, files, tmp_path)
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ("train_val_0 train_1", "of which split is train_val_0.parquet[?]"),
-        ("train/val_0 train/1", "of which split is train/val_0.parquet[?]"),
-        ("main/train-00000-of-00001 socratic/train-00000-of-00001", "those in main, socratic[.]"),
-        ("data/a/train/0 data/b/train_0 data/b/test", "those in data/a, data/b[.]"),
-        ("a/0 b/0", "those in a, b[.]"),
-        ("train a/train", "those in .*/s, a[.]"),
+        ("train_val_0 train_1", "the split of train_val_0.parquet is unclear"),
+        ("train/val_0 train/1", "the split of train/val_0.parquet is unclear"),
+        ("main/train-00000-of-00001 socratic/train-00000-of-00001", "sets, in main, socratic[.]"),
+        ("data/a/train/0 data/b/train_0 data/b/test", "sets, in data/a, data/b[.]"),
+        ("a/0 b/0", "sets, in a, b[.]"),
+        ("train a/train", "sets, in .*/s, a[.]"),
     ],
 )
 def test_files_of_several_splits_and_sets_are_refused(files, said, tmp_path):
@@ -166,7 +166,7 @@ def test_a_file_of_no_split_is_read_where_it_is_asked_for(ending, tmp_path):
     with pytest.raises(DataError, match=r"'test'.* train, validation, .* extra"):
         open_set(tmp_path / "s", split="test")
     (tmp_path / "s" / f"train.{ending}").unlink()
-    with pytest.raises(DataError, match="'train' .* validation, .* extra"):  # no training set
+    with pytest.raises(DataError, match="'train'.* validation, .* extra"):  # no training set
         open_set(tmp_path / "s")
 
 

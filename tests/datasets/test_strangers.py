@@ -166,7 +166,7 @@ def test_archives_are_not_unpacked(form, tmp_path):
     archive = shutil.make_archive(str(tmp_path / "set" / "set"), form, folder)
     before = sorted(tmp_path.rglob("*"))
     for path in (tmp_path / "set", archive):
-        with pytest.raises(DataError, match="no data set that is known"):
+        with pytest.raises(DataError, match="no known data set"):
             list(read_rows(path))
     assert sorted(tmp_path.rglob("*")) == before
 

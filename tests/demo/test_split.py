@@ -52,7 +52,7 @@ def test_bad_rows_are_left_out_and_said(tmp_path):
     write_folder(tmp_path / "set", {"train": made})
     halves = write_halves(tmp_path / "set", tmp_path / "data")
     assert sum(halves.train.values()) + sum(halves.test.values()) == 59
-    assert "rows of the split train that are left out: 1, as of " in halves.notes[0]
+    assert "rows of the split train that are left out: 1, such as " in halves.notes[0]
 
 
 def test_a_prompt_that_the_family_cannot_be_asked_is_left_out_where_it_stands(tmp_path):
@@ -65,7 +65,7 @@ def test_a_prompt_that_the_family_cannot_be_asked_is_left_out_where_it_stands(tm
     assert sum(kept.train.values()) + sum(kept.test.values()) == 60
     halves = write_halves(tmp_path / "set", tmp_path / "pixels", box_format="pixels")
     assert sum(halves.train.values()) + sum(halves.test.values()) == 59
-    assert f"as of {tmp_path / 'set'}" in halves.notes[0]
+    assert f"such as {tmp_path / 'set'}" in halves.notes[0]
     assert "row 7: the prompt says 'Where is the cup? Coord" in halves.notes[0]
 
 
@@ -128,7 +128,7 @@ def test_too_few_pictures_are_refused_with_the_reason(tmp_path):
 @pytest.mark.parametrize(
     ("out", "family", "said"),
     [
-        ("set/out", "internvl", "lies in "),
+        ("set/out", "internvl", "lies inside "),
         ("a:b", "internvl", "has ':' in its name"),
         ("a#b", "internvl", "has '#' in its name"),
         ("mine.txt/x", "internvl", "mine.txt"),

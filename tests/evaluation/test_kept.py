@@ -159,7 +159,7 @@ REFUSED = {
     ),
     "a request that vLLM refused": (
         BATCH | {"response": {"status_code": 400, "body": None}, "error": {"message": "too long"}},
-        "too long'}); ask the request again, or remove the line",
+        "too long'}); send the request again, or remove the line",
     ),
     "another endpoint": (
         BATCH | {"response": {"status_code": 200, "body": {"data": [{"embedding": [0.1]}]}}},
@@ -168,7 +168,7 @@ REFUSED = {
     "no completion in the list": ({"id": 1, "completion": []}, "no gold solution in any of the 1"),
     "several without an id": (
         {"completion": ["a", "b"], "solution": "a"},
-        "of several completions of one row, write the row's 'id' into the line",
+        "for several completions of a row, write the row's 'id' into the line",
     ),
 }
 
