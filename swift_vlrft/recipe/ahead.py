@@ -28,7 +28,7 @@ def look_ahead(statements: Sequence[Node]) -> tuple[Counter[str], dict[str, Note
     nodes = [node for statement in statements for node in statement.walk()]
     functions = {node.Name.Value for node in nodes if node.Type == "FuncDecl" and node.Name}
     times = Counter(name for node in nodes for name in set_by(node, functions))
-    conditional = [one for node in statements for one in _set_conditionally(node, functions)]
+    conditional = [row for node in statements for row in _set_conditionally(node, functions)]
     for node in nodes:
         if first_word(node) in functions:
             conditional += [(a.Name.Value, "command", node.line) for a in node.Assigns]

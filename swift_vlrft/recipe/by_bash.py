@@ -55,22 +55,22 @@ def run_recipes(
     recipes: list[Recipe] = []
     moved = sourced = False
     for command in commands:
-        name, made = command.words[0], []
+        name, added = command.words[0], []
         if name == "cd":
             moved = True
         elif (file := _script_of(command, path)) and depth < 5 and not moved:
             try:
-                made = run_recipes(file, _known(command), command.words[2:], depth + 1)
+                added = run_recipes(file, _known(command), command.words[2:], depth + 1)
             except RecipeError as error:  # it may start no `swift`
                 notes.append(Note(command.line, "unread", str(error)))
                 continue
         elif name not in ("source", "."):
-            made = list(_recipes(command, path, text, moved, sourced, frozenset(inert.written)))
-        if not made and (name in ("source", ".", *NOT_READ) or MARK in name):
+            added = list(_recipes(command, path, text, moved, sourced, frozenset(inert.written)))
+        if not added and (name in ("source", ".", *NOT_READ) or MARK in name):
             shown = name.replace(MARK, "$(...)")
             notes.append(Note(command.line, "unread", f"{shown} is not followed under --run"))
             sourced = sourced or name in ("source", ".", "eval")
-        recipes += made
+        recipes += added
     notes = sorted(dict.fromkeys(notes), key=lambda note: note.line)
     if not recipes:
         why = "; ".join(f"line {note.line}: {note.text}" for note in notes[-3:])
@@ -109,12 +109,12 @@ def _recipes(
             script.read(" ".join(word.text for word in words[1:]))
     else:
         script.program(words)
-    for one in script.commands:
-        one.written, one.folder = written, None if moved else one.folder
-        recipe = recipe_of(one, path)
+    for inner in script.commands:
+        inner.written, inner.folder = written, None if moved else inner.folder
+        recipe = recipe_of(inner, path)
         recipe.lost |= sourced
-        if one.file:
-            recipe.path = one.file
+        if inner.file:
+            recipe.path = inner.file
         else:
             recipe.text, recipe.line = text, command.line
             recipe.notes = [replace(note, line=command.line) for note in recipe.notes]

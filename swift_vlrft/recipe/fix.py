@@ -123,8 +123,8 @@ def _as_meant(
         return False
     for old, new, some in zip(recipes, changed, edits, strict=True):
         names = {name for edit in some for name in (edit.flag, edit.name)}
-        kept, now = ({f.name: f.values for f in r.flags if f.name not in names} for r in (old, new))
-        if kept != now or old.environment != new.environment:
+        was, now = ({f.name: f.values for f in r.flags if f.name not in names} for r in (old, new))
+        if was != now or old.environment != new.environment:
             return False
     return True
 
@@ -142,16 +142,16 @@ def write_fixed(path: Path, text: str, mode: int | None = None) -> Path | None:
     there was no file, or already this text. The file keeps its mode, a new one gets ``mode``.
     """
     path = path.resolve()
-    data, kept = text.encode(errors="surrogateescape"), None
+    data, backup = text.encode(errors="surrogateescape"), None
     if path.exists():
         if path.read_bytes() == data:
             return None
         mode = path.stat().st_mode
-        kept = _kept(path)
+        backup = _kept(path)
     with beside(path) as unfinished:
         unfinished.write_bytes(data)
         unfinished.chmod(0o644 if mode is None else mode)
-    return kept
+    return backup
 
 
 def _kept(path: Path) -> Path:

@@ -68,7 +68,7 @@ def read_plugin(path: Path) -> Plugin:
         elif isinstance(node, ast.Attribute) and _is_table(node.value, tables):
             understood += node.attr in READING
         elif isinstance(node, ast.Compare):
-            understood += sum(_is_table(one, tables) for one in node.comparators)
+            understood += sum(_is_table(operand, tables) for operand in node.comparators)
         elif isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute)):
             first, _, rest = ast.unparse(node.func).partition(".")
             called = f"{meant.get(first, first)}.{rest}".rstrip(".")
@@ -78,7 +78,7 @@ def read_plugin(path: Path) -> Plugin:
                 if node.func.attr == "setdefault":
                     keys = [*node.args[:1]]
                 elif node.func.attr == "update":
-                    keys = [key for one in node.args for key in getattr(one, "keys", [None])]
+                    keys = [key for arg in node.args for key in getattr(arg, "keys", [None])]
                     keys += [ast.Constant(word.arg) for word in node.keywords]
         for key in keys:
             if isinstance(key, ast.Constant) and isinstance(key.value, str):

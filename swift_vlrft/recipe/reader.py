@@ -99,8 +99,8 @@ class Recipe(Command):
 
     def flag(self, name: str) -> Flag | None:
         """The flag that counts: the last of its name, as in argparse."""
-        found = [flag for flag in self.flags if flag.name == name]
-        return found[-1] if found else None
+        flags = [flag for flag in self.flags if flag.name == name]
+        return flags[-1] if flags else None
 
     def lacks(self, *names: str) -> bool:
         """Whether certainly none of the flags is given."""
@@ -133,16 +133,16 @@ class Recipe(Command):
 
     def at(self, path: str) -> Path | None:
         """A path as the command sees it; None if its folder is not known."""
-        found = Path(os.path.expanduser(path))
-        if found.is_absolute():
-            return found
-        return self.folder / found if self.folder is not None else None
+        expanded = Path(os.path.expanduser(path))
+        if expanded.is_absolute():
+            return expanded
+        return self.folder / expanded if self.folder is not None else None
 
     def may_make(self, path: str) -> bool:
         """Whether the script makes a path before the command, as far as its words tell."""
-        names = {os.path.normpath(name) for name in self.given | self.written} - {"."}
-        found = Path(os.path.normpath(path))
-        return ANYTHING in names or any(str(one) in names for one in (found, *found.parents))
+        names = {os.path.normpath(name) for name in self.maybe_written | self.written} - {"."}
+        target = Path(os.path.normpath(path))
+        return ANYTHING in names or any(str(p) in names for p in (target, *target.parents))
 
     @property
     def trains(self) -> bool:
@@ -210,12 +210,12 @@ def only(recipes: Sequence[Recipe]) -> Recipe:
 
 def kept_from(recipes: Sequence[Recipe], arguments: Sequence[str]) -> Iterator[str]:
     """Why flags behind a script's name do not reach those of its commands that train."""
-    given = {flag.name: flag.values for flag in flags_of(arguments)}
-    for recipe in [one for one in recipes if one.trains] or recipes:
+    flags = {flag.name: flag.values for flag in flags_of(arguments)}
+    for recipe in [recipe for recipe in recipes if recipe.trains] or recipes:
         place = f"{recipe.path}:{max([recipe.line, *(f.line for f in recipe.flags if f.span)])}"
-        if not recipe.knows(*given):
+        if not recipe.knows(*flags):
             yield f"{place}: what becomes of the arguments is not known; write them into it"
-        elif any(recipe.values(name) != values for name, values in given.items()):
+        elif any(recipe.values(name) != values for name, values in flags.items()):
             yield f'{place}: the script does not pass "$@" on: write it behind the last flag'
 
 
@@ -262,10 +262,10 @@ def read_text(
     return recipes
 
 
-def recipe_of(found: Command, path: Path) -> Recipe:
+def recipe_of(parsed: Command, path: Path) -> Recipe:
     """A command with its flags read."""
-    command, rest = called(found.words)
-    recipe = Recipe(path=path, command=command, flags=[], **vars(found))
+    command, rest = called(parsed.words)
+    recipe = Recipe(path=path, command=command, flags=[], **vars(parsed))
     if rest and _is_configuration(rest[0]):
         _include(recipe, rest.pop(0), path)
     _take_flags(recipe, rest)
@@ -277,8 +277,8 @@ def recipe_of(found: Command, path: Path) -> Recipe:
 def _configured_by_flag(recipe: Recipe, words: Sequence[Value], path: Path) -> None:
     """`megatron rlhf --use_ray true --config cfg.yaml`, which takes no other flags."""
     at = next((i for i, word in enumerate(words[:-1], 1) if word.text == "--config"), 0)
-    given = recipe.flags
-    recipe.flags = [flag for flag in given if flag.name in ("use_ray", "config")]
+    flags = recipe.flags
+    recipe.flags = [flag for flag in flags if flag.name in ("use_ray", "config")]
     if not at:
         return
     if _is_configuration(words[at]):
@@ -286,7 +286,7 @@ def _configured_by_flag(recipe: Recipe, words: Sequence[Value], path: Path) -> N
     else:
         recipe.may_add = True
     if recipe.ray is not None:
-        lost = tuple(flag for flag in given if flag not in recipe.flags)
+        lost = tuple(flag for flag in flags if flag not in recipe.flags)
         recipe.ray = replace(recipe.ray, lost=lost)
 
 
@@ -299,19 +299,19 @@ def _include(recipe: Recipe, word: Value, path: Path) -> None:
     name, line = word.text, word.line
     source = recipe.at(name)
     source = source if source and os.path.isfile(source) else path.parent / name
-    made = name in recipe.written
-    if os.path.isfile(source) and not made:
+    generated = name in recipe.written
+    if os.path.isfile(source) and not generated:
         inner = _configuration(source, read_file(source), recipe.environment)
         recipe.environment, recipe.ray = inner.environment, inner.ray
         recipe.unknown -= set(inner.environment)
         nowhere = [replace(f, line=line, span=None) for f in inner.flags]
         nowhere = [replace(f, value_spans=(None,) * len(f.values)) for f in nowhere]
         recipe.flags = [*recipe.flags, *nowhere]
-    elif recipe.folder is not None and not made:
+    elif recipe.folder is not None and not generated:
         raise RecipeError(f"{path}: line {line}: {name}: no such file")
     else:
         recipe.may_add = True
-        why = "the script writes it" if made else "the folder it is in is not known"
+        why = "the script writes it" if generated else "the folder it is in is not known"
         recipe.notes.append(Note(line, "unread", f"{name} was not read: {why}"))
 
 
@@ -333,11 +333,11 @@ def _take_flags(recipe: Recipe, words: Sequence[Value]) -> None:
             if equals and span:
                 at = span.start + len(name)
                 span, behind = Span(span.start, at), Span(at + 1, span.end, span.literal)
-            given = [replace(word, text=value, span=behind)] if equals else []
+            values = [replace(word, text=value, span=behind)] if equals else []
             name = flag_name(name)
             if not word.known and not re.fullmatch(r"[\w-]+", name):  # --$NAME
-                opens, name, given, span = len(flags), "", given or [word], None
-            flags.append((name, given, span, word.line))
+                opens, name, values, span = len(flags), "", values or [word], None
+            flags.append((name, values, span, word.line))
         else:
             opens = len(flags) if word.many and not bare else opens
             if flags:

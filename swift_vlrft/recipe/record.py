@@ -155,14 +155,14 @@ def _paths(flags: Iterable[GivenFlag]) -> Iterator[tuple[str, str]]:
 def versions() -> dict[str, str]:
     """The versions of the packages that a run depends on, as far as they are installed."""
     installed = {name: [*metadata.distributions(name=name)] for name in _PACKAGES}
-    return {name: found[0].version for name, found in installed.items() if found}
+    return {name: copies[0].version for name, copies in installed.items() if copies}
 
 
-def write_record(folder: Path, kept: Record) -> None:
+def write_record(folder: Path, record: Record) -> None:
     """Write a run's resume.sh; the one that was there is replaced in one step."""
-    facts = {name: getattr(kept, name) for name in kept.__struct_fields__ if name != "script"}
+    facts = {name: getattr(record, name) for name in record.__struct_fields__ if name != "script"}
     with beside(folder / FILE) as unfinished:
-        text = f"{_HEAD}{json.dumps(facts)}\n{kept.script}"
+        text = f"{_HEAD}{json.dumps(facts)}\n{record.script}"
         unfinished.write_text(text, encoding="utf-8")
         unfinished.chmod(0o755)
 
@@ -182,22 +182,24 @@ def record_of_run(folder: Path) -> Record | None:
 
 def earlier_checkpoints(folder: Path, step: int) -> dict[str, int]:
     """The checkpoints of more than ``step`` steps; ``Record.earlier``."""
-    later = [one for one in checkpoints(folder) if int(one.name.partition("-")[2]) > step]
-    states = {one.name: one / STATE for one in later}
+    later = [path for path in checkpoints(folder) if int(path.name.partition("-")[2]) > step]
+    states = {path.name: path / STATE for path in later}
     return {name: file.stat().st_mtime_ns for name, file in states.items() if file.exists()}
 
 
-def own_checkpoints(folder: Path, kept: Record | None) -> list[Path]:
+def own_checkpoints(folder: Path, record: Record | None) -> list[Path]:
     """A run's folders checkpoint-N, complete or not, without an earlier run's (--add_version
     false: they share the folder).
     """
-    earlier, now = kept.earlier if kept else {}, earlier_checkpoints(folder, -1)
-    return [one for one in checkpoints(folder) if earlier.get(one.name, -1) != now.get(one.name)]
+    earlier, now = record.earlier if record else {}, earlier_checkpoints(folder, -1)
+    return [
+        path for path in checkpoints(folder) if earlier.get(path.name, -1) != now.get(path.name)
+    ]
 
 
-def is_running(kept: Record) -> bool:
+def is_running(record: Record) -> bool:
     """Whether the process that wrote the record is alive, if it is of this machine."""
     with suppress(psutil.Error):
-        here = kept.host == socket.gethostname()
-        return here and bool(abs(psutil.Process(kept.pid).create_time() - kept.started) < 1)
+        here = record.host == socket.gethostname()
+        return here and bool(abs(psutil.Process(record.pid).create_time() - record.started) < 1)
     return False

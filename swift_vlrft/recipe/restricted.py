@@ -98,14 +98,14 @@ def started(
     if len(written) > MOST_COMMANDS:
         raise RecipeError(f"{script}: it starts commands without end")
     before = prelude.count("\n")
-    found = [_read(record, before, variables, script) for record in written]
+    commands = [_read(record, before, variables, script) for record in written]
     notes = []
     for error in errors:
         if match := re.match(rf"{re.escape(script)}: line (\d+): (.*)", error):
             line, why = max(1, int(match[1]) - before), match[2].replace(MARK, "?")[:200]
             text = f"under --run bash says: {why}"
             notes.append(Note(line, "unread", text))
-    return found, list(dict.fromkeys(notes))
+    return commands, list(dict.fromkeys(notes))
 
 
 def _read(record: str, before: int, caller: Mapping[str, str], script: str) -> Started:
@@ -119,8 +119,8 @@ def _read(record: str, before: int, caller: Mapping[str, str], script: str) -> S
     variables = dict(item.partition("=")[::2] for item in exported.split(FIELD)[:-1])
     variables["PATH"] = variables.pop("_pth", "")
     ours = {name for name in variables if name.startswith("_vlrft_")} | {"SHLVL", "_"} - {*caller}
-    kept = {name: value for name, value in variables.items() if name not in ours}
-    return Started(line, words, kept)
+    environment = {name: value for name, value in variables.items() if name not in ours}
+    return Started(line, words, environment)
 
 
 def _run(command: list[str], environment: dict[str, str], end: int, said: BinaryIO) -> None:
@@ -177,14 +177,14 @@ def _run(command: list[str], environment: dict[str, str], end: int, said: Binary
 
 def _session(leader: int) -> list[int]:
     """The processes of a session: `set -m` gives them other groups, but no other session."""
-    found = []
+    alive = []
     for process in psutil.pids():
         with contextlib.suppress(OSError, psutil.NoSuchProcess):
             if os.getsid(process) == leader and (
                 psutil.Process(process).status() != psutil.STATUS_ZOMBIE
             ):
-                found.append(process)
-    return found
+                alive.append(process)
+    return alive
 
 
 def make_inert(text: str, script: str) -> Inert:

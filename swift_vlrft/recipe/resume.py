@@ -84,24 +84,24 @@ def resume_plan(folder: Path) -> Plan:
     notes: list[str] = []
     chosen = _CHECKPOINT.fullmatch(folder.name)
     run = folder.parent if chosen else _newest_run(folder, notes)
-    kept = record_of_run(run)
-    if kept and is_running(kept):
-        raise ResumeError(f"{run} is still running (process {kept.pid} of {kept.host})")
-    checkpoint = folder if chosen else _checkpoint(run, kept, notes)
+    record = record_of_run(run)
+    if record and is_running(record):
+        raise ResumeError(f"{run} is still running (process {record.pid} of {record.host})")
+    checkpoint = folder if chosen else _checkpoint(run, record, notes)
     if why := why_not(checkpoint):
         raise ResumeError(f"{checkpoint} is not complete: {why}")
     more = f"--resume_from_checkpoint {quoted(str(checkpoint))}"
-    if not kept or GIVEN not in kept.script:
-        why = "was not started by `swift`" if kept else f"has no {FILE}"
+    if not record or GIVEN not in record.script:
+        why = "was not started by `swift`" if record else f"has no {FILE}"
         raise ResumeError(f"{run} {why}, so its command is not known: give it again and add {more}")
-    before, _, after = kept.script.rpartition(GIVEN)
+    before, _, after = record.script.rpartition(GIVEN)
     text = f"{before}{more}{after}"
     recipe = read_text(text, environment={})[0]
-    notes += _notes(kept, recipe)
+    notes += _notes(record, recipe)
     notes += [finding.text for finding in check_recipe(recipe, (*RESUME, precision))]
     state = read_json(checkpoint / "trainer_state.json")
     step, last = int(state["global_step"]), int(state["max_steps"])
-    problems = [*_problems(kept, recipe)]
+    problems = [*_problems(record, recipe)]
     return Plan(run, checkpoint, step, last, step >= last > 0, text, problems, notes)
 
 
@@ -109,8 +109,8 @@ def _newest_run(folder: Path, notes: list[str]) -> Path:
     """The folder itself, or the newest of the folders v0-..., v1-... below it that has begun."""
     if (folder / "args.json").is_file() or checkpoints(folder):
         return folder
-    found = ((match, f) for f in folder.iterdir() if (match := _VERSION.fullmatch(f.name)))
-    runs = [run for _, run in sorted((int(match[1]), run) for match, run in found)]
+    matches = ((match, f) for f in folder.iterdir() if (match := _VERSION.fullmatch(f.name)))
+    runs = [run for _, run in sorted((int(match[1]), run) for match, run in matches)]
     begun = [run for run in runs if (run / FILE).is_file() or checkpoints(run)]
     if not begun:
         raise NoCheckpointError(
@@ -122,49 +122,49 @@ def _newest_run(folder: Path, notes: list[str]) -> Path:
     return begun[-1]
 
 
-def _checkpoint(run: Path, kept: Record | None, notes: list[str]) -> Path:
+def _checkpoint(run: Path, record: Record | None, notes: list[str]) -> Path:
     """The newest complete one of a run, or the one from which the run was begun."""
-    own = own_checkpoints(run, kept)
-    if other := [one.name for one in checkpoints(run) if one not in own]:
+    own = own_checkpoints(run, record)
+    if other := [folder.name for folder in checkpoints(run) if folder not in own]:
         notes.append(f"{', '.join(other)}: of an earlier run in the same folder, not of this one")
     for checkpoint in reversed(own):
         if not (why := why_not(checkpoint)):
             return checkpoint
         notes.append(f"{checkpoint.name} is not complete: {why}")
-    if kept and kept.begun_at and not why_not(Path(kept.begun_at)):
+    if record and record.begun_at and not why_not(Path(record.begun_at)):
         notes.append(f"{run.name} has no complete checkpoint: from the one that it began with")
-        return Path(kept.begun_at)
+        return Path(record.begun_at)
     what = "; ".join(notes) or "no checkpoint yet (--save_steps)"
-    if kept and kept.ended is not None:
-        raise ResumeError(f"{run} ended after step {kept.ended} without a complete one: {what}")
+    if record and record.ended is not None:
+        raise ResumeError(f"{run} ended after step {record.ended} without a complete one: {what}")
     text = f"{run}: nothing to go on from: {what}. Start it again from its first step"
     raise NoCheckpointError(text)
 
 
-def _problems(kept: Record, recipe: Recipe) -> Iterator[str]:
-    for flag in kept.left_out:
+def _problems(record: Record, recipe: Recipe) -> Iterator[str]:
+    for flag in record.left_out:
         if not is_secret_name(flag):
             yield f"{flag} held a secret, so it is not kept: give the printed command with it"
-    for flag, path in kept.paths:
+    for flag, path in record.paths:
         if not os.path.exists(path):
             yield f"{flag} {path} is no longer there. Put it back, or link it there"
     visible, here = recipe.environment.get("CUDA_VISIBLE_DEVICES", ""), gpus_here()
     ids = [int(name) for name in visible.split(",") if name.strip().isdecimal()]
-    if kept.gpus and (here < kept.gpus or any(number >= here for number in ids)):
+    if record.gpus and (here < record.gpus or any(number >= here for number in ids)):
         yield (
-            f"it ran on {kept.gpus} GPUs ({visible}), and this machine shows {here}. A checkpoint "
-            "keeps a part of its state by process: go on where there are as many"
+            f"it ran on {record.gpus} GPUs ({visible}), and this machine shows {here}. A "
+            "checkpoint keeps a part of its state by process: go on where there are as many"
         )
 
 
-def _notes(kept: Record, recipe: Recipe) -> Iterator[str]:
+def _notes(record: Record, recipe: Recipe) -> Iterator[str]:
     now = versions()
-    for name, was in kept.versions.items():
+    for name, was in record.versions.items():
         if now.get(name) != was:
             yield f"{name} {was} then, {now.get(name, 'none')} now: the rest may be another run"
     for name in kept_variables(os.environ).keys() - recipe.environment.keys():
         yield f"{name} is set here, and was not then: unset {name}"
-    if secrets := [flag for flag in kept.left_out if is_secret_name(flag)]:
+    if secrets := [flag for flag in record.left_out if is_secret_name(flag)]:
         yield f"{', '.join(secrets)}: secrets are not kept. Add what is needed"
     if recipe.environment.get("NNODES", "1") != "1":
         yield "give it on every node, each with its own NODE_RANK in its environment"

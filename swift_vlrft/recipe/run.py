@@ -100,11 +100,11 @@ class Run:
             self._settings[name] = self._resolved(name, self.as_given(name))
         return self._settings[name]
 
-    def _resolved(self, name: str, given: Value | NoValue) -> Value | NoValue:
-        if name not in DECIDED or isinstance(given, NoValue) or not self.trains:
-            return given
+    def _resolved(self, name: str, value: Value | NoValue) -> Value | NoValue:
+        if name not in DECIDED or isinstance(value, NoValue) or not self.trains:
+            return value
         try:
-            return _derived(self, name, given)
+            return _derived(self, name, value)
         except NoValue as error:
             return error
 
@@ -234,15 +234,15 @@ class Run:
         limits = {name: both[name] for name in RESOLUTION if both.get(name, "").strip()}
         for name, text in limits.items():
             try:
-                one("int", text.strip(), self.facts.bounds.get(name))
+                scalar("int", text.strip(), self.facts.bounds.get(name))
             except ValueError as error:
                 raise NotTaken(f"{self.recipe.path}: {name}={text}: {error}") from None
         return limits
 
     @cached_property
     def limits_in_kwargs(self) -> dict[str, str]:
-        given = {name.upper(): str(value) for name, value in self.model_kwargs.items()}
-        return {name: value for name, value in given.items() if name in RESOLUTION}
+        kwargs = {name.upper(): str(value) for name, value in self.model_kwargs.items()}
+        return {name: value for name, value in kwargs.items() if name in RESOLUTION}
 
     @cached_property
     def model_kwargs(self) -> dict[str, Any]:
@@ -269,11 +269,11 @@ def typed(fact: ms_swift.Flag | None, values: Sequence[str], bounds: str | None 
     if not values:
         return True
     if kind in PLURAL:
-        return tuple(one(kind[:-1], value, bounds) for value in values)
+        return tuple(scalar(kind[:-1], value, bounds) for value in values)
     if fact and len(values) > 1:
         raise ValueError(f"takes one value, got {len(values)}: {' '.join(values)}")
     if not fact or not fact.choices:
-        return one(kind, values[0], bounds)
+        return scalar(kind, values[0], bounds)
     known = {str(choice): choice for choice in fact.choices}
     if values[0] not in known:
         raise ValueError(f"known are {', '.join(known)}")
@@ -285,7 +285,7 @@ def written(flag: Flag) -> str:
     return " ".join((f"--{flag.name}", *flag.values)) + (": " if flag.values else " ")
 
 
-def one(kind: str, text: str, bounds: str | None = None) -> Value:
+def scalar(kind: str, text: str, bounds: str | None = None) -> Value:
     """A value of one word; ``bounds``: the interval that a number lies in."""
     if kind.startswith("bool"):
         if truth(text) is None:
@@ -315,7 +315,7 @@ DECIDED = (
 )
 
 
-def _derived(run: Run, name: str, given: Value) -> Value:
+def _derived(run: Run, name: str, value: Value) -> Value:
     """The value that ms-swift sets, whatever is given or if none is; else the one that is given."""
     match name:
         case "eval_strategy":
@@ -323,31 +323,31 @@ def _derived(run: Run, name: str, given: Value) -> Value:
             ratio = run.value_of(run.as_given("split_dataset_ratio"))
             if not ratio and not any(map(run.texts, sets)):
                 return "no"
-            return run.text("save_strategy") if given is None else given
+            return run.text("save_strategy") if value is None else value
         case "split_dataset_ratio" if not run.evaluates:
             return 0.0
         case "sleep_level" if run.recipe.ray is not None and name not in run.given:
             return 1
         case "sleep_level" if run.grpo:
             apart = run.text("vllm_mode") == "server" or run.true("async_generate")
-            return 0 if apart or not run.true("use_vllm") else given
+            return 0 if apart or not run.true("use_vllm") else value
         case "vllm_tensor_parallel_size" if run.grpo and not run.true("use_vllm"):
             return 1
         case "max_completion_length":
             for older in ("response_length", "max_new_tokens"):
                 if older in run.given and older in run.flags:
                     return run.value_of(run.as_given(older))
-        case "gradient_accumulation_steps" if given is None and not run.grpo:
+        case "gradient_accumulation_steps" if value is None and not run.grpo:
             rows = run.integer("per_device_train_batch_size") * run.processes
             return max(1, math.ceil(16 / rows))
-        case "gradient_accumulation_steps" if given is None:
+        case "gradient_accumulation_steps" if value is None:
             return 1
-        case "beta" if given is None:
+        case "beta" if value is None:
             return {"grpo": 0.04, "gkd": 0.5, "simpo": 2.0}.get(run.text("rlhf_type") or "", 0.1)
-        case "learning_rate" if given is None:
+        case "learning_rate" if value is None:
             return 1e-5 if run.text("tuner_type") == "full" else 1e-4
-        case "truncation_strategy" if given is None:
+        case "truncation_strategy" if value is None:
             return "left" if run.grpo else "delete"
-        case "vit_gradient_checkpointing" if given is None:
+        case "vit_gradient_checkpointing" if value is None:
             return run.true("gradient_checkpointing")
-    return given
+    return value

@@ -25,9 +25,9 @@ def recipe_path(name: str | Path) -> Path:
     """
     if os.path.exists(name):
         return Path(name)
-    known, given = shipped_recipes(), str(name).removesuffix(".sh")
-    if given in known:
-        return known[given]
-    near = difflib.get_close_matches(given, known, n=3, cutoff=0.5)
+    known, wanted = shipped_recipes(), str(name).removesuffix(".sh")
+    if wanted in known:
+        return known[wanted]
+    near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5)
     listed = f"; near names: {', '.join(near)}" if near else "; `vlrft recipe` lists the names"
     raise RecipeError(f"{name}: no such file, and no shipped recipe has that name{listed}")

@@ -147,8 +147,8 @@ class Words:
             value = unread(word.text, word.line, f"its braces stand for several words; {BY_RUN}")
             return [replace(value, span=word.span)]
         fields = self._fields(word, True)
-        if any(not piece.known and not piece.quoted for one in fields for piece in one):
-            fields = [[piece for one in fields for piece in one]]
+        if any(not piece.known and not piece.quoted for pieces in fields for piece in pieces):
+            fields = [[piece for pieces in fields for piece in pieces]]
         values = [self._finished(pieces, word) for pieces in fields]
         listed = values and len(fields[0]) == 1 and fields[0][0].listed and values[0].known
         if len(values) == 1 and values[0].span is None and not listed:

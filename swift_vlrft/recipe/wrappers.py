@@ -122,7 +122,7 @@ def unwrapped(words: Sequence[Value]) -> Unwrapped | None:
     inner, setter = Unwrapped(list(words[at:])), ""
     for i, word in enumerate(words[:at]):
         name, text = base(word), word.text
-        exports = name == "srun" and any(re.match("--export=(?!ALL$)", one) for one in texts[:at])
+        exports = name == "srun" and any(re.match("--export=(?!ALL$)", part) for part in texts[:at])
         inner.hides |= exports or name in ("sudo", "doas", "dotenv", "direnv", "systemd-run")
         inner.hides |= text.startswith("--env-file")
         inner.moves |= setter == "env" and text.startswith(("-C", "--chdir"))
@@ -151,16 +151,16 @@ def unwrapped(words: Sequence[Value]) -> Unwrapped | None:
 
 def _launched(inner: Unwrapped, words: Sequence[Value], name: str) -> None:
     """The processes that a launcher says it starts, on each node."""
-    given: dict[str, str] = {}
+    options: dict[str, str] = {}
     for word, following in zip(words, [*words[1:], Value("", 0)], strict=True):
         option, equals, value = word.text.partition("=")
         known = word.known if equals else following.known
         value = value if equals else following.text
-        given.setdefault(option.lstrip("-").replace("-", "_"), value if known else "")
+        options.setdefault(option.lstrip("-").replace("-", "_"), value if known else "")
     processes, nodes, default = LAUNCHERS[name]
     inner.launcher = name
-    inner.nodes = given.get(nodes, "1") if nodes else ""
-    inner.processes = given.get(processes, default)
+    inner.nodes = options.get(nodes, "1") if nodes else ""
+    inner.processes = options.get(processes, default)
     if name == "accelerate":
         divides = inner.processes.isdecimal() and inner.nodes.isdecimal() and int(inner.nodes)
         inner.processes = str(int(inner.processes) // int(inner.nodes)) if divides else ""
@@ -195,9 +195,9 @@ def not_read(words: Sequence[Value], fed: str = "") -> str | None:
     scripts = [word.text for word in words[:3] if A_SCRIPT.search(word.text)]
     if scripts and name not in ("chmod", "cat", "cp", "mv", "rm", "ls", "sed", "tee", "touch"):
         return f"{scripts[0]} is another script: it is not read"
-    given = any(WITHIN.search(text) for text in (*(word.text for word in words), fed))
+    mentions = any(WITHIN.search(text) for text in (*(word.text for word in words), fed))
     by_name = not words[0].known and words[1:] and words[1].text in COMMANDS
-    if command_at(words) is None and not given and not by_name:
+    if command_at(words) is None and not mentions and not by_name:
         return None
     who = f"`{name}`" if name else f"`{words[0].text}`, a name that only bash knows,"
     return (

@@ -61,7 +61,7 @@ def check(path: str | Path) -> list[Finding]:
 def check_recipes(recipes: Iterable[Recipe | Run]) -> list[Finding]:
     """The findings for the commands of one script, and for what they do to one another."""
     runs = [resolve(recipe) for recipe in recipes]
-    return in_order([*(one for run in runs for one in check_recipe(run)), *together(runs)])
+    return in_order([*(finding for run in runs for finding in check_recipe(run)), *together(runs)])
 
 
 def check_recipe(recipe: Recipe | Run, rules: Iterable[Rule] | None = None) -> list[Finding]:
@@ -78,7 +78,7 @@ def check_recipe(recipe: Recipe | Run, rules: Iterable[Rule] | None = None) -> l
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    return sorted(dict.fromkeys(findings), key=lambda found: (found.line, found.level != PROBLEM))
+    return sorted(dict.fromkeys(findings), key=lambda each: (each.line, each.level != PROBLEM))
 
 
 __all__ = ["NOTE", "PROBLEM", "Edit", "Finding", "Rule", "check", "check_recipe", "check_recipes"]

@@ -64,16 +64,16 @@ def generation_size(
     """Of ``step`` completions a step (``product``) and by default ``steps`` steps;
     ``--num_generations`` times ``share`` (``shared``) divides it.
     """
-    batch, given = run.optional("generation_batch_size"), run.optional("steps_per_generation")
+    batch, set_steps = run.optional("generation_batch_size"), run.optional("steps_per_generation")
     group = run.integer("num_generations")
-    size = batch or step * (given or steps)
+    size = batch or step * (set_steps or steps)
     if group == 1 and run.lacks("teacher_model", "teacher_model_server"):
         text = "--num_generations 1: GRPO compares the completions of one prompt, so it needs 2"
         yield problem(run, "num_generations", "num-generations", text)
-    elif given is not None and size != step * given:
+    elif set_steps is not None and size != step * set_steps:
         text = (
-            f"--generation_batch_size {size} contradicts --steps_per_generation {given}: {product} "
-            f"x {given} = {step * given}. Give one of them"
+            f"--generation_batch_size {size} contradicts --steps_per_generation {set_steps}: "
+            f"{product} x {set_steps} = {step * set_steps}. Give one of them"
         )
         yield problem(run, "generation_batch_size", "generation-batch", text)
     elif size % step:

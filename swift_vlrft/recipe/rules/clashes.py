@@ -215,5 +215,5 @@ class _Values(dict[str, str]):
         self.run = run
 
     def __missing__(self, name: str) -> str:
-        given = self.run.given.get(name)
-        return " ".join(given.values) if given else str(self.run.read(name))
+        flag = self.run.given.get(name)
+        return " ".join(flag.values) if flag else str(self.run.read(name))

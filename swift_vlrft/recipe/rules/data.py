@@ -36,7 +36,7 @@ def reward_names(run: Run) -> Iterator[Finding]:
         return
     paths = [path for *_, path in given_plugins(run)]
     plugins = [read_plugin(path) for path in paths if path and path.is_file()]
-    if len(plugins) < len(paths) or any(one.fault or one.anything for one in plugins):
+    if len(plugins) < len(paths) or any(plugin.fault or plugin.anything for plugin in plugins):
         return  # it may register any name
     own = [name for plugin in plugins for name in plugin.names]
     every = [*dict.fromkeys([*own, *REWARDS, *run.facts.rewards])]
@@ -86,25 +86,25 @@ def _set(run: Run, flag: str, value: str, rewards: Sequence[str]) -> _Set:
         return path is not None and path.exists()
 
     asked = parse(value, exists)
-    found = partial(_Set, flag, value, asked.name, asked.subsets, count=asked.count)
+    described = partial(_Set, flag, value, asked.name, asked.subsets, count=asked.count)
     if asked.in_store:
         if not run.true("streaming"):
             raise DataError(f"--{flag} {value}: a set in a store needs --streaming true")
-        return found(ours=True)
+        return described(ours=True)
     for source in SOURCES:
         if source.hub_id == asked.name:
             hub = report_of_source(source)
-            return found(("image", "problem", "solution"), ours=True, report=hub)
+            return described(("image", "problem", "solution"), ours=True, report=hub)
     path = run.recipe.at(asked.name)
     stored = local_set(path, rename=_renamed(run)) if path and path.exists() else None
     if stored and (root := run.variable("ROOT_IMAGE_DIR")):
         stored.root = image_root(run.recipe.at(root) or root)
     columns = tuple(stored.columns) if stored else ()
     if stored is None or not is_ours(stored, run.texts("reward_funcs")):
-        return found(columns)
+        return described(columns)
     check_columns(stored)
     report = _report(run, stored, asked.subsets, rewards) if rewards else None
-    return found((*columns, "solution"), ours=True, report=report)
+    return described((*columns, "solution"), ours=True, report=report)
 
 
 def _report(

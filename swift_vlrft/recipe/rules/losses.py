@@ -43,16 +43,16 @@ def idle_ratio(run: Run) -> Iterator[Finding]:
     # cispo's scale is epsilon_high: see unscaled_cispo.
     names = OF_THE_RATIO if loss_types(run) != ["cispo"] else (LEVEL,)
     per_token = run.text(LEVEL) == "token"
-    given = [name for name in names if name in run.given and not (per_token and name == LEVEL)]
-    if not given:
+    idle = [name for name in names if name in run.given and not (per_token and name == LEVEL)]
+    if not idle:
         return
     accumulated = run.integer("gradient_accumulation_steps")
     if accumulated % (rollout_steps(run) * (run.optional("sequence_parallel_size") or 1)) == 0:
         text = (
-            f"--{given[0]} changes nothing: a rollout trains one update, so the policies' ratio is "
+            f"--{idle[0]} changes nothing: a rollout trains one update, so the policies' ratio is "
             f"1. --steps_per_generation {2 * accumulated} or --num_iterations 2 makes two updates"
         )
-        yield note(run, given[0], "idle-ratio", text)
+        yield note(run, idle[0], "idle-ratio", text)
 
 
 def unscaled_cispo(run: Run) -> Iterator[Finding]:

@@ -169,12 +169,12 @@ def code_and_pickles(run: Run) -> Iterator[Finding]:
             folder = run.recipe.at(name)
             if folder is None or not folder.is_dir():
                 continue
-            known, given = family(run), f"--{flag} {name}"
+            known, option = family(run), f"--{flag} {name}"
             if (code := own_code(folder)) and (known is None or known.name != OURS):
-                text = f"{given} brings code that is run ({', '.join(code)}): read it first"
+                text = f"{option} brings code that is run ({', '.join(code)}): read it first"
                 yield note(run, flag, "trust", text)
             if pickles := only_pickles(folder):
-                text = f"{given}: pickles ({', '.join(pickles)}) can hold code; take safetensors"
+                text = f"{option}: pickles ({', '.join(pickles)}) can hold code; take safetensors"
                 yield note(run, flag, "trust", text)
 
 
@@ -182,7 +182,7 @@ def own_code(folder: Path) -> list[str]:
     """The files of Python that auto_map names in the folder's JSON, and those of other
     repositories; the first three.
     """
-    found: dict[str, None] = {}
+    files: dict[str, None] = {}
     for name in ("config.json", "tokenizer_config.json", "processor_config.json"):
         try:
             named = read_json(folder / name).get("auto_map", {}).values()
@@ -190,8 +190,8 @@ def own_code(folder: Path) -> list[str]:
             continue
         for value in named:
             values = value if isinstance(value, list) else [value]
-            found |= {f"{v.rpartition('.')[0]}.py": None for v in values if isinstance(v, str)}
-    return list(found)[:3]
+            files |= {f"{v.rpartition('.')[0]}.py": None for v in values if isinstance(v, str)}
+    return list(files)[:3]
 
 
 def only_pickles(folder: Path) -> list[str]:
@@ -199,7 +199,7 @@ def only_pickles(folder: Path) -> list[str]:
     if any(folder.glob("*.safetensors")):
         return []
     weights = ("pytorch_model*.bin", "adapter_model*.bin", "model*.bin", "consolidated*.pth")
-    return sorted(file.name for one in weights for file in folder.glob(one))[:3]
+    return sorted(file.name for pattern in weights for file in folder.glob(pattern))[:3]
 
 
 def files(run: Run) -> Iterator[Finding]:

@@ -59,7 +59,7 @@ def _template(run: Run) -> tuple[str, Template | None]:
     name = run.text("template") or _of_checkpoint(run, model)
     if name is None:
         called = PurePosixPath(model).name.lower()
-        name = next((name for name, found in known.items() if called in found.models), None)
+        name = next((name for name, template in known.items() if called in template.models), None)
     if name is None and (its := family(run)) is not None and len(its.templates) == 1:
         name = next(iter(its.templates))
     return name or "", known.get(name or "")
@@ -68,8 +68,8 @@ def _template(run: Run) -> tuple[str, Template | None]:
 def _of_checkpoint(run: Run, model: str) -> str | None:
     folder = run.recipe.at(model) if model else None
     try:
-        found = json.loads((folder / "args.json").read_text()) if folder else {}
-        return str(found["template"]) if found.get("template") else None
+        arguments = json.loads((folder / "args.json").read_text()) if folder else {}
+        return str(arguments["template"]) if arguments.get("template") else None
     except (OSError, ValueError, AttributeError):
         return None
 

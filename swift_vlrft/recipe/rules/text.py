@@ -27,7 +27,7 @@ from swift_vlrft.recipe.rules.finding import (
 )
 from swift_vlrft.recipe.rules.history import old_value
 from swift_vlrft.recipe.rules.model import given_plugins
-from swift_vlrft.recipe.run import NoValue, Run, one, typed, written
+from swift_vlrft.recipe.run import NoValue, Run, scalar, typed, written
 
 CLOSED = ("deepspeed", "fsdp", "attn_impl", "lr_scheduler_type", "report_to")
 """Flags whose names no plugin adds to."""
@@ -50,9 +50,9 @@ VARIABLE = re.compile(r"^\s*(?:export\s+)?([A-Z_]+)=[\"']?([^\s\"'$]+)")
 
 
 def not_read(run: Run) -> Iterator[Finding]:
-    for found in run.recipe.notes:
-        level = NOTE if found.kind in ("unread", "conditional", "needed") else PROBLEM
-        yield problem(run, found.line, found.kind, found.text, level=level)
+    for remark in run.recipe.notes:
+        level = NOTE if remark.kind in ("unread", "conditional", "needed") else PROBLEM
+        yield problem(run, remark.line, remark.kind, remark.text, level=level)
     if run.facts.note:
         yield note(run, run.recipe.line, "ms-swift", run.facts.note)
 
@@ -133,14 +133,14 @@ def commas(run: Run) -> Iterator[Finding]:
 
 def variables(run: Run) -> Iterator[Finding]:
     """Of the environment, where ms-swift makes numbers and switches of them."""
-    given = dict(run.recipe.environment)
+    environment = dict(run.recipe.environment)
     with suppress(NoValue):
-        given |= {name.upper(): str(value) for name, value in run.model_kwargs.items()}
+        environment |= {name.upper(): str(value) for name, value in run.model_kwargs.items()}
     for name, kind in run.facts.variables.items():
-        bounds, text = run.facts.bounds.get(name), given.get(name, "").strip()
+        bounds, text = run.facts.bounds.get(name), environment.get(name, "").strip()
         taken = {*run.facts.names.get(name, ()), *(("on", "off") if kind == "bool" else ()), ""}
         try:
-            one(kind, "1" if text.lower() in taken else text, bounds)
+            scalar(kind, "1" if text.lower() in taken else text, bounds)
         except ValueError as error:
             why = f"{name}={text}: {error}"
             if PRODUCT.fullmatch(text):
@@ -170,12 +170,12 @@ def placeholders(run: Run) -> Iterator[Finding]:
     """Those, and the quotes of a word processor, which bash takes for letters."""
     for flag in run.recipe.flags:
         for value in flag.values if flag.known else ():
-            given = f"--{flag.name} {value}"
+            option = f"--{flag.name} {value}"
             if flag.name not in ("", "system") and PLACEHOLDER.search(value):
-                text = f"{given} is a placeholder: put the value in its place"
+                text = f"{option} is a placeholder: put the value in its place"
                 yield problem(run, flag.line, "placeholder", text)
             if value and value[0] in QUOTES and value[-1] in QUOTES:
-                text = f"{given}: these quotes become part of the value; write ' or \""
+                text = f"{option}: these quotes become part of the value; write ' or \""
                 yield problem(run, flag.line, "typographic-quotes", text)
 
 
