@@ -75,11 +75,11 @@ def judge(measured: Measurement) -> Verdict:
     """The verdict by the limits of the measured type."""
     limit = LIMITS[measured.dtype]
     sides = {"as loaded": measured.loaded, "after the sync": measured.synced}
-    found = [_prompt(rows) for rows in sides.values()]
+    prompts = [_prompt(rows) for rows in sides.values()]
     off = {when: _beyond(rows, limit) for when, rows in sides.items() if rows}
     beyond = [when for when, first in off.items() if first]
-    first = next((first for first in (*found, *off.values()) if first), None)
-    if any(found):
+    first = next((first for first in (*prompts, *off.values()) if first), None)
+    if any(prompts):
         word, said = "prompt", f"the prompts differ: {first}"
     elif not beyond:
         word, said = "agrees", "within the limits"
@@ -113,12 +113,12 @@ def _beyond(rows: Sequence[Row], limit: Limit) -> First | None:
             values = [f"{len(of)} log-probabilities" for of in (row.trainer, row.engine)]
             return First(row.place, min(len(row.trainer), len(row.engine)) + 1, *values)
     for kind in ([row for row in rows if bool(row.images) == images] for images in (True, False)):
-        found = figures(kind, limit.bound)
-        if found and not (
-            found.mean <= limit.mean and found.beyond <= limit.share and found.ratio < RATIO
+        numbers = figures(kind, limit.bound)
+        if numbers and not (
+            numbers.mean <= limit.mean and numbers.beyond <= limit.share and numbers.ratio < RATIO
         ):
             tokens = [(size, row, i) for row in kind for i, size in enumerate(row.sizes())]
-            least = limit.bound if found.beyond else min(limit.mean, log(RATIO))
+            least = limit.bound if numbers.beyond else min(limit.mean, log(RATIO))
             _, row, i = next(token for token in tokens if token[0] > least)
             ours, theirs = f"{row.trainer[i]:.8g}", f"{row.engine[i]:.8g}"
             return First(row.place, i + 1, ours, theirs, row.texts[i])

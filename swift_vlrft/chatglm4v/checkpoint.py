@@ -29,9 +29,9 @@ def check_checkpoint(folder: Path) -> str | None:
     config = read_config(folder)
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model")):
         raise ValueError(f"{folder} has no tokenizer.model; {AGAIN}")
-    found = weights_in(folder)
+    weights = weights_in(folder)
     if getattr(config, "quantization_config", None) is None:
-        _compare(folder, expected_weights(config), found)
+        _compare(folder, expected_weights(config), weights)
     code = sorted(file.name for file in folder.glob("*.py"))
     if not code:
         return None
@@ -82,13 +82,13 @@ def expected_weights(config: ChatGLM4VConfig) -> Shapes:
     return {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
 
 
-def _compare(folder: Path, expected: Shapes, found: Shapes) -> None:
-    missing = [name for name in expected if name not in found]
-    unknown = [name for name in found if name not in expected and name != COMPUTED]
+def _compare(folder: Path, expected: Shapes, weights: Shapes) -> None:
+    missing = [name for name in expected if name not in weights]
+    unknown = [name for name in weights if name not in expected and name != COMPUTED]
     other = [
-        f"{name} is {list(found[name])}, not {list(expected[name])}"
+        f"{name} is {list(weights[name])}, not {list(expected[name])}"
         for name in expected
-        if name in found and found[name] != expected[name]
+        if name in weights and weights[name] != expected[name]
     ]
     problems = [
         f"{len(names)} {what} ({_some(names)})"

@@ -249,8 +249,8 @@ class ChatGLM4VForConditionalGeneration(ChatGLM4VPreTrainedModel, GenerationMixi
             use_cache=use_cache,
             **kwargs,
         )
-        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        logits = self.transformer.output_layer(outputs.last_hidden_state[:, kept])
+        places = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = self.transformer.output_layer(outputs.last_hidden_state[:, places])
         loss = None
         if labels is not None:
             size = self.config.padded_vocab_size

@@ -61,8 +61,8 @@ def chat_template_of(folder: Path) -> str | None:
         settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    found = settings.get("chat_template") if isinstance(settings, dict) else None
-    return found if isinstance(found, str) else None
+    template = settings.get("chat_template") if isinstance(settings, dict) else None
+    return template if isinstance(template, str) else None
 
 
 def read_ranks(file: Path) -> dict[bytes, int]:

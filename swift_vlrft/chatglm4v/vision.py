@@ -156,9 +156,9 @@ class ChatGLM4VVisionModel(PreTrainedModel):
         vision = self.config.vision_config
         sides = (vision["in_channels"], vision["image_size"], vision["image_size"])
         if pixel_values.shape[1:] != sides:
-            found = list(pixel_values.shape)
+            shape = list(pixel_values.shape)
             raise ValueError(
-                f"pixel_values is {found}, the model takes [images, {str(sides)[1:-1]}]"
+                f"pixel_values is {shape}, the model takes [images, {str(sides)[1:-1]}]"
             )
         pixel_values = pixel_values.to(self.patch_embedding.proj.weight)
         states = self.transformer(self.patch_embedding(pixel_values))[:, 1:]

@@ -72,26 +72,26 @@ def training_passes(s: Settings) -> Passes:
     after, back = _logits(s, batch, logits)
     copies = batch.copied * 2 * s.model.kv_heads * s.model.head_size * size
     layer = batch.tokens * _saved_by_token(s, batch)
-    kept, again = s.model.layers * layer / s.spread, 0.3 * layer
-    kept += copies * s.model.attention_layers
+    saved, again = s.model.layers * layer / s.spread, 0.3 * layer
+    saved += copies * s.model.attention_layers
     if s.checkpoint_llm:
         # The layers' inputs; the copies are made again with the layer.
         inputs = s.model.layers * batch.tokens * s.model.hidden * size / s.spread
-        kept, again = inputs, RECOMPUTED * layer
+        saved, again = inputs, RECOMPUTED * layer
     again += copies
     vit_layer = _vit_layer(s, batch)
     trains = s.train_vit or s.train_aligner
-    kept_vit = 0.0
+    saved_vit = 0.0
     if trains:
         inputs = batch.patches * s.model.vit_hidden * size
-        kept_vit = s.model.vit_layers * (inputs if s.checkpoint_vit else vit_layer)
-    parts = {VIT: round(kept_vit), LLM: round(kept)}
+        saved_vit = s.model.vit_layers * (inputs if s.checkpoint_vit else vit_layer)
+    parts = {VIT: round(saved_vit), LLM: round(saved)}
     working = copies if s.checkpoint_llm else 0
     embedding = 0
     if s.tuning == "full" or s.saved_embeddings:
         embedding = 3 * s.model.parameters.embedding * size
     forward = (
-        {VIT: round(kept_vit + vit_layer / 2)},
+        {VIT: round(saved_vit + vit_layer / 2)},
         {**parts, LLM: parts[LLM] + working, LOGITS: after},
     )
     backward = (
@@ -102,7 +102,7 @@ def training_passes(s: Settings) -> Passes:
     return Passes(
         forward=max(forward, key=size_of),
         backward=max(backward, key=size_of),
-        backward_vit={VIT: round(kept_vit), TEMPORARIES: back_vit},
+        backward_vit={VIT: round(saved_vit), TEMPORARIES: back_vit},
     )
 
 

@@ -53,11 +53,11 @@ class Change:
         return self.plan is not None and self.plan.fits
 
     def as_dict(self) -> dict[str, object]:
-        found: dict[str, object] = {"change": self.label, "flags": self.flags, "cost": self.cost}
+        values: dict[str, object] = {"change": self.label, "flags": self.flags, "cost": self.cost}
         if plan := self.plan:
-            found |= {"peak_gib": gib(plan.peak.total), "phase": plan.peak.name}
-            found["verdict"] = plan.verdict
-        return found
+            values |= {"peak_gib": gib(plan.peak.total), "phase": plan.peak.name}
+            values["verdict"] = plan.verdict
+        return values
 
 
 def advise(plan: Plan, written: Written) -> list[Change]:
@@ -69,24 +69,24 @@ def advise(plan: Plan, written: Written) -> list[Change]:
         return []
     quick = _planner(written, plan.host)
     singles = [replace(change, plan=quick(change.flags)) for change in changes(plan.settings)]
-    found = [change for change in singles if change.fits][:4]
-    if not found or found[0].rank > EXPENSIVE_RANK:
+    fitting = [change for change in singles if change.fits][:4]
+    if not fitting or fitting[0].rank > EXPENSIVE_RANK:
         combined = _together(plan, quick)
-        if combined and all(combined.flags != change.flags for change in found):
-            found.append(replace(combined, plan=quick(combined.flags)))
-    return sorted(found, key=lambda change: change.rank)[:4]
+        if combined and all(combined.flags != change.flags for change in fitting):
+            fitting.append(replace(combined, plan=quick(combined.flags)))
+    return sorted(fitting, key=lambda change: change.rank)[:4]
 
 
 def headroom_options(plan: Plan, written: Written) -> list[Change]:
     """What could be raised within the GPU's memory."""
     if plan.verdict != "fits":
         return []
-    quick, found = _planner(written, plan.host), list[Change]()
+    quick, larger = _planner(written, plan.host), list[Change]()
     for rule in (_larger_batch, _larger_share, _no_checkpointing):
         # The options of a rule ascend.
         options = [replace(change, plan=quick(change.flags)) for change in rule(plan.settings)]
-        found += [c for c in options if c.plan and c.plan.verdict == "fits"][-1:]
-    return found
+        larger += [c for c in options if c.plan and c.plan.verdict == "fits"][-1:]
+    return larger
 
 
 def _planner(written: Written, host: int) -> Planner:
@@ -95,8 +95,8 @@ def _planner(written: Written, host: int) -> Planner:
     """
 
     def plan(flags: Mapping[str, str]) -> Plan | None:
-        made = estimate(settings) if (settings := written(flags)) else None
-        return made if made and made.host <= max(host, made.usual_host) else None
+        planned = estimate(settings) if (settings := written(flags)) else None
+        return planned if planned and planned.host <= max(host, planned.usual_host) else None
 
     return plan
 
@@ -108,7 +108,7 @@ def _together(plan: Plan, quick: Planner) -> Change | None:
         known, need = [change.key for change in taken], _need(now) - 0.02 * GIB
         options = [change for change in changes(now.settings) if change.key not in known]
         tried = [(change, quick(_combined([*taken, change]).flags)) for change in options]
-        lower = [(change, made) for change, made in tried if made and _need(made) < need]
+        lower = [(change, new) for change, new in tried if new and _need(new) < need]
         if not lower:
             return None
         change, now = next((pair for pair in lower if pair[1].fits), lower[0])
@@ -117,8 +117,8 @@ def _together(plan: Plan, quick: Planner) -> Change | None:
         return None
     for change in list(taken):
         fewer = [other for other in taken if other is not change]
-        made = quick(_combined(fewer).flags) if fewer else None
-        if made and made.fits:
+        planned = quick(_combined(fewer).flags) if fewer else None
+        if planned and planned.fits:
             taken = fewer
     return _combined(taken)
 
@@ -140,12 +140,12 @@ Row = tuple[bool, float, dict[str, Any], str]
 def changes(s: Settings) -> list[Change]:
     """All single changes that these settings allow, cheapest first."""
     rows = (*_of_the_engine(s), *_of_the_trainer(s), *_smaller_batches(s), *_of_the_data(s))
-    found = [
+    allowed = [
         Change({name: str(value) for name, value in flags.items()}, cost, rank)
         for when, rank, flags, cost in rows
         if when
     ]
-    return sorted(found, key=lambda change: change.rank)
+    return sorted(allowed, key=lambda change: change.rank)
 
 
 def _of_the_engine(s: Settings) -> Iterator[Row]:
@@ -248,13 +248,13 @@ def _pixel_flags(s: Settings, pixels: int) -> dict[str, Any]:
     tokens = pixels // (s.model.patch * s.model.merge) ** 2
     if s.pixels != "model_kwargs":
         return {s.pixels: tokens if s.pixels == "IMAGE_MAX_TOKEN_NUM" else pixels}
-    given = json.loads(s.model_kwargs)
-    names = {name.upper(): name for name in given}
+    kwargs = json.loads(s.model_kwargs)
+    names = {name.upper(): name for name in kwargs}
     if name := names.get("IMAGE_MAX_TOKEN_NUM"):
-        given[name] = tokens
+        kwargs[name] = tokens
     else:
-        given[names["MAX_PIXELS"]] = pixels
-    return {"model_kwargs": json.dumps(given)}
+        kwargs[names["MAX_PIXELS"]] = pixels
+    return {"model_kwargs": json.dumps(kwargs)}
 
 
 def _larger_batch(s: Settings) -> Iterator[Change]:

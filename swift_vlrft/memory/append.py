@@ -128,10 +128,10 @@ def callers_part(recipe: Recipe, environment: Mapping[str, str]) -> str:
     """The variables of the caller's environment that ``recipe`` names or its plan reads, as written
     in front of a command; never shows a key. Without what the script sets itself.
     """
-    given = []
+    assignments = []
     for name, value in environment.items():
         asked = name in PLANNED or re.search(rf"\b{name}\b", recipe.text)
         mine = name in OF_EVERYBODY or recipe.environment.get(name) != value
         if asked and not mine:
-            given.append(f"{name}={'...' if is_secret_name(name) else shlex.quote(value)}")
-    return " ".join(given)
+            assignments.append(f"{name}={'...' if is_secret_name(name) else shlex.quote(value)}")
+    return " ".join(assignments)

@@ -109,8 +109,8 @@ def gib(value: float) -> float:
 def estimate(settings: Settings) -> Plan:
     states = model_states(settings)
     engine = vllm.engine(settings) if settings.rollout.startswith("vllm") else None
-    made = [Phase(name, parts) for name, parts in phases(settings, states, engine).items()]
-    return Plan(settings, made, _host(settings, states, engine), _failures(settings, engine))
+    peaks = [Phase(name, parts) for name, parts in phases(settings, states, engine).items()]
+    return Plan(settings, peaks, _host(settings, states, engine), _failures(settings, engine))
 
 
 def _failures(s: Settings, engine: vllm.Engine | None) -> tuple[str, ...]:

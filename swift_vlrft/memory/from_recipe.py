@@ -75,7 +75,7 @@ def settings_of(
     refuse(run)
     for name in filter(run.given.get, run.facts.bounds):
         run.read(name)  # a number that is none, whether this run uses it or not
-    problems = [found.text for found in check_recipe(run, BATCHES) if found.level == PROBLEM]
+    problems = [finding.text for finding in check_recipe(run, BATCHES) if finding.level == PROBLEM]
     notes += [f"what `vlrft check` calls a problem is mended: {text}" for text in problems]
     notes += not_planned(run)
     model = read_model(model_name(run))
@@ -86,11 +86,11 @@ def settings_of(
     flags = {f.name: (str(f.type), f.metadata["flag"]) for f in fields(Settings) if f.metadata}
     values = {name: READERS[k](run, flag) for name, (k, flag) in flags.items() if flag in run.flags}
     # old_logps: grpo_trainer.py: _prepare_batch_inputs computes them in every run.
-    given = Settings(model, gpus.bytes, processes, nodes, spread, **values, old_logps=run.grpo)
-    for text in refusals(run, given):
+    stated = Settings(model, gpus.bytes, processes, nodes, spread, **values, old_logps=run.grpo)
+    for text in refusals(run, stated):
         line = run.line(text.partition("--")[2].split()[0])
         raise ValueError(f"{run.recipe.path}:{line}: {text}")
-    settings = replace(given, **_training(run, given, notes))
+    settings = replace(stated, **_training(run, stated, notes))
     settings = replace(settings, **_images(run, model, longest, notes))
     if run.grpo:
         settings = replace(settings, **_turns(run, settings, notes))
@@ -241,8 +241,8 @@ def _supervised(run: Run, settings: Settings, longest: Longest | None) -> dict[s
     it has ANSWER tokens, and without images all but the prompt; in a data set, its longest.
     """
     prompt, packed, grids = settings.prompt, run.true("packing"), settings.grids
-    given, length = "max_new_tokens" in run.given, settings.max_length
-    answer = run.integer("max_new_tokens") if given else ANSWER
+    stated, length = "max_new_tokens" in run.given, settings.max_length
+    answer = run.integer("max_new_tokens") if stated else ANSWER
     answer = (longest and longest.answer) or answer
     if packed:
         length = run.optional("packing_length") or length or settings.model.context
@@ -252,7 +252,7 @@ def _supervised(run: Run, settings: Settings, longest: Longest | None) -> dict[s
             settings = replace(settings, grids=grids)
     if length:
         room = max(2, length - settings.image_tokens)
-        if packed or (not given and not grids and longest is None):
+        if packed or (not stated and not grids and longest is None):
             answer = max(room - prompt, room // 2)
         answer = min(answer, room - 1)
         prompt = room - answer if longest is None or packed else min(prompt, room - answer)
@@ -422,11 +422,11 @@ def _pixels_by(run: Run, model: Model) -> str:
 
 def changed(recipe: Recipe, flags: Mapping[str, str]) -> Recipe:
     """``recipe`` with other flags; names in capitals are variables of its environment."""
-    given = [Flag(name, (text,), recipe.line) for name, text in flags.items() if not name.isupper()]
+    added = [Flag(name, (text,), recipe.line) for name, text in flags.items() if not name.isupper()]
     variables = {name: text for name, text in flags.items() if name.isupper()}
     return replace(
         recipe,
-        flags=[*recipe.flags, *given],
+        flags=[*recipe.flags, *added],
         environment={**recipe.environment, **variables},
         unknown=recipe.unknown - set(variables),
     )
@@ -440,8 +440,8 @@ def as_written(
     """
 
     def broken(recipe: Recipe) -> set[tuple[str, str]]:
-        found = check_recipe(recipe, BATCHES)
-        return {(one.rule, one.text if one.level == PROBLEM else "") for one in found}
+        findings = check_recipe(recipe, BATCHES)
+        return {(f.rule, f.text if f.level == PROBLEM else "") for f in findings}
 
     before = changed(recipe, {"NNODES": str(nodes)} if nodes else {})
     known = broken(before)
@@ -449,9 +449,9 @@ def as_written(
     def written(flags: Mapping[str, str]) -> Settings | None:
         other = changed(before, flags)
         try:
-            made = settings_of(other, gpus, nodes=nodes, longest=longest)
+            settings = settings_of(other, gpus, nodes=nodes, longest=longest)
         except ValueError:
             return None
-        return None if broken(other) - known else made
+        return None if broken(other) - known else settings
 
     return written

@@ -65,9 +65,9 @@ def longest_row(
 
     most, characters, answers = -1, 0, 0
     images: tuple[Size, ...] = ()
-    for place, found, text, answer in _rows(stored):
+    for place, pictures, text, answer in _rows(stored):
         try:
-            sizes = tuple(_size(image, stored.root or stored.folder) for image in found)
+            sizes = tuple(_size(image, stored.root or stored.folder) for image in pictures)
             count = sum(map(tokens, sizes))
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from None
@@ -102,10 +102,10 @@ def _rows(stored: StoredSet) -> Iterator[tuple[RowLocation, list[Any], str, str]
         yield place, [image for image in images if image], *_texts(record)
 
 
-def _good(found: Any) -> Any:
-    if isinstance(found, BadRow):
-        raise ValueError(f"{found.place}: {found.problem}")
-    return found
+def _good(value: Any) -> Any:
+    if isinstance(value, BadRow):
+        raise ValueError(f"{value.place}: {value.problem}")
+    return value
 
 
 def _texts(record: dict[str, Any]) -> tuple[str, str]:
@@ -126,10 +126,10 @@ def _size(image: Any, folder: Path) -> Size:
     path = image.get("path") if isinstance(image, dict) and not image.get("bytes") else image
     if isinstance(path, str) and os.path.isfile(path):
         image = os.path.abspath(path)
-    found = image_of(image, folder, None)
+    source = image_of(image, folder, None)
     try:
-        content = found["bytes"]
-        with Image.open(found["path"] if content is None else io.BytesIO(content)) as opened:
+        content = source["bytes"]
+        with Image.open(source["path"] if content is None else io.BytesIO(content)) as opened:
             return opened.size
     except (OSError, TypeError, AttributeError) as error:
         raise ValueError(f"its image cannot be read ({error})") from None

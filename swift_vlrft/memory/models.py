@@ -175,27 +175,27 @@ class Model:
         if self.type == "chatglm":
             mixed = {"query_key_value": (hidden, query + 2 * key), "dense": (query, hidden)}
             return mixed | {"dense_h_to_4h": (hidden, 2 * wide), "dense_4h_to_h": (wide, hidden)}
-        found = {"q_proj": (hidden, query), "k_proj": (hidden, key), "v_proj": (hidden, key)}
-        found["o_proj"] = (query, hidden)
+        layers = {"q_proj": (hidden, query), "k_proj": (hidden, key), "v_proj": (hidden, key)}
+        layers["o_proj"] = (query, hidden)
         if self.experts:
-            return found
+            return layers
         joined = self.type == "glm4v"
         gates = ("gate_up_proj",) if joined else ("gate_proj", "up_proj")
         return (
-            found | dict.fromkeys(gates, (hidden, wide << joined)) | {"down_proj": (wide, hidden)}
+            layers | dict.fromkeys(gates, (hidden, wide << joined)) | {"down_proj": (wide, hidden)}
         )
 
     @property
     def vit_linear(self) -> dict[str, tuple[int, int]]:
         """The same of a layer of the ViT."""
         hidden, wide, first = self.vit_hidden, self.vit_intermediate, self.facts.vit_attention
-        found = {first: (hidden, 3 * hidden)}
+        layers = {first: (hidden, 3 * hidden)}
         if first == "q_proj":
-            found = dict.fromkeys(("q_proj", "k_proj", "v_proj"), (hidden, hidden))
-        found["dense" if first == "query_key_value" else "proj"] = (hidden, hidden)
+            layers = dict.fromkeys(("q_proj", "k_proj", "v_proj"), (hidden, hidden))
+        layers["dense" if first == "query_key_value" else "proj"] = (hidden, hidden)
         gated = self.facts.vit_gated
         names = ("gate_proj", "up_proj", "down_proj") if gated else ("fc1", "fc2")
-        return found | dict.fromkeys(names[:-1], (hidden, wide)) | {names[-1]: (wide, hidden)}
+        return layers | dict.fromkeys(names[:-1], (hidden, wide)) | {names[-1]: (wide, hidden)}
 
     @property
     def context(self) -> int | None:

@@ -76,13 +76,13 @@ class Tested:
 
 def tested() -> list[Tested]:
     """All recipes that a new one can begin with."""
-    found = []
+    recipes = []
     for name, path in shipped_recipes().items():
         if (parts := NAME.fullmatch(name)) and parts[1] in TASKS:
             model = read_model(str(read_recipe(path, {}).get("model")))
             nodes, count, size = (int(part or 1) for part in parts.groups()[1:])
-            found.append(Tested(name, path, parts[1], nodes, count, size, model))
-    return found
+            recipes.append(Tested(name, path, parts[1], nodes, count, size, model))
+    return recipes
 
 
 def nearest(model: Model, task: str, gpus: Gpus, nodes: int) -> Tested:
@@ -90,13 +90,13 @@ def nearest(model: Model, task: str, gpus: Gpus, nodes: int) -> Tested:
     for the same task and number of nodes which is nearest in size of model and machine together.
     """
     known = tested()
-    same = [one for one in known if one.model.family is model.family]
+    same = [recipe for recipe in known if recipe.model.family is model.family]
     # Where images have one size, or come in tiles, lengths of prompts are made for them.
-    others = [one for one in known if one.model.image_rule.from_environment]
+    others = [recipe for recipe in known if recipe.model.image_rule.from_environment]
 
-    def apart(one: Tested) -> tuple[object, ...]:
-        size = abs(log2(one.model.parameters.total / model.parameters.total))
-        return one.task != task, one.nodes != nodes, size + one.distance(gpus, nodes)
+    def apart(recipe: Tested) -> tuple[object, ...]:
+        size = abs(log2(recipe.model.parameters.total / model.parameters.total))
+        return recipe.task != task, recipe.nodes != nodes, size + recipe.distance(gpus, nodes)
 
     return min(same or others, key=apart)
 

@@ -72,23 +72,23 @@ def phases(s: Settings, states: States, engine: vllm.Engine | None) -> dict[str,
         OPTIMIZER: states.master + states.moments,
         GRADIENTS: states.ddp_buckets + (states.gradients if s.zero == 3 else 0),
     }
-    found = {"load": added(weights, saved)}
+    parts_of = {"load": added(weights, saved)}
     if colocated:
         # rollout_mixin.py: _prepare_vllm, before the optimizer exists; offload_model empties first.
-        found["vLLM start"] = added({} if s.offload_model else weights, awake)
+        parts_of["vLLM start"] = added({} if s.offload_model else weights, awake)
     if engine:
         waking = {VLLM_WEIGHTS: engine.weights} if colocated and s.sleep_level else {}
-        found["weight sync"] = added(resident, _sync(s), asleep, waking)
+        parts_of["weight sync"] = added(resident, _sync(s), asleep, waking)
     if s.rollout != "none":
-        found["rollout"] = _rollout(s, states, resident, awake)
+        parts_of["rollout"] = _rollout(s, states, resident, awake)
     between = added(resident, _features(s), asleep)
-    found |= _training(s, states, between)
-    found["save"] = added(between, saved)
+    parts_of |= _training(s, states, between)
+    parts_of["save"] = added(between, saved)
     if engine and not colocated and s.rollout_gpus:
-        found["rollout GPU"] = awake
+        parts_of["rollout GPU"] = awake
     return {
         name: _with_context(parts, alone=s.processes == 1 or name == "rollout GPU")
-        for name, parts in found.items()
+        for name, parts in parts_of.items()
     }
 
 
@@ -130,19 +130,19 @@ def _sync(s: Settings) -> Components:
 
 
 def _rollout(s: Settings, states: States, resident: Components, awake: Components) -> Components:
-    found, colocated = dict(resident), s.rollout == "vllm_colocate"
+    parts, colocated = dict(resident), s.rollout == "vllm_colocate"
     if colocated and s.offload_model:
         # It points param.data (ZeRO-3: ds_tensor.data) to copies in host memory. What those were
         # views of stays: bit16_groups_flat of ZeRO-1 and 2 (deepspeed/runtime/zero/
         # stage_1_and_2.py), lp_param_buffer of ZeRO-3 (stage3.py), of the weights that train.
-        found |= {WEIGHTS: states.flat, REFERENCE: 0}
+        parts |= {WEIGHTS: states.flat, REFERENCE: 0}
     if colocated and s.offload_optimizer:
         # offload_optimizer moves optimizer.state: the moments. ZeRO's float32 master weights and
         # flat gradient buffer are not in it.
-        found[OPTIMIZER] = states.master
+        parts[OPTIMIZER] = states.master
     if s.rollout == "transformers":
-        return added(found, _generate(s, s.generated_at_once))
-    return added(found, awake if colocated else {})
+        return added(parts, _generate(s, s.generated_at_once))
+    return added(parts, awake if colocated else {})
 
 
 def _generate(s: Settings, rows: int) -> Components:
@@ -197,15 +197,15 @@ def _training(s: Settings, states: States, base: Components) -> dict[str, Compon
         key=size_of,
     )
     before = s.reference or s.old_logps
-    found = {LOG_PROBABILITIES: added(passing, passed)} if before else {}
-    found |= {
+    parts_of = {LOG_PROBABILITIES: added(passing, passed)} if before else {}
+    parts_of |= {
         "forward": added(passing, early, train.forward, {TEMPORARIES: dense}),
         "backward": added(passing, {TEMPORARIES: states.bucket}, backward),
         "optimizer step": added(base, late, {TEMPORARIES: states.step}),
     }
     if s.eval_batch and s.eval_generates:
-        found["eval"] = added(base, _generate(s, s.eval_batch))
+        parts_of["eval"] = added(base, _generate(s, s.eval_batch))
     elif s.eval_batch:
         rows = {name: round(value * s.eval_batch / s.batch) for name, value in passed.items()}
-        found["eval"] = added(passing, rows)
-    return found
+        parts_of["eval"] = added(passing, rows)
+    return parts_of

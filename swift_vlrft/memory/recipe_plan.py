@@ -54,8 +54,8 @@ class RecipePlan:
         """Cheapest first; those that need a package which is missing here come last."""
 
         def lacks(change: Change) -> bool:
-            found = check_recipe(reading.changed(self.recipe, change.flags))
-            return any(one.rule == "not-installed" for one in found)
+            findings = check_recipe(reading.changed(self.recipe, change.flags))
+            return any(finding.rule == "not-installed" for finding in findings)
 
         return sorted(advise(self.plan, self.written), key=lacks)
 
@@ -96,11 +96,11 @@ def plan_recipe(
     ``run``: bash itself reads the script (recipe/by_bash.py). ValueError says what cannot be used.
     """
     path = recipe_path(path)
-    recipe, given = _read(path, arguments, {}, gpus, run)
+    recipe, variables = _read(path, arguments, {}, gpus, run)
     node, note = _gpus(gpus, recipe.path)
     planned = _planned(recipe, node, nodes, dataset)
-    plan = planned.plan.with_notes(note, given and f"from your environment: {given}")
-    return replace(planned, plan=plan, path=path, arguments=tuple(arguments), environment=given)
+    plan = planned.plan.with_notes(note, variables and f"from your environment: {variables}")
+    return replace(planned, plan=plan, path=path, arguments=tuple(arguments), environment=variables)
 
 
 def _read(
@@ -111,12 +111,12 @@ def _read(
     """
     read = run_recipes if run else read_recipes
     unread = (*variables, *(append.OF_A_MACHINE if gpus else ()))
-    given = {name: value for name, value in os.environ.items() if name not in unread}
-    recipes = read(path, {**given, **variables}, words)
+    environment = {name: value for name, value in os.environ.items() if name not in unread}
+    recipes = read(path, {**environment, **variables}, words)
     hands_on(recipes, words)
     recipe = only(recipes)
     refuse(resolve(recipe))
-    return recipe, append.callers_part(recipe, given)
+    return recipe, append.callers_part(recipe, environment)
 
 
 def _planned(
@@ -223,17 +223,17 @@ def fitted(
 def _by_qlora(recipe: Recipe, gpus: Gpus) -> str:
     """The command that trains the model with weights in 4 bits, if that fits; else nothing."""
     model, path = read_model(reading.model_name(resolve(recipe))), recipe_path(QLORA)
-    given = {"MODEL": str(recipe.get("model"))}
+    variables = {"MODEL": str(recipe.get("model"))}
     if model.family and model.family.box_format not in (None, "norm1000"):
         data = read_recipe(path, {}).get("dataset")
-        given["DATASET"] = f"{data}:{model.family.box_format}"
+        variables["DATASET"] = f"{data}:{model.family.box_format}"
     try:
-        other = read_recipe(path, given)
+        other = read_recipe(path, variables)
         flags, _ = for_machine(other, gpus, 1, ())
         plan = _planned(reading.changed(other, flags), gpus, 1, None).plan
     except ValueError:
         return ""
-    command = append.run_with(path, given | flags, (), f'"$(vlrft recipe {QLORA})"').command
+    command = append.run_with(path, variables | flags, (), f'"$(vlrft recipe {QLORA})"').command
     return f"QLoRA, which generates many times slower, fits: {command}" if plan.fits else ""
 
 
@@ -269,10 +269,10 @@ def apply_plan(
     recipe that for the same task which is nearest to model and machine (``nearest``).
     """
     append.writable(out)
-    path = given = recipe_path(path)
+    path = asked = recipe_path(path)
     recipe, environment = _read(path, arguments, {}, gpus, False)
     node, _ = _gpus(gpus, recipe.path)
-    known = next((one for one in new_recipe.tested() if one.path.samefile(path)), None)
+    known = next((shipped for shipped in new_recipe.tested() if shipped.path.samefile(path)), None)
     known = None if arguments else known  # flags that are meant for this recipe
     variables, said = dict[str, str](), list[str]()
     if known:
@@ -286,7 +286,7 @@ def apply_plan(
             recipe, environment = _read(path, (), variables, gpus, False)
     own = {flag.name for flag in flags_of(arguments)}
     planned, change = fitted(recipe, node, nodes, dataset, own)
-    if not change.flags and path is given:
+    if not change.flags and path is asked:
         raise ValueError(f"{path} fits as it is: {out} is not written")
     start = f"recipes/{known.name}.sh" if known else path.name
     origin = _origin(start, planned, change, said)

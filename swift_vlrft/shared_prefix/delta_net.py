@@ -78,7 +78,7 @@ def _attend(layer: Any, tensors: Sequence[torch.Tensor], groups: Sequence[Group]
     )
     mixed = F.pad(mixed, (0, 0, before, 0))
     out, state = _delta_rule(layer, mixed, beta, g)
-    found = {i: out[row, -len(parts[0][i]) :] for row, i in enumerate(firsts)}
+    results = {i: out[row, -len(parts[0][i]) :] for row, i in enumerate(firsts)}
     if rest:
         copies = torch.tensor([len(group.lengths) for group in groups], device=mixed.device)
         tails, state = (
@@ -87,8 +87,8 @@ def _attend(layer: Any, tensors: Sequence[torch.Tensor], groups: Sequence[Group]
         )
         mixed, beta, g = (pad_sequence([x[i] for i in rest], batch_first=True) for x in parts)
         out, _ = _delta_rule(layer, torch.cat([tails, mixed], 1), beta, g, state)
-        found |= {i: out[row, : len(parts[0][i])] for row, i in enumerate(rest)}
-    return [found[i] for i in range(len(found))]
+        results |= {i: out[row, : len(parts[0][i])] for row, i in enumerate(rest)}
+    return [results[i] for i in range(len(results))]
 
 
 def _delta_rule(

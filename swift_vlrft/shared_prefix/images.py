@@ -82,11 +82,11 @@ class Images:
             return pixels
         return pixels | {"image_grid_thw": self.grid_thw[list(images)]}
 
-    def same(self, one: range, other: range) -> bool:
+    def same(self, these: range, other: range) -> bool:
         """Whether two runs of images are equal to the last bit."""
-        return len(one) == len(other) and all(
+        return len(these) == len(other) and all(
             self._shape(i) == self._shape(j) and torch.equal(self.parts[i], self.parts[j])
-            for i, j in zip(one, other, strict=True)
+            for i, j in zip(these, other, strict=True)
         )
 
     def digest(self, image: int) -> bytes:
