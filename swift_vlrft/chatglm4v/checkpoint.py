@@ -1,4 +1,4 @@
-"""Opens a published folder of GLM-4V or CogAgent, and says in one line what is wrong with it.
+"""Check a published folder of GLM-4V or CogAgent, and say in one line what is wrong with it.
 
     check_checkpoint(Path("glm-4v-9b"))     None, or "its own code (...) is not run: ..."
 
@@ -23,8 +23,8 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def check_checkpoint(folder: Path) -> str | None:
-    """ValueError: what of the folder cannot be used, and what to do, in one line. What it returns
-    is for the log: the code in the folder that is not run.
+    """Check a folder; ValueError says in a line what cannot be used and what to do. Return a
+    line for the log that names the code in the folder that is not run.
     """
     config = read_config(folder)
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model")):
@@ -39,7 +39,7 @@ def check_checkpoint(folder: Path) -> str | None:
 
 
 def read_config(folder: Path) -> ChatGLM4VConfig:
-    """config.json without its references to code; ValueError for another model's."""
+    """Read config.json without its references to code; ValueError for another model's."""
     file = folder / "config.json"
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
@@ -63,7 +63,7 @@ def read_config(folder: Path) -> ChatGLM4VConfig:
 
 
 def weights_in(folder: Path) -> Shapes:
-    """Name and shape of every weight, from the headers of the safetensors files."""
+    """Read name and shape of every weight from the headers of the safetensors files."""
     if not any(folder.glob("*.safetensors")) and any(folder.glob("pytorch_model*.bin")):
         raise ValueError(f"{folder}: its weights are pickles, of an old revision; {AGAIN}")
     if problem := weights_problem(folder):
@@ -72,7 +72,7 @@ def weights_in(folder: Path) -> Shapes:
 
 
 def expected_weights(config: ChatGLM4VConfig) -> Shapes:
-    """Name and shape of every weight of the model, built without memory."""
+    """Return name and shape of every weight of the model, which is built without memory."""
     import torch
 
     from swift_vlrft.chatglm4v.modeling import ChatGLM4VForConditionalGeneration

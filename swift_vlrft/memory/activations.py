@@ -1,4 +1,4 @@
-"""What a micro-batch keeps on the GPU, in closed form, at the peaks of its passes.
+"""Compute in closed form what a micro-batch keeps on the GPU at the peaks of its passes.
 
     passes = training_passes(settings)
     passes.forward["activations LLM"], passes.backward["logits"]        bytes
@@ -19,11 +19,11 @@ Components = dict[str, int]
 """Component -> bytes."""
 
 LORA_SAVED = {2: 2.3, 4: 6.3}
-"""Bytes more that a layer keeps where every linear layer has an adapter, per unit of their inputs
-and bytes of an adapter's weight: the input after dropout, in the adapter's type, and the mask."""
+"""More bytes that a layer keeps where every linear layer has an adapter, per unit of their inputs,
+by the bytes of an adapter's weight: the input after dropout in the adapter's type, and the mask."""
 
 RECOMPUTED = 1.3
-"""A layer that is computed again, with the temporaries of its backward pass, in layers."""
+"""A recomputed layer, with the temporaries of its backward pass, takes so many layers."""
 
 
 def size_of(parts: Components) -> int:
@@ -107,7 +107,7 @@ def training_passes(s: Settings) -> Passes:
 
 
 def evaluating_pass(s: Settings) -> Components:
-    """The peak of a forward pass without gradients: log-probabilities, evaluation."""
+    """Return the peak of a forward pass without gradients: log-probabilities, evaluation."""
     batch, model, size = _batch(s), s.model, s.frozen_size
     logits = batch.rows * batch.logits * model.vocabulary * size
     live = batch.tokens * (6 * model.intermediate + 10 * model.hidden) * size // 2
@@ -148,8 +148,8 @@ def _saved_by_token(s: Settings, batch: _Batch) -> float:
 def _with_adapters(
     s: Settings, saved: float, hidden: int, wide: int, layers: dict[str, tuple[int, int]]
 ) -> float:
-    """``saved`` with adapters on ``layers``; the others need not keep their input, nor the
-    norms before them theirs.
+    """Return ``saved`` with adapters on ``layers``; other layers need not keep their input, nor
+    the norms before them.
     """
     inputs = sum(taken for taken, _ in layers.values())
     adapted = sum(layers[name][0] for name in s.lora_targets or layers if name in layers)

@@ -1,4 +1,4 @@
-"""What to change: the cheapest changes that make a run fit, and what to raise if there is room.
+"""Advise the cheapest changes that make a run fit, and what to raise if there is room.
 
     for change in advise(plan, written):
         change.label, change.flags, change.cost, change.plan.peak
@@ -18,13 +18,13 @@ from swift_vlrft.memory.estimate import Plan, estimate, gib
 from swift_vlrft.memory.settings import GIB, Settings
 
 Written = Callable[[Mapping[str, str]], Settings | None]
-"""Settings of the recipe with these flags in it; None if they break a rule of ms-swift or of this
-package, so must not be written."""
+"""It returns the settings of the recipe with these flags, None if they break a rule of ms-swift or
+of this package."""
 
 Planner = Callable[[Mapping[str, str]], Plan | None]
 
 LORA_LEARNING_RATE = 1e-5
-"""That of our LoRA recipes; 1e-6, right for full tuning, hardly changes an adapter."""
+"""Our LoRA recipes have this rate; 1e-6, right for full tuning, hardly changes an adapter."""
 
 EXPENSIVE_RANK = 3.0
 """From this rank on, combinations of cheaper changes are also tried."""
@@ -45,7 +45,7 @@ class Change:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Its first flag, which identifies it: flags that go with it depend on the others."""
+        """Return the first flag, which identifies the change: its other flags depend on it."""
         return next(iter(self.flags.items()))
 
     @property
@@ -61,9 +61,8 @@ class Change:
 
 
 def advise(plan: Plan, written: Written) -> list[Change]:
-    """Changes that make a plan fit, cheapest first: single ones, then the smallest combination.
-
-    Empty if the plan fits, or if no combination helps.
+    """Return changes that make a plan fit, cheapest first: single changes, then the smallest
+    combination; none if the plan fits, or if no combination helps.
     """
     if plan.fits:
         return []
@@ -78,7 +77,7 @@ def advise(plan: Plan, written: Written) -> list[Change]:
 
 
 def headroom_options(plan: Plan, written: Written) -> list[Change]:
-    """What could be raised within the GPU's memory."""
+    """Return what could be raised within the GPU's memory."""
     if plan.verdict != "fits":
         return []
     quick, larger = _planner(written, plan.host), list[Change]()
@@ -90,8 +89,8 @@ def headroom_options(plan: Plan, written: Written) -> list[Change]:
 
 
 def _planner(written: Written, host: int) -> Planner:
-    """Plans of the recipe with other flags; None, too, for one that needs more host memory than
-    a node is assumed to have, and than the ``host`` memory that the recipe takes as it is.
+    """Return a planner of the recipe with other flags; it gives None, too, for a plan that needs
+    more host memory than a node is assumed to have and than ``host``, the recipe's own.
     """
 
     def plan(flags: Mapping[str, str]) -> Plan | None:
@@ -134,11 +133,11 @@ def _need(plan: Plan) -> float:
 
 
 Row = tuple[bool, float, dict[str, Any], str]
-"""Whether it applies, its rank, the flags, the cost."""
+"""A row says whether the change applies, its rank, its flags and its cost."""
 
 
 def changes(s: Settings) -> list[Change]:
-    """All single changes that these settings allow, cheapest first."""
+    """Return all single changes that these settings allow, cheapest first."""
     rows = (*_of_the_engine(s), *_of_the_trainer(s), *_smaller_batches(s), *_of_the_data(s))
     allowed = [
         Change({name: str(value) for name, value in flags.items()}, cost, rank)
@@ -222,7 +221,7 @@ def _smaller_batches(s: Settings) -> Iterator[Row]:
 
 
 def batch_flags(s: Settings, batch: int, accumulation: int) -> dict[str, str]:
-    """Another batch. If --steps_per_generation is set, it is changed to keep the rows of a
+    """Return flags of another batch; --steps_per_generation, if set, changes to keep the rows of a
     generation, which num_generations must divide (args_mixin.py: _init_generation_batch_params).
     """
     flags = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation}
@@ -244,7 +243,7 @@ def _of_the_data(s: Settings) -> Iterator[Row]:
 
 
 def _pixel_flags(s: Settings, pixels: int) -> dict[str, Any]:
-    """The flags for a limit of an image's pixels, if this run has one."""
+    """Return the flags for a limit of an image's pixels, if this run has a limit."""
     tokens = pixels // (s.model.patch * s.model.merge) ** 2
     if s.pixels != "model_kwargs":
         return {s.pixels: tokens if s.pixels == "IMAGE_MAX_TOKEN_NUM" else pixels}

@@ -1,4 +1,4 @@
-"""The longest row of a data set, from the images' headers: the plan is for this row.
+"""Find the longest row of a data set by the images' headers: the plan is for this row.
 
     longest_row("data/train.parquet", model.image_rule, 3136, 602112)
     -> Longest(source="data/train.parquet", images=((1024, 768),), text=143)
@@ -40,7 +40,7 @@ class Longest:
     answer: int  # Of the longest answer
 
     def sizes(self, rule: ImageRule, low: int, high: int) -> list[Size]:
-        """Of the pictures that the ViT gets."""
+        """Return the sizes of the pictures that the ViT gets."""
         limits = {"min_pixels": low, "max_pixels": high}
         return [part for size in self.images for part in rule.parts(*size, **limits)]
 
@@ -48,8 +48,8 @@ class Longest:
 def longest_row(
     path: str | Path, rule: ImageRule, low: int, high: int, room: int | None = None
 ) -> Longest:
-    """Of the rows whose images take fewer tokens than ``room``: ms-swift leaves the others out of
-    supervised training. ValueError says which file or row cannot be read.
+    """Find the longest row whose images take fewer tokens than ``room``: ms-swift leaves others out
+    of supervised training. ValueError says which file or row cannot be read.
     """
     source = Path(path).expanduser()
     if not source.exists():
@@ -83,7 +83,7 @@ def longest_row(
 
 
 def _rows(stored: StoredSet) -> Iterator[tuple[RowLocation, list[Any], str, str]]:
-    """The place, the images, the prompt's text and the answer of every row."""
+    """Yield place, images, the prompt's text and the answer of every row."""
     if schema_of(stored.columns) is not None:
         for row in map(_good, rows_of(stored)):
             text = f"{row.columns.get('system') or ''}{row.problem}"
@@ -109,7 +109,7 @@ def _good(value: Any) -> Any:
 
 
 def _texts(record: dict[str, Any]) -> tuple[str, str]:
-    """The prompt and the answer, which is the assistant's last turn."""
+    """Return the prompt and the answer, which is the assistant's last turn."""
     if not isinstance(turns := record.get("messages"), list):
         prompt = record.get("problem") or record.get("query") or ""
         return str(prompt), str(record.get("response") or "")
@@ -120,7 +120,7 @@ def _texts(record: dict[str, Any]) -> tuple[str, str]:
 
 
 def _size(image: Any, folder: Path) -> Size:
-    """From the header of an image in bytes or at a path, relative to here or to ``folder``."""
+    """Read the size of an image, in bytes or at a path relative to here or to ``folder``."""
     from PIL import Image
 
     path = image.get("path") if isinstance(image, dict) and not image.get("bytes") else image

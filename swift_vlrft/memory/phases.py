@@ -1,4 +1,4 @@
-"""What is on one GPU in each phase of a GRPO step, by component, at the phase's peak.
+"""List what is on a GPU at the peak of each phase of a GRPO step, by component.
 
     phases(settings, states, engine)        {"load": {"weights": ...}, "vLLM start": ..., ...}
 
@@ -54,7 +54,7 @@ LOG_PROBABILITIES = "old/reference log-probabilities"
 
 
 def phases(s: Settings, states: States, engine: vllm.Engine | None) -> dict[str, Components]:
-    """Phase -> components, in the order of a run."""
+    """Map phases to components, in the order of a run."""
     colocated = s.rollout == "vllm_colocate"
     weights = {WEIGHTS: states.weights, REFERENCE: states.reference}
     # stage3_gather_16bit_weights_on_model_save: one parameter at a time, to host memory.
@@ -146,7 +146,7 @@ def _rollout(s: Settings, states: States, resident: Components, awake: Component
 
 
 def _generate(s: Settings, rows: int) -> Components:
-    """transformers' generate(): a KV cache of all rows, and the largest temporary."""
+    """transformers' generate() keeps a KV cache of all rows, and the largest temporary."""
     model = s.model
     tokens = rows * max(1, s.length - s.completion)
     patches = rows * s.patches
@@ -166,7 +166,7 @@ def _generate(s: Settings, rows: int) -> Components:
 
 
 def _features(s: Settings) -> Components:
-    """shared_prefix/features.py: a frozen ViT's features of one generation batch."""
+    """shared_prefix/features.py keeps a frozen ViT's features of a generation batch."""
     if not s.shared_prefix or s.train_vit:
         return {}
     groups = -(-s.generated_at_once // max(1, s.generations))
@@ -174,7 +174,7 @@ def _features(s: Settings) -> Components:
 
 
 def _training(s: Settings, states: States, base: Components) -> dict[str, Components]:
-    """The phases with a pass of the trainer, and the optimizer's step; ``base`` is between them."""
+    """Return the trainer's passes and the optimizer's step; ``base`` is held between them."""
     if s.offload_model and s.rollout == "vllm_colocate":
         # rollout_mixin.py: load_model copies the weights back beside DeepSpeed's flat buffers; the
         # optimizer's step makes the parameters views of those again.

@@ -1,4 +1,4 @@
-"""The plan of a recipe, changes that make it fit, and recipes written from plans.
+"""Plan a recipe, find changes that make it fit, and write recipes from plans.
 
     planned = plan_recipe("qwen2_5_vl_3b/detection_4x80g", "4x24")
     planned.plan.verdict, planned.changes()[0].flags
@@ -51,7 +51,7 @@ class RecipePlan:
     """The caller's variables that the plan depends on, as written in front of a command."""
 
     def changes(self) -> list[Change]:
-        """Cheapest first; those that need a package which is missing here come last."""
+        """Return the changes, cheapest first; those that need a missing package come last."""
 
         def lacks(change: Change) -> bool:
             findings = check_recipe(reading.changed(self.recipe, change.flags))
@@ -60,7 +60,7 @@ class RecipePlan:
         return sorted(advise(self.plan, self.written), key=lacks)
 
     def run_with(self, change: Change) -> append.RunWith:
-        """With the nodes, where only --nodes says how many."""
+        """Add the nodes, where only --nodes says how many."""
         nodes = self.plan.settings.nodes
         other = {"NNODES": str(nodes)} if nodes != reading.nodes_of(self.recipe) else {}
         return append.run_with(self.path, change.flags | other, self.arguments)
@@ -71,7 +71,7 @@ class RecipePlan:
 
 @dataclass(frozen=True)
 class NewRecipe:
-    """A script that was written for a machine."""
+    """A new recipe is a script that was written for a machine."""
 
     planned: RecipePlan
     change: Change  # ``flags`` is empty where the tested recipe fits as it is
@@ -88,7 +88,7 @@ def plan_recipe(
     dataset: str | Path | None = None,
     run: bool = False,
 ) -> RecipePlan:
-    """The memory of each phase of a recipe's run, as `vlrft plan` prints it.
+    """Plan the memory of each phase of a recipe's run, as `vlrft plan` prints it.
 
     ``path``: a file, or a name that `vlrft recipe` prints. ``gpus``: of one node, as 4x80; by
     default this machine's, or those in the recipe's name. ``arguments``: flags behind it, as behind
@@ -106,8 +106,8 @@ def plan_recipe(
 def _read(
     path: Path, words: Sequence[str], variables: Mapping[str, str], gpus: str | None, run: bool
 ) -> tuple[Recipe, str]:
-    """The command that trains, and the caller's variables that it depends on beside these. What the
-    caller's shell says of GPUs and nodes is not read for other ``gpus``.
+    """Return the command that trains, and the caller's other variables that it depends on. What
+    the caller's shell says of GPUs and nodes is not read for other ``gpus``.
     """
     read = run_recipes if run else read_recipes
     unread = (*variables, *(append.OF_A_MACHINE if gpus else ()))
@@ -134,7 +134,7 @@ def _planned(
 
 
 def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:
-    """The given GPUs, this machine's, or those in the recipe's name; and what was assumed."""
+    """Return the GPUs of the flag, this machine or the recipe's name; and what was assumed."""
     if text is not None:
         return parse_gpus(text), ""
     try:
@@ -153,9 +153,9 @@ def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:
 def for_machine(
     recipe: Recipe, gpus: Gpus, nodes: int | None, own: Container[str]
 ) -> tuple[dict[str, str], str]:
-    """The flags that the number of GPUs demands, whatever their memory, and what they cost: a
-    process for each, as many rows a step as before or the nearest number that is possible, a tensor
-    parallel size that divides both, ZeRO-2 where nothing is shared. ``own`` flags stay.
+    """Return the flags that the number of GPUs demands, and what they cost: a process for each
+    GPU, as many rows a step as before or the nearest possible number, a tensor parallel size that
+    divides both, ZeRO-2 where nothing is shared. ``own`` flags stay.
     """
     run, before = resolve(recipe), reading.nodes_of(recipe)
     flags = {"NNODES": str(nodes)} if (nodes or before) != before else {}
@@ -198,8 +198,8 @@ def fitted(
     dataset: str | Path | None,
     own: AbstractSet[str] = frozenset(),
 ) -> tuple[RecipePlan, Change]:
-    """The plan of a recipe on a machine and the change for it: the flags that the machine demands
-    and the cheapest that make it fit, or none. ValueError if no known change does that leaves the
+    """Return the plan of a recipe on a machine and its change: the flags that the machine demands
+    and the cheapest flags that make it fit. ValueError if no known change does so and keeps the
     user's ``own`` flags.
     """
     flags, cost = for_machine(recipe, gpus, nodes, own)
@@ -221,7 +221,7 @@ def fitted(
 
 
 def _by_qlora(recipe: Recipe, gpus: Gpus) -> str:
-    """The command that trains the model with weights in 4 bits, if that fits; else nothing."""
+    """Return the command that trains the model with weights in 4 bits, if that fits."""
     model, path = read_model(reading.model_name(resolve(recipe))), recipe_path(QLORA)
     variables = {"MODEL": str(recipe.get("model"))}
     if model.family and model.family.box_format not in (None, "norm1000"):
@@ -243,7 +243,7 @@ def _machine(planned: RecipePlan) -> str:
 
 
 def _origin(start: str, planned: RecipePlan, change: Change, said: Sequence[str]) -> str:
-    """The sentence in a script: from which recipe, changed how and for which GPUs."""
+    """Write the origin of a script: the recipe, the changes and the GPUs."""
     words = [f"{n}={v}" if n.isupper() else f"--{n} {v}" for n, v in change.flags.items()]
     rows = [part for part in change.cost.split("; ") if "a step in place of" in part]
     changed = "; ".join(filter(None, [" ".join(words), *rows, *said])) or "nothing"
@@ -266,7 +266,7 @@ def apply_plan(
     dataset: Path | None = None,
 ) -> NewRecipe:
     """Write a script that runs a recipe with the change that it needs to fit; in place of a shipped
-    recipe that for the same task which is nearest to model and machine (``nearest``).
+    recipe, the recipe of the same task that is ``nearest`` to model and machine.
     """
     append.writable(out)
     path = asked = recipe_path(path)

@@ -1,4 +1,4 @@
-"""What a plugin file registers in ms-swift, read from its text: it is neither imported nor run.
+"""Read from a plugin file's text what it registers in ms-swift: it is neither imported nor run.
 
 orms["short_answer"] = ShortAnswer             names ["short_answer"]
 orms.update({"a": A}, b=B)                     names ["a", "b"]
@@ -23,7 +23,7 @@ RUNS_OTHERS = frozenset({"exec", "__import__", "import_module", "run_path", "imp
 
 @dataclass(slots=True)
 class Plugin:
-    """``fault``: why Python refuses the file, with its line."""
+    """``fault`` says why Python refuses the file, with the line."""
 
     names: list[str] = field(default_factory=list)
     ours: bool = False
@@ -34,7 +34,7 @@ class Plugin:
 
 
 def read_plugin(path: Path) -> Plugin:
-    """OSError: the file cannot be read."""
+    """Read a plugin file; OSError if that fails."""
     plugin = Plugin()
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -90,7 +90,7 @@ def read_plugin(path: Path) -> Plugin:
 
 
 def clash(plugin: Plugin) -> str | None:
-    """What to say of a file that is not ours and registers a name of ours."""
+    """Describe the clash of a file that is not ours but registers a name of ours."""
     taken = [name for name in plugin.names if name in REWARDS]
     if not taken:
         return None

@@ -1,4 +1,4 @@
-"""Runs a script by a bash in which nothing that the script names can start.
+"""Run a script in a bash that can start nothing that the script names.
 
     for N in 1 2; do swift rlhf --beta $N; done     two commands, with their words and variables
 
@@ -49,7 +49,7 @@ PRELUDE = Path(__file__).with_name("prelude.sh")
 
 @dataclass(slots=True)
 class Started:
-    """A command that bash would have started; a word or value with ``MARK`` is not known."""
+    """bash would have started this command; a word or value with ``MARK`` is not known."""
 
     line: int
     words: list[str]
@@ -58,7 +58,7 @@ class Started:
 
 @dataclass(slots=True)
 class Inert:
-    """A script in which no redirection of output is left, line by line the same."""
+    """An inert script has the lines of the script, but no redirection of output."""
 
     text: str
     written: set[str] = field(default_factory=set)
@@ -69,9 +69,9 @@ class Inert:
 def started(
     inert: Inert, script: str, environment: Mapping[str, str], arguments: Sequence[str] = ()
 ) -> tuple[list[Started], list[Note]]:
-    """The commands of a script that mention `swift` or `megatron`, and those that change the folder
-    or read other commands, in bash's order; and what bash could not do, for want of what a program
-    would have printed, say. ``script`` is `$0`.
+    """Return the commands of a script that mention `swift` or `megatron`, change the folder or read
+    other commands, in bash's order; and notes on what bash could not do, as no program ran.
+    ``script`` is `$0`.
 
     RecipeError if it does not end, or starts commands or processes without end.
     """
@@ -188,7 +188,7 @@ def _session(leader: int) -> list[int]:
 
 
 def make_inert(text: str, script: str) -> Inert:
-    """RecipeError where bash or we refuse the script, with line and column."""
+    """Make a script inert; RecipeError, with its place, where bash or we refuse it."""
     data = text.encode(errors="surrogateescape")
     if b"\0" in data:
         line = data[: data.index(b"\0")].count(b"\n") + 1
@@ -248,7 +248,7 @@ def _without(
 
 
 def _depends(node: dict[str, Any]) -> bool:
-    """Whether a program decides what is run: in `if`, `while` and `case`, and behind `||`."""
+    """Say whether a program decides what runs: in `if`, `while` and `case`, and behind `||`."""
     tests = node.get("Cond")
     if node.get("Type") == "CaseClause":
         tests = node.get("Word")
@@ -265,7 +265,7 @@ BUILTINS = {
 
 
 def _starts(node: dict[str, Any]) -> bool:
-    """Whether it is a command that bash does not know itself."""
+    """Say whether the node is a command that is no builtin of bash."""
     if node.get("Type") != "CallExpr" or not node.get("Args"):
         return False
     parts = node["Args"][0]["Parts"]

@@ -1,4 +1,4 @@
-"""How a run goes on that ended before its last step: its resume.sh, from its newest complete
+"""Resume a run that ended before its last step: by its resume.sh, from its newest complete
 checkpoint.
 
     plan = resume_plan(Path("output/qwen2_5_vl_3b_detection"))
@@ -42,18 +42,18 @@ _CHECKPOINT = re.compile(r"checkpoint-\d+")
 
 
 class ResumeError(ValueError):
-    """Nothing to go on from, or it is not known how: the message says what to do."""
+    """The run cannot be resumed: the message says why and what to do."""
 
 
 class NoCheckpointError(ResumeError):
-    """There is nothing to go on from: a run begins with its first step."""
+    """No checkpoint can be resumed: start the run again from its first step."""
 
     exit_code = 3
 
 
 class Plan(msgspec.Struct):
-    """``text``: for bash. ``problems`` would end or change the run here; ``notes`` say what is not
-    as it was.
+    """``text`` is for bash. ``problems`` would end or change the run here; ``notes`` say what
+    differs from the first start.
     """
 
     run: Path
@@ -67,13 +67,13 @@ class Plan(msgspec.Struct):
 
 
 def environment(present: Mapping[str, str]) -> dict[str, str]:
-    """``present`` without the variables that a run depends on: the script sets those it had."""
+    """Drop the variables that a run depends on from ``present``: the script sets its own."""
     dropped = kept_variables(present).keys() - {*OF_A_NODE}
     return {name: value for name, value in present.items() if name not in dropped}
 
 
 def resume_plan(folder: Path) -> Plan:
-    """The plan for an --output_dir, one of its runs (v0-...), or one checkpoint of a run.
+    """Plan how to resume an --output_dir, a run in it (v0-...), or a checkpoint of a run.
 
     ResumeError: still running, no record of how it was started; NoCheckpointError: no run, or no
     complete checkpoint.
@@ -106,7 +106,7 @@ def resume_plan(folder: Path) -> Plan:
 
 
 def _newest_run(folder: Path, notes: list[str]) -> Path:
-    """The folder itself, or the newest of the folders v0-..., v1-... below it that has begun."""
+    """Return the folder itself, or the newest folder v0-..., v1-... below it that has begun."""
     if (folder / "args.json").is_file() or checkpoints(folder):
         return folder
     matches = ((match, f) for f in folder.iterdir() if (match := _VERSION.fullmatch(f.name)))
@@ -123,7 +123,7 @@ def _newest_run(folder: Path, notes: list[str]) -> Path:
 
 
 def _checkpoint(run: Path, record: Record | None, notes: list[str]) -> Path:
-    """The newest complete one of a run, or the one from which the run was begun."""
+    """Return the newest complete checkpoint of a run, or the checkpoint that it began with."""
     own = own_checkpoints(run, record)
     if other := [folder.name for folder in checkpoints(run) if folder not in own]:
         notes.append(f"{', '.join(other)}: of an earlier run in the same folder, not of this one")

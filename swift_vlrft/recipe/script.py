@@ -1,4 +1,4 @@
-"""A script read once, straight from top to bottom, without running anything.
+"""Read a script once, straight from top to bottom, without running anything.
 
 export MAX_PIXELS=${MAX_PIXELS:-401408}
 NPROC_PER_NODE=4 nohup \
@@ -70,7 +70,7 @@ SHELL_OPTIONS = ("pipefail", "errexit", "nounset", "xtrace", "allexport", "noglo
 
 @dataclass(kw_only=True)
 class Command:
-    """A `swift` command, with the environment that it sees."""
+    """A command is a `swift` command with the environment that it sees."""
 
     environment: dict[str, str]
     line: int = 1
@@ -205,7 +205,7 @@ class Script(Words):
 
     @contextmanager
     def _block(self, what: str, line: int, node: Node | None = None) -> Iterator[None]:
-        """What may run, not at all or again: it ends nothing, and ``node`` may read other files."""
+        """The body may run never or often: it ends nothing, and ``node`` may read other files."""
         reads = (
             [n.text for n in node.walk() if first_word(n) in ("source", ".", "eval")]
             if node
@@ -427,7 +427,7 @@ class Script(Words):
             self.arguments = None
 
     def program(self, values: Sequence[Value], fed: str = "") -> None:
-        """`swift`, what runs it, or another program, which is of no use here."""
+        """Take `swift`, or what runs it; another program is of no use here."""
         inner = unwrapped([value for value in values if not value.vanishes])
         if inner is None:
             if why := not_read(values, fed):
@@ -515,7 +515,7 @@ class Script(Words):
 
 
 def _bodies(node: Node) -> Iterator[Sequence[Node]]:
-    """The commands of a branch or loop, its conditions among them, but for that of `if`."""
+    """Yield the commands of a branch or loop with its conditions, except the condition of `if`."""
     yield from (node.Then, node.Do, *(item.Stmts for item in node.Items))
     yield node.Cond if node.Type == "WhileClause" else ()
     if node.Else:

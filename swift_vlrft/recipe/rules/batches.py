@@ -1,4 +1,4 @@
-"""Rules between flags: batches, engines, lengths.
+"""Check rules between flags: batches, engines, lengths.
 
 4 processes x 2 a device x 4 steps = 32 completions; --num_generations 8 divides them
 
@@ -43,7 +43,7 @@ def rewards(run: Run) -> Iterator[Finding]:
 
 
 def rollout_steps(run: Run) -> int:
-    """Micro-batches of a rollout, on each process."""
+    """Return the micro-batches of a rollout on each process."""
     steps, batch = run.optional("steps_per_generation"), run.optional("generation_batch_size")
     if steps is None and batch is not None:
         return batch // (run.processes * run.integer("per_device_train_batch_size")) or 1
@@ -61,8 +61,8 @@ def generation_batch(run: Run) -> Iterator[Finding]:
 def generation_size(
     run: Run, step: int, product: str, steps: int, share: int = 1, shared: str = ""
 ) -> Iterator[Finding]:
-    """Of ``step`` completions a step (``product``) and by default ``steps`` steps;
-    ``--num_generations`` times ``share`` (``shared``) divides it.
+    """A generation has ``steps`` steps, if no flag says how many, of ``step`` (``product``)
+    completions; ``--num_generations`` times ``share`` (``shared``) must divide it.
     """
     batch, set_steps = run.optional("generation_batch_size"), run.optional("steps_per_generation")
     group = run.integer("num_generations")
@@ -90,8 +90,8 @@ def generation_size(
 
 
 def steps(run: Run, rows: int) -> Iterator[Finding]:
-    """Of the optimizer in an epoch of so many rows: RepeatSampler (TRL) repeats the prompts of one
-    generation and leaves out the last rows that do not fill one.
+    """Count the optimizer's steps in an epoch of so many rows: RepeatSampler (TRL) repeats the
+    prompts of a generation and leaves out the last rows that do not fill a generation.
     """
     if not run.grpo or run.megatron or run.true("streaming") or run.number("split_dataset_ratio"):
         return
@@ -129,8 +129,8 @@ def evaluation_batch(run: Run) -> Iterator[Finding]:
 
 
 def vllm_mode(run: Run) -> str | None:
-    """None without vLLM; if the mode is missing, the default before ms-swift 3.12. On Ray engines
-    have their own GPUs unless colocate_groups says otherwise.
+    """Return the mode, None without vLLM; a missing mode is the default before ms-swift 3.12. On
+    Ray engines have their own GPUs unless colocate_groups says otherwise.
     """
     if not run.grpo or not run.true("use_vllm"):
         return None
@@ -205,7 +205,7 @@ def sampling(run: Run) -> Iterator[Finding]:
 
 
 def precision(run: Run) -> Iterator[Finding]:
-    """bfloat16 weights without a 32-bit copy."""
+    """Find bfloat16 weights that train without a 32-bit copy."""
     low = run.text("torch_dtype") in ("bfloat16", "float16")
     if not run.grpo or not low or not run.lacks("deepspeed", "fsdp"):
         return

@@ -1,5 +1,5 @@
-"""Flags that do not go together: ms-swift 4.6.0 and its libraries end the run, many after the model
-is loaded, at the line that stands in the row.
+"""Find flags that do not go together: ms-swift 4.6.0 and its libraries end the run at the line that
+stands in the row, many only after the model is loaded.
 
 --bf16 true --fp16 true                    transformers/training_args.py:1753
 --packing true --attn_impl sdpa            swift/arguments/sft_args.py:196
@@ -40,7 +40,7 @@ def _split(run: Run) -> bool:
 
 
 def _both_types(run: Run) -> bool:
-    """A type that is not given follows --torch_dtype (model_args.py: _init_mixed_precision)."""
+    """A missing type follows --torch_dtype (model_args.py: _init_mixed_precision)."""
     return any(
         run.true(name)
         and (run.true(other) or (run.text("torch_dtype") == dtype and run.lacks(other)))
@@ -69,7 +69,7 @@ def _frozen(run: Run) -> bool:
 
 
 def _crossed(run: Run) -> bool:
-    """MIN_PIXELS above MAX_PIXELS, of which one may be the family's own."""
+    """MIN_PIXELS is above MAX_PIXELS; either may be the family's default."""
     known = family(run)
     if known is None or known.images is None or not getattr(known.images, "from_environment", 0):
         return False

@@ -1,4 +1,4 @@
-"""Rewards and data sets: do they exist, and do they match?
+"""Check rewards and data sets: do they exist, and do they match?
 
 vlrft_detection_iou needs the column solution          a folder with image, problem, answer lacks it
 a norm1000 set and Qwen2.5-VL, which writes pixels     a note that names :native
@@ -31,7 +31,7 @@ from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
 
 def reward_names(run: Run) -> Iterator[Finding]:
-    """Reward names that neither ms-swift nor a plugin file registers."""
+    """Find reward names that neither ms-swift nor a plugin file registers."""
     if run.command != "rlhf":
         return
     paths = [path for *_, path in given_plugins(run)]
@@ -56,7 +56,7 @@ def reward_names(run: Run) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class _Set:
-    """A data set as named by a flag, ``[hf::]NAME[:subset][#count]``, and what is known of it."""
+    """A flag names this data set, ``[hf::]NAME[:subset][#count]``; the rest is known of it."""
 
     flag: str
     value: str
@@ -73,7 +73,7 @@ class _Set:
 
     @property
     def rows(self) -> int:
-        """0 if they are not known, or cannot be trained on."""
+        """Return the number of rows, 0 if it is not known or they cannot be trained on."""
         known = self.report.rows if self.report and not self.report.problems else 0
         return known and (self.count or known)
 
@@ -110,8 +110,8 @@ def _set(run: Run, flag: str, value: str, rewards: Sequence[str]) -> _Set:
 def _report(
     run: Run, stored: StoredSet, subsets: Sequence[str], rewards: Sequence[str]
 ) -> Report | None:
-    """None: the set cannot be opened here. DataError: it is misread, or no row is of the tasks that
-    are asked for.
+    """Return the report, None if the set cannot be opened here. DataError: it is misread, or no
+    row is of the tasks that are asked for.
     """
     tasks = [task for task in subsets if task in TASK_NAMES]
     first = CHECKED if run.true("streaming") else None

@@ -1,4 +1,4 @@
-"""Packages that a recipe needs and this machine lacks, checked without importing them."""
+"""Find packages that a recipe needs and this machine lacks, without importing them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def kernels(run: Run) -> Iterator[Finding]:
 
 
 def needs(run: Run) -> Iterator[tuple[str, str, str]]:
-    """Flag, module, what to install."""
+    """Yield a flag, the module that it needs, and what to install."""
 
     def value_of(name: str) -> str:
         """The value, or the default; empty if there is none, or if it is not known."""

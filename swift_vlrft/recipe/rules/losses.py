@@ -1,4 +1,4 @@
-"""Rules of the loss: settings that do nothing, or that work against each other.
+"""Find settings of the loss that do nothing, or that work against each other.
 
 docs/how_to/learn_faster.md has the sources behind them, dev/measurements.md the figures.
 """
@@ -18,12 +18,12 @@ OF_THE_RATIO = ("epsilon", "epsilon_high", LEVEL, "delta")
 
 
 def loss_types(run: Run) -> list[str]:
-    """Several in `swift rlhf`, one in `megatron rlhf`; by default none."""
+    """Return the loss types: several in `swift rlhf`, one in `megatron rlhf`; by default none."""
     return list(run.texts("loss_type")) or [run.text("loss_type") or ""]
 
 
 def length_bias(run: Run) -> Iterator[Finding]:
-    """The mean over each completion (arXiv:2503.20783, section 3.1; om-ai-lab/VLM-R1#280)."""
+    """A mean over each completion biases length (arXiv:2503.20783, 3.1; om-ai-lab/VLM-R1#280)."""
     longest = run.integer("max_completion_length")
     if not run.texts("reward_funcs") and not run.lacks("teacher_model", "teacher_model_server"):
         return  # a teacher's tokens, no answer that is right or wrong

@@ -1,4 +1,4 @@
-"""Rules of `megatron`, and of ms-swift's two ways to Ray, where ms-swift 4.6.0 ends with an error.
+"""Find where ms-swift 4.6.0 ends with an error under `megatron`, or in either of its ways to Ray.
 
 swift sft --use_ray true --device_groups '{...}'     workers of a group; `swift sample` has it, too
 megatron rlhf --use_ray true --config cfg.yaml       GRPO and GKD: roles that have GPUs

@@ -1,5 +1,5 @@
-"""The model, the size of its images, and the files that flags name: do they exist, and what would
-they run?
+"""Check the model, the size of its images, and the files that flags name: do they exist, and what
+would they run?
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FILES = (
 def no_such_path(
     run: Run, flag: str, rule: str, name: str, why: str = "does not exist"
 ) -> Iterator[Finding]:
-    """A path that does not exist; only a note where the script may make it."""
+    """Report a path that does not exist, in a note where the script may make it."""
     path = run.recipe.at(name)
     if path is None or path.exists() or PLACEHOLDER.search(name):
         return
@@ -47,7 +47,7 @@ def no_such_path(
 
 
 def family(run: Run) -> Family | None:
-    """The model's family: from --model_type, its folder, or its name; a run that goes on from a
+    """Return the model's family by --model_type, its folder, or its name; a run that resumes a
     checkpoint may name that alone.
     """
     name = run.text("model") or run.text("resume_from_checkpoint") or ""
@@ -125,8 +125,8 @@ def liger(run: Run) -> Iterator[Finding]:
 
 
 def experts(run: Run) -> Iterator[Finding]:
-    """Slow, not stuck: register.py names the blocks of experts of these families to DeepSpeed (leaf
-    modules), and in transformers 5 the experts of a layer are one module anyway.
+    """ZeRO-3 is slow here, not stuck: register.py names the blocks of experts of these families to
+    DeepSpeed (leaf modules), and in transformers 5 the experts of a layer are one module anyway.
     """
     name = Path(run.text("model") or "").name if run.trains and not run.megatron else ""
     if not EXPERTS.search(name) or not (run.text("deepspeed") or "").startswith("zero3"):
@@ -137,7 +137,7 @@ def experts(run: Run) -> Iterator[Finding]:
 
 
 def given_plugins(run: Run) -> list[tuple[str, str, Path | None]]:
-    """Each plugin file that is named, with its flag and its path, if that is known."""
+    """Return each plugin file that a flag names, with the flag, and its path if known."""
     named = [(name, value) for name in PLUGINS for value in run.texts(name)]
     return [(name, value, run.recipe.at(value)) for name, value in named]
 
@@ -179,8 +179,8 @@ def code_and_pickles(run: Run) -> Iterator[Finding]:
 
 
 def own_code(folder: Path) -> list[str]:
-    """The files of Python that auto_map names in the folder's JSON, and those of other
-    repositories; the first three.
+    """Return the first three Python files that auto_map names in the folder's JSON, other
+    repositories' among them.
     """
     files: dict[str, None] = {}
     for name in ("config.json", "tokenizer_config.json", "processor_config.json"):
@@ -195,7 +195,7 @@ def own_code(folder: Path) -> list[str]:
 
 
 def only_pickles(folder: Path) -> list[str]:
-    """The files of weights that are pickles, where there are no safetensors; the first three."""
+    """Return the first three files of weights that are pickles, if there are no safetensors."""
     if any(folder.glob("*.safetensors")):
         return []
     weights = ("pytorch_model*.bin", "adapter_model*.bin", "model*.bin", "consolidated*.pth")
@@ -203,7 +203,7 @@ def only_pickles(folder: Path) -> list[str]:
 
 
 def files(run: Run) -> Iterator[Finding]:
-    """Files that flags name: a prompt, a DeepSpeed configuration."""
+    """Check files that flags name: a prompt, a DeepSpeed configuration."""
     for name, ending, other in FILES:
         value = run.text(name) or ""
         if value.endswith(ending):

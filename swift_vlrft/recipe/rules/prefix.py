@@ -1,4 +1,4 @@
-"""What the chat template writes before each completion, and how the format rewards read it."""
+"""Check how the format rewards read what the chat template writes before each completion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Going on from a checkpoint: is it complete, and what does it not bring back?
+"""Check a run that resumes a checkpoint: is it complete, and what does it not bring back?
 
 Without a word here a run that goes on is the run that was not interrupted
 (tests/end_to_end/test_exact_resume.py).

@@ -1,4 +1,4 @@
-"""A `swift rollout` and the training that it serves, in one script.
+"""Check a `swift rollout` against the training that it serves, in the same script.
 
 CUDA_VISIBLE_DEVICES=0 swift rollout ... &   CUDA_VISIBLE_DEVICES=0,1 swift rlhf ...   GPU 0 twice
 """
@@ -20,7 +20,7 @@ GROUP_PORT = "51216"
 
 
 def together(runs: Iterable[Run]) -> Iterator[Finding]:
-    """What the commands of a script do to one another."""
+    """Find what the commands of a script do to one another."""
     runs = [*runs]
     served = [run for run in runs if _is_served(run)]
     rollouts = [run for run in runs if run.command == "rollout"]

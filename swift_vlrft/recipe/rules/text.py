@@ -1,4 +1,4 @@
-"""Rules about single flags: names, values, placeholders, secrets.
+"""Check single flags: names, values, placeholders, secrets.
 
 --tuner_typ lora         unknown; did you mean --tuner_type?
 --num_generations many   a whole number is needed, 1 or more
@@ -58,7 +58,7 @@ def not_read(run: Run) -> Iterator[Finding]:
 
 
 def names(run: Run) -> Iterator[Finding]:
-    """Flags that ms-swift does not have, as argparse reads names."""
+    """Find flags that ms-swift does not have, as argparse reads names."""
     for flag in run.recipe.flags:
         if not flag.name and flag.known:
             text = f"{' '.join(flag.values)} belongs to no flag"
@@ -78,7 +78,7 @@ def names(run: Run) -> Iterator[Finding]:
 
 
 def values(run: Run) -> Iterator[Finding]:
-    """Values that ms-swift's parser would reject, or took in an older version."""
+    """Find values that ms-swift's parser would reject, or took in an older version."""
     for flag in run.recipe.flags:
         if now := old_value(flag):
             text = f"--scale_rewards {flag.values[0]} is `{now}` since ms-swift 3.10.0"
@@ -101,7 +101,7 @@ def values(run: Run) -> Iterator[Finding]:
 
 
 def named_values(run: Run) -> Iterator[Finding]:
-    """Names that no registry of the installed packages has; a plugin of the user's may add some."""
+    """Find names that no registry of the installed packages has; a user's plugin may add some."""
     kind, plugins = run.text("rlhf_type") if run.command == "rlhf" else None, given_plugins(run)
     own = any(not path or path.is_file() and not read_plugin(path).ours for *_, path in plugins)
     for name, flag in run.given.items():
@@ -132,7 +132,7 @@ def commas(run: Run) -> Iterator[Finding]:
 
 
 def variables(run: Run) -> Iterator[Finding]:
-    """Of the environment, where ms-swift makes numbers and switches of them."""
+    """Check the variables of the environment that ms-swift reads as numbers and switches."""
     environment = dict(run.recipe.environment)
     with suppress(NoValue):
         environment |= {name.upper(): str(value) for name, value in run.model_kwargs.items()}
@@ -151,7 +151,7 @@ def variables(run: Run) -> Iterator[Finding]:
 
 
 def near_variables(run: Run) -> Iterator[Finding]:
-    """Of the script, in the environment of its command: almost the name of one that is read."""
+    """Find variables of the script whose names are almost those that ms-swift reads."""
     version = run.facts.versions["ms-swift"]
     for name in run.recipe.environment:
         known = [*READ, *run.facts.variables]
@@ -167,7 +167,7 @@ def _is_placeholder(flag: Flag) -> bool:
 
 
 def placeholders(run: Run) -> Iterator[Finding]:
-    """Those, and the quotes of a word processor, which bash takes for letters."""
+    """Find placeholders, and the quotes of a word processor, which bash takes for letters."""
     for flag in run.recipe.flags:
         for value in flag.values if flag.known else ():
             option = f"--{flag.name} {value}"
@@ -188,7 +188,7 @@ def repeated(run: Run) -> Iterator[Finding]:
 
 
 def secrets(run: Run) -> Iterator[Finding]:
-    """Never shows the value."""
+    """Find secrets, without showing their values."""
     for flag in run.recipe.flags:
         if is_secret_name(flag.name) and flag.values and not _is_placeholder(flag):
             text = f"--{flag.name} gets into ms-swift's log: set a variable, as HF_TOKEN, outside"

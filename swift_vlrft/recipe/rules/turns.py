@@ -1,4 +1,4 @@
-"""Runs in several turns (--multi_turn_scheduler vlrft_zoom): do the flags beside it fit?
+"""Check flags of a run in several turns (--multi_turn_scheduler vlrft_zoom).
 
 --vllm_mode server without --vllm_server_pass_dataset    the engine does not know the row's frame
 --vllm_limit_mm_per_prompt '{"image": 1}'                vLLM refuses the second turn's picture
@@ -18,7 +18,7 @@ OURS = ("vlrft_zoom_cover", "vlrft_tool_format")
 
 
 def most_turns(run: Run) -> int:
-    """How many turns a row may have; 1 without our scheduler."""
+    """Return how many turns a row may have; 1 without our scheduler."""
     if not run.grpo or run.text("multi_turn_scheduler") != NAME:
         return 1
     return min(run.optional("max_turns") or TURNS, MOST_TURNS)
