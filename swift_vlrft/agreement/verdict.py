@@ -85,7 +85,7 @@ def judge(measured: Measurement) -> Verdict:
         word, said = "agrees", "within the limits"
     elif len(beyond) < len(off):
         other = next(when for when in off if when not in beyond)
-        word, said = "weights", f"they agree {other}, and not {beyond[0]}: {first}"
+        word, said = "weights", f"both sides agree {other}, but not {beyond[0]}: {first}"
     else:
         word, said = "numbers", f"beyond the limits {' and '.join(beyond)}: {first}"
     table = {

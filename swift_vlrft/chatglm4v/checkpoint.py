@@ -50,7 +50,7 @@ def read_config(folder: Path) -> ChatGLM4VConfig:
         raise ValueError(f"{file}: model_type is {kind!r}; GLM-4V's is 'chatglm'")
     vision = values.get("vision_config")
     if not isinstance(vision, dict):
-        raise ValueError(f"{file} has no vision_config: this is a language model, or old; {AGAIN}")
+        raise ValueError(f"{file} has no vision_config: a language model, or an old file; {AGAIN}")
     if missing := [key for key in VISION if key not in vision]:
         raise ValueError(f"{file}: vision_config lacks {', '.join(missing)}; {AGAIN}")
     values.pop("auto_map", None)
@@ -65,7 +65,7 @@ def read_config(folder: Path) -> ChatGLM4VConfig:
 def weights_in(folder: Path) -> Shapes:
     """Read name and shape of every weight from the headers of the safetensors files."""
     if not any(folder.glob("*.safetensors")) and any(folder.glob("pytorch_model*.bin")):
-        raise ValueError(f"{folder}: its weights are pickles, of an old revision; {AGAIN}")
+        raise ValueError(f"{folder}: its weights are pickles of an old revision; {AGAIN}")
     if problem := weights_problem(folder):
         raise ValueError(f"{folder}: {problem}; {AGAIN}")
     return {name: of for file in weight_files(folder) for name, of in tensor_shapes(file).items()}

@@ -171,7 +171,7 @@ class ChatGLM4VModel(ChatGLM4VPreTrainedModel):
         if position_ids is None and seen:
             raise ValueError(
                 "a filled cache needs position_ids: the placeholders of an image share one "
-                "position, so that the length does not give the next"
+                "position, so the length does not tell the next"
             )
         if inputs_embeds is None:
             words = self.embedding(input_ids)

@@ -97,7 +97,7 @@ def _problems(path: Path, words: Sequence[str], variables: Mapping[str, str]) ->
 def writable(out: Path) -> None:
     """Raise ValueError for a place where no script can be written."""
     if out.suffix in CONFIGURATION:
-        raise ValueError(f"{out}: a script is written; name it *.sh")
+        raise ValueError(f"{out}: the output is a script; name it *.sh")
     if out.is_dir():
         raise ValueError(f"{out} is a folder; give a file in it, as {out / 'new.sh'}")
 
@@ -109,7 +109,7 @@ def applied(
     with the line to change, where the recipe does not let it.
     """
     if out.resolve() == path.resolve():
-        raise ValueError(f"{out}: it would run itself in place of the recipe; give another name")
+        raise ValueError(f"{out} would run itself in place of the recipe; give another name")
     beside = out.resolve().parent == path.resolve().parent
     file = f'"$(dirname "$0")"/{shlex.quote(path.name)}'
     # In place of this shell, so that a signal reaches the recipe.

@@ -76,7 +76,7 @@ def settings_of(
     for name in filter(run.given.get, run.facts.bounds):
         run.read(name)  # a number that is none, whether this run uses it or not
     problems = [finding.text for finding in check_recipe(run, BATCHES) if finding.level == PROBLEM]
-    notes += [f"what `vlrft check` calls a problem is mended: {text}" for text in problems]
+    notes += [f"planned without this problem of `vlrft check`: {text}" for text in problems]
     notes += not_planned(run)
     model = read_model(model_name(run))
     if nodes is None and nodes_of(run) > 1:
@@ -106,7 +106,7 @@ def settings_of(
 
 def model_name(run: Run) -> str:
     if not (name := run.text("model")):
-        raise ValueError(f"{run.recipe.path}: no --model, or an empty one")
+        raise ValueError(f"{run.recipe.path}: --model is missing or empty")
     return name
 
 
@@ -116,7 +116,7 @@ def _certain(recipe: Recipe | Run) -> tuple[Run, list[str]]:
     notes = [run.facts.note] if run.facts.note else []
     if run.recipe.lost:
         notes.append(
-            "variables may be set by what was not read (`vlrft check` names it): planned as if not"
+            "lines that were not read (see `vlrft check`) may set variables: planned as if not"
         )
         run = resolve(replace(run.recipe, lost=False), run.facts)
     return run, notes
@@ -137,7 +137,7 @@ def _processes(run: Run, gpus: Gpus, nodes: int, notes: list[str]) -> tuple[int,
         processes = run.count("NPROC_PER_NODE")
     except NotKnown:
         who = run.recipe.launcher or "NPROC_PER_NODE"
-        notes.append(f"only bash knows how many processes {who} starts: {count}, one for each GPU")
+        notes.append(f"only bash knows how many processes {who} starts: taken as {count}")
         return count * nodes, 1
     visible = run.recipe.environment.get("CUDA_VISIBLE_DEVICES", "").replace(" ", "")
     if visible == "-1":
@@ -231,7 +231,7 @@ def _sharding(run: Run, processes: int, notes: list[str]) -> tuple[str, bool, bo
             f"{run.recipe.path}: --deepspeed {value}: neither zero0 to zero3_offload nor a "
             f"file that is planned ({error})"
         ) from None
-    notes.append(f"of {value} only the stage and the offloading are read, sizes are the defaults")
+    notes.append(f"only stage and offloading of {value} are read; sizes are the defaults")
     return f"zero{stage}", states, parameters
 
 

@@ -78,7 +78,7 @@ def longest_row(
         characters, answers = max(characters, len(text)), max(answers, len(answer))
     if most < 0:
         of = f" whose images leave room in --max_length {room}" if room else ""
-        raise ValueError(f"--dataset {path}: no rows in it{of}")
+        raise ValueError(f"--dataset {path}: there are no rows in it{of}")
     return Longest(str(path), images, -(-characters // CHARACTERS), -(-answers // CHARACTERS))
 
 

@@ -252,7 +252,7 @@ def makes_known(config: dict[str, Any]) -> None:
     """Let transformers build GLM-4v, which it has no class for."""
     if config["model_type"] == "chatglm":
         if not config.get("vision_config"):
-            raise ValueError("a ChatGLM without vision_config; of these only GLM-4v is built")
+            raise ValueError("a ChatGLM without vision_config; only GLM-4v is built")
         chatglm4v.register()
 
 
@@ -322,7 +322,7 @@ def _built(config: dict[str, Any]) -> dict[str, Any]:
     said = {**config, **(config.get("text_config") or {})}
     for name in ("num_hidden_layers", "hidden_size"):
         if not said.keys() & {name, text.attribute_map.get(name)}:
-            raise ValueError(f"it does not say {name}, without which nothing is planned")
+            raise ValueError(f"it does not say {name}, which a plan needs")
     text.allow_global_per_layer_attribute_access = True  # Gemma 4: head_dim of most layers
     names = {name: getattr(text, name) for name in _TEXT if getattr(text, name, None) is not None}
     (complete.get("text_config") or complete).update(names)

@@ -165,9 +165,9 @@ def for_machine(
         count = gpus.count
     if count != gpus.count and run.text("vllm_mode") == "server":
         raise ValueError(
-            f"{recipe.path} trains on {count} GPUs beside `swift rollout`, whose GPUs no change "
-            f"here keeps apart: give the trainer's alone (--gpus {count}x80), or write the numbers "
-            "of both into a copy of it"
+            f"{recipe.path} trains on {count} GPUs beside `swift rollout`, and no change here "
+            f"keeps the two apart: give the trainer's GPUs alone (--gpus {count}x80), or write "
+            "both numbers into a copy of the recipe"
         )
     flags |= {"NPROC_PER_NODE": str(gpus.count)} if count != gpus.count else {}
     differs, most, cost = bool(flags), run.integer("vllm_tensor_parallel_size"), ""

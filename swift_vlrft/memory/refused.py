@@ -52,7 +52,7 @@ def refuse(run: Run) -> None:
     if run.command == "sft" and run.true("use_ray"):
         raise ValueError(
             f"{what} on Ray is not planned: {PLANNED}, started by NPROC_PER_NODE, not by "
-            "--device_groups. Without --use_ray its plan is that of one worker a GPU"
+            "--device_groups. Without --use_ray it is planned as one worker a GPU"
         )
 
 
@@ -102,7 +102,7 @@ def refusals(run: Run, s: Settings) -> Iterator[str]:
         if method != "bnb" or bits not in ("4", "8"):
             yield f"{what} is not planned; the planner knows bnb with 4 or 8 bits"
         if tuner != "lora":
-            yield f"{what} is planned with --tuner_type lora alone"
+            yield f"{what} is planned only with --tuner_type lora"
         if engine and mode == "colocate":
             yield (
                 f"{what} does not start with vLLM beside the trainer (ms-swift hands it the "

@@ -15,7 +15,7 @@ from swift_vlrft.recipe.words import BY_RUN, CHANGES
 
 BRANCHES = {
     **{"IfClause": "`if`", "CaseClause": "`case`", "ForClause": "`for`"},
-    **{"WhileClause": "`while`", "FuncDecl": "function"},
+    **{"WhileClause": "loop", "FuncDecl": "function"},
 }
 SETS = ("read", "getopts", "mapfile", "readarray", "unset", "wait", "printf")
 """Builtins that set variables that are among their arguments."""

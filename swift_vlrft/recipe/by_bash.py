@@ -75,7 +75,7 @@ def run_recipes(
     if not recipes:
         why = "; ".join(f"line {note.line}: {note.text}" for note in notes[-3:])
         raise RecipeError(
-            f"{path}: bash comes to its end and starts no `swift` or `megatron`"
+            f"{path}: bash runs to its end and starts no `swift` or `megatron`"
             + (why and f". {why}")
         )
     for recipe in recipes:

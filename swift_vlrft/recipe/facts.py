@@ -85,7 +85,7 @@ def of_megatron(known: Facts) -> Facts:
     for name, kinds in shipped.commands.items():
         theirs = {commands: flag for commands, flag in kinds.items() if "megatron-" in commands}
         both[name] = both.get(name, {}) | theirs
-    note = f"without Megatron-Core `megatron` has the flags of {_listed(shipped.versions)}"
+    note = f"Megatron-Core is missing: `megatron`'s flags are from {_listed(shipped.versions)}"
     return msgspec.structs.replace(known, commands=both, note=known.note or note)
 
 
@@ -101,7 +101,7 @@ def facts(may_import: bool = True) -> Facts:
     try:
         return msgspec.convert(remembered("facts", key, lambda: _from_ms_swift(may_import)), Facts)
     except (OSError, ValueError, subprocess.TimeoutExpired, msgspec.MsgspecError) as error:
-        tested = f"those of {_listed(shipped.versions)} are used"
+        tested = f"the flags of {_listed(shipped.versions)} are used"
         note = f"the flags of {_listed(versions)} were not read ({error}); {tested}"
         return msgspec.structs.replace(shipped, note=note)
 

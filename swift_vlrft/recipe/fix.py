@@ -47,25 +47,25 @@ def fixed_text(recipes: Sequence[Recipe], edits: Sequence[Sequence[Edit]]) -> tu
     for start, end, new in sorted(patches, reverse=True):
         after = after[:start] + new + after[end:]
     if after != text and not _as_meant(path, recipes, edits, after):
-        left.append(f"{path}: the changed script would not be read as meant; change it by hand")
+        left.append(f"{path}: the changed script would be read differently; change it by hand")
         return text, left
     return after, list(dict.fromkeys(left))
 
 
 def _why_not(recipe: Recipe, flag: Flag, edit: Edit, others: Iterator[Recipe]) -> str:
     if recipe.path.suffix in CONFIGURATION:
-        return "a configuration is not changed here"
+        return "--fix changes no configuration"
     if recipe.file or flag.span is None:
-        return "it is no word of this script"
+        return "it does not stand in this script"
     if flag.line < recipe.line and (name := _array_of_two(recipe.text, flag.span.start)):
-        return f"the array {name} is taken elsewhere, too"
+        return f"the array {name} is used elsewhere, too"
     spans = [flag.span, *(() if edit.name else flag.value_spans)]
     if not all(span and span.literal for span in spans):
-        return "its value is not written there"
+        return "its value is not written out there"
     if edit.value is not None and (len(spans) > 2 or not PLAIN.fullmatch(edit.value)):
-        return "its value is no plain word"
+        return "its value is not a single plain word"
     if shared := [r.line for r in others if any(f.span == flag.span for f in r.flags)]:
-        return f"the command of line {shared[0]} takes it, too"
+        return f"the command in line {shared[0]} uses it, too"
     return ""
 
 

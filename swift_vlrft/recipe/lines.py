@@ -15,7 +15,7 @@ def wrong_lines(text: str, statements: Sequence[Node]) -> Iterator[Note]:
     """Yield notes on such lines of a script."""
     if text.startswith("\ufeff"):
         why = "the file begins with a byte order mark, which bash takes for a part of line 1. "
-        why += "Take it away: sed -i '1s/^\\xef\\xbb\\xbf//' FILE"
+        why += "Remove it: sed -i '1s/^\\xef\\xbb\\xbf//' FILE"
         yield Note(1, "syntax", why)
     if "\r" in text:
         why = "the line ends in a carriage return (Windows), which bash takes for a part of it. "

@@ -94,7 +94,7 @@ def clash(plugin: Plugin) -> str | None:
     taken = [name for name in plugin.names if name in REWARDS]
     if not taken:
         return None
-    return f"registers {', '.join(taken)}: a name of this package, so rename the reward there"
+    return f"registers {', '.join(taken)}, as this package does: rename the reward there"
 
 
 def _is_table(node: ast.AST, tables: set[str]) -> bool:

@@ -214,7 +214,7 @@ def kept_from(recipes: Sequence[Recipe], arguments: Sequence[str]) -> Iterator[s
     for recipe in [recipe for recipe in recipes if recipe.trains] or recipes:
         place = f"{recipe.path}:{max([recipe.line, *(f.line for f in recipe.flags if f.span)])}"
         if not recipe.knows(*flags):
-            yield f"{place}: what becomes of the arguments is not known; write them into it"
+            yield f"{place}: it is not known where the arguments go; write them into it"
         elif any(recipe.values(name) != values for name, values in flags.items()):
             yield f'{place}: the script does not pass "$@" on: write it behind the last flag'
 
@@ -234,7 +234,7 @@ def read_text(
     """Read recipes from the text of a script, of a command or of a configuration."""
     path = Path(path)
     if path.suffix == ".ipynb":
-        raise RecipeError(f"{path}: a notebook; write its `swift` command into a script")
+        raise RecipeError(f"{path} is a notebook; write its `swift` command into a script")
     caller = os.environ if environment is None else environment
     if path.suffix in CONFIGURATION:
         recipe = _configuration(path, text, dict(caller))
@@ -311,7 +311,7 @@ def _include(recipe: Recipe, word: Value, path: Path) -> None:
         raise RecipeError(f"{path}: line {line}: {name}: no such file")
     else:
         recipe.may_add = True
-        why = "the script writes it" if generated else "the folder it is in is not known"
+        why = "the script writes it" if generated else "its folder is not known"
         recipe.notes.append(Note(line, "unread", f"{name} was not read: {why}"))
 
 

@@ -96,7 +96,7 @@ def started(
         written = records.read().decode(errors="surrogateescape").split(RECORD)[:-1]
         errors = said.read().decode(errors="replace").splitlines()
     if len(written) > MOST_COMMANDS:
-        raise RecipeError(f"{script}: it starts commands without end")
+        raise RecipeError(f"{script} starts commands without end")
     before = prelude.count("\n")
     commands = [_read(record, before, variables, script) for record in written]
     notes = []
@@ -146,21 +146,17 @@ def _run(command: list[str], environment: dict[str, str], end: int, said: Binary
             preexec_fn=bounded,
         )
     except OSError as error:
-        raise RecipeError(
-            f"{script}: bash does not take it as one text: {error.strerror}"
-        ) from None
+        raise RecipeError(f"{script}: bash does not accept its text: {error.strerror}") from None
     try:
         last = time.monotonic() + SECONDS
         while bash.poll() is None:
             if time.monotonic() > last:
                 raise RecipeError(
-                    f"{script}: bash has not come to its end in {SECONDS:g} seconds. A loop may "
-                    "wait for a program, and none runs here: check it without --run"
+                    f"{script}: bash did not finish in {SECONDS:g} seconds. A loop may wait for "
+                    "a program, and no program runs here: check it without --run"
                 )
             if len(_session(bash.pid)) > MOST_PROCESSES:
-                raise RecipeError(
-                    f"{script}: it starts more than {MOST_PROCESSES} processes at a time"
-                )
+                raise RecipeError(f"{script} starts more than {MOST_PROCESSES} processes at a time")
             time.sleep(0.01)
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -192,7 +188,7 @@ def make_inert(text: str, script: str) -> Inert:
     data = text.encode(errors="surrogateescape")
     if b"\0" in data:
         line = data[: data.index(b"\0")].count(b"\n") + 1
-        raise RecipeError(f"{script}: line {line}: a byte 0, which bash does not take")
+        raise RecipeError(f"{script}: line {line}: a byte 0, which bash does not accept")
     inert = Inert("")
     edits: list[tuple[int, int, bytes]] = []
     try:
@@ -215,7 +211,7 @@ def make_inert(text: str, script: str) -> Inert:
                 first = name["Pos"]["Offset"]
                 edits.append((first, first + len(other), other))
         if _depends(node):
-            why = "which command is run depends on a program, and none was started"
+            why = "a program decides which command runs, and no program was started"
             inert.notes.append(Note(node["Pos"]["Line"], "unread", why))
     gone = [(first, last) for first, last, other in edits if not other.strip(b" _")]
     for first, last, other in sorted(edits, reverse=True):

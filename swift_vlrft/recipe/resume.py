@@ -93,7 +93,7 @@ def resume_plan(folder: Path) -> Plan:
     more = f"--resume_from_checkpoint {quoted(str(checkpoint))}"
     if not record or GIVEN not in record.script:
         why = "was not started by `swift`" if record else f"has no {FILE}"
-        raise ResumeError(f"{run} {why}, so its command is not known: give it again and add {more}")
+        raise ResumeError(f"{run} {why}, so its command is not known: run it again with {more}")
     before, _, after = record.script.rpartition(GIVEN)
     text = f"{before}{more}{after}"
     recipe = read_text(text, environment={})[0]
@@ -114,7 +114,7 @@ def _newest_run(folder: Path, notes: list[str]) -> Path:
     begun = [run for run in runs if (run / FILE).is_file() or checkpoints(run)]
     if not begun:
         raise NoCheckpointError(
-            f"{folder}: no run of `swift` that began (args.json, checkpoint-N, or folders "
+            f"{folder}: no run of `swift` has begun here (args.json, checkpoint-N, or folders "
             "v0-DATE-TIME with them). Give the run's --output_dir"
         )
     if runs[-1] != begun[-1]:
@@ -126,17 +126,17 @@ def _checkpoint(run: Path, record: Record | None, notes: list[str]) -> Path:
     """Return the newest complete checkpoint of a run, or the checkpoint that it began with."""
     own = own_checkpoints(run, record)
     if other := [folder.name for folder in checkpoints(run) if folder not in own]:
-        notes.append(f"{', '.join(other)}: of an earlier run in the same folder, not of this one")
+        notes.append(f"an earlier run in the same folder made {', '.join(other)}")
     for checkpoint in reversed(own):
         if not (why := why_not(checkpoint)):
             return checkpoint
         notes.append(f"{checkpoint.name} is not complete: {why}")
     if record and record.begun_at and not why_not(Path(record.begun_at)):
-        notes.append(f"{run.name} has no complete checkpoint: from the one that it began with")
+        notes.append(f"{run.name} has no complete checkpoint: it starts again where it began")
         return Path(record.begun_at)
     what = "; ".join(notes) or "no checkpoint yet (--save_steps)"
     if record and record.ended is not None:
-        raise ResumeError(f"{run} ended after step {record.ended} without a complete one: {what}")
+        raise ResumeError(f"{run} ended at step {record.ended}, no checkpoint is complete: {what}")
     text = f"{run}: nothing to go on from: {what}. Start it again from its first step"
     raise NoCheckpointError(text)
 
@@ -152,8 +152,8 @@ def _problems(record: Record, recipe: Recipe) -> Iterator[str]:
     ids = [int(name) for name in visible.split(",") if name.strip().isdecimal()]
     if record.gpus and (here < record.gpus or any(number >= here for number in ids)):
         yield (
-            f"it ran on {record.gpus} GPUs ({visible}), and this machine shows {here}. A "
-            "checkpoint keeps a part of its state by process: go on where there are as many"
+            f"the run had {record.gpus} GPUs ({visible}), and this machine shows {here}. Each "
+            "process keeps its part of a checkpoint: go on where there are as many GPUs"
         )
 
 
@@ -161,10 +161,10 @@ def _notes(record: Record, recipe: Recipe) -> Iterator[str]:
     now = versions()
     for name, was in record.versions.items():
         if now.get(name) != was:
-            yield f"{name} {was} then, {now.get(name, 'none')} now: the rest may be another run"
+            yield f"{name} was {was} and is {now.get(name, 'missing')} now: results may differ"
     for name in kept_variables(os.environ).keys() - recipe.environment.keys():
-        yield f"{name} is set here, and was not then: unset {name}"
+        yield f"{name} is set now and was not then: unset {name}"
     if secrets := [flag for flag in record.left_out if is_secret_name(flag)]:
         yield f"{', '.join(secrets)}: secrets are not kept. Add what is needed"
     if recipe.environment.get("NNODES", "1") != "1":
-        yield "give it on every node, each with its own NODE_RANK in its environment"
+        yield "run this on every node, each with its own NODE_RANK in its environment"

@@ -166,7 +166,7 @@ class Run:
         text = self.text(name) or "{}"
         if not text.lstrip().startswith("{"):
             if (path := self.recipe.at(text)) is None:
-                raise ValueError("the folder that it is in is not known")
+                raise ValueError("its folder is not known")
             text = path.read_text()
         value = json.loads(text)
         if not isinstance(value, dict):
@@ -250,7 +250,7 @@ class Run:
         try:
             return self.json("model_kwargs")
         except (OSError, ValueError):
-            raise NotTaken(f"{what}: neither a JSON object nor its file") from None
+            raise NotTaken(f"{what}: neither a JSON object nor a file with one") from None
 
 
 def resolve(recipe: Recipe | Run, facts: ms_swift.Facts | None = None) -> Run:

@@ -466,7 +466,7 @@ class Script(Words):
         )
         if blocks := [block for block in self._blocks if block[0]]:
             what, begin = blocks[-1]
-            why = f"inside the {what} of line {begin}: read once, as if it ran; {BY_RUN}"
+            why = f"the command in the {what} of line {begin} is read once, as if it ran; {BY_RUN}"
             self.notes.append(Note(line, "conditional", why))
         for name, variable in self.variables.items():
             if FOR_SWIFT.fullmatch(name) and variable.line and variable.items:

@@ -201,6 +201,6 @@ def not_read(words: Sequence[Value], fed: str = "") -> str | None:
         return None
     who = f"`{name}`" if name else f"`{words[0].text}`, a name that only bash knows,"
     return (
-        f"{who} is given a `swift` command, and what it makes of it is not known: it is not read. "
-        "Give that command by itself"
+        f"{who} is given a `swift` command and may change it: it is not read. Give that "
+        "command by itself"
     )

@@ -38,7 +38,7 @@ def rewards(run: Run) -> Iterator[Finding]:
     if names and not run.lacks("reward_weights"):
         weights, count = run.texts("reward_weights"), len(names) + len(run.texts("reward_model"))
         if len(weights) != count:
-            text = f"{len(weights)} --reward_weights for {count} rewards"
+            text = f"--reward_weights has {len(weights)} numbers for {count} rewards"
             yield problem(run, "reward_weights", "reward-weights", text)
 
 
@@ -68,12 +68,12 @@ def generation_size(
     group = run.integer("num_generations")
     size = batch or step * (set_steps or steps)
     if group == 1 and run.lacks("teacher_model", "teacher_model_server"):
-        text = "--num_generations 1: GRPO compares the completions of one prompt, so it needs 2"
+        text = "--num_generations 1: GRPO compares completions of a prompt, so it needs 2 or more"
         yield problem(run, "num_generations", "num-generations", text)
     elif set_steps is not None and size != step * set_steps:
         text = (
             f"--generation_batch_size {size} contradicts --steps_per_generation {set_steps}: "
-            f"{product} x {set_steps} = {step * set_steps}. Give one of them"
+            f"{product} x {set_steps} = {step * set_steps}. Leave out either flag"
         )
         yield problem(run, "generation_batch_size", "generation-batch", text)
     elif size % step:
@@ -151,16 +151,14 @@ def sleep_level(run: Run) -> Iterator[Finding]:
     if vllm_mode(run) != "colocate" or run.integer("sleep_level"):
         return
     if run.true("offload_model") or run.true("offload_optimizer"):
-        text = (
-            "the trainer is offloaded for vLLM, and vLLM not for the trainer: add --sleep_level 1"
-        )
+        text = "the trainer makes room for vLLM, but vLLM not for the trainer: add --sleep_level 1"
         yield note(run, "offload_model", "sleep-level", text)
 
 
 def server(run: Run) -> Iterator[Finding]:
     """rollout_mixin.py: _prepare_vllm asks the server what it is, and builds no engine."""
     if vllm_mode(run) == "colocate" and run.true("vllm_use_async_engine"):
-        text = "--vllm_use_async_engine has no effect here: a colocated engine never is (ms-swift)"
+        text = "--vllm_use_async_engine has no effect here: ms-swift colocates no such engine"
         yield note(run, "vllm_use_async_engine", "vllm-server", text)
     if vllm_mode(run) != "server":
         return

@@ -112,7 +112,7 @@ CLASHES = (
           "--streaming true needs --lazy_tokenize false"),
     Clash("streaming", "transformers/trainer.py:730",
           lambda run: run.true("streaming") and run.integer("max_steps") <= 0,
-          "--streaming true: a stream has no length; --max_steps says how many train"),
+          "--streaming true: a stream has no length, so give --max_steps"),
     Clash("fp16", f"{TRAINING}:1753", _both_types, "bf16 and fp16 exclude each other"),
     Clash("load_best_model_at_end", f"{TRAINING}:1719",
           lambda run: _best(run) and run.text("eval_strategy") != run.text("save_strategy"),
@@ -137,7 +137,7 @@ CLASHES = (
           "MAX_PIXELS is less than MIN_PIXELS (by default 4 tokens, of 784 or 1024 pixels each); "
           "both count pixels, as 401408"),
     Clash("template", "", lambda run: _of_text(run, "template"),
-          "--template {template} is of models without images: they would not be seen"),
+          "--template {template} is for models without images: no image would be seen"),
     Clash("model_type", "", lambda run: _of_text(run, "model_type"),
           "--model_type {model_type} takes no images, and this model does: leave it out"),
     Clash("deepspeed", f"{SFT}:295",
@@ -151,7 +151,7 @@ CLASHES = (
     Clash("vllm_server_group_port", "swift/rlhf_trainers/vllm_client.py:224",
           lambda run: run.grpo and not run.lacks("vllm_server_group_port")
           and len(run.texts("vllm_server_group_port")) != _servers(run),
-          "--vllm_server_group_port {vllm_server_group_port}: as many as servers"),
+          "--vllm_server_group_port {vllm_server_group_port}: give a port for each server"),
     Clash("async_generate", f"{RLHF}:456",
           lambda run: run.grpo and run.true("async_generate") and run.text("vllm_mode") != "server",
           "--async_generate true needs --vllm_mode server"),
@@ -171,12 +171,12 @@ CLASHES = (
 
 OF_MEGATRON = (
     Clash("train_iters", "", lambda run: run.lacks("train_iters", "num_train_epochs"),
-          "Megatron has no default for --train_iters or --num_train_epochs: give one"),
+          "Megatron needs --train_iters or --num_train_epochs"),
     Clash("use_vllm", "", lambda run: _alone(run) and not run.true("use_vllm"),
-          "--use_vllm false: in Megatron GRPO generates with vLLM alone"),
+          "--use_vllm false: Megatron's GRPO generates only with vLLM"),
     Clash("vllm_mode", "",
           lambda run: _alone(run) and run.true("use_vllm") and run.lacks("vllm_mode"),
-          "GRPO in Megatron needs --vllm_mode colocate or server"),
+          "Megatron's GRPO needs --vllm_mode colocate or server"),
     *(Clash(flag, "", holds, f"--{flag} {{{flag}}}: Megatron's GRPO does not support it")
       for flag, holds in (
           ("async_generate", lambda run: run.grpo and run.true("async_generate")),

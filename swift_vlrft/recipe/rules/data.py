@@ -45,8 +45,8 @@ def reward_names(run: Run) -> Iterator[Finding]:
         if name in known or "," in name:
             continue
         if name in REWARDS:
-            text = f'{name} is ours: add --external_plugins "$(vlrft plugin)"'
-            text += ", in front of yours, which does not register it" if plugins else ""
+            text = f'{name} is a reward of this package: add --external_plugins "$(vlrft plugin)"'
+            text += " in front of your plugin, which does not register it" if plugins else ""
         else:
             near = difflib.get_close_matches(name, every, n=1, cutoff=0.5)
             meant = f" Did you mean {near[0]}?" if near else ""
@@ -201,10 +201,9 @@ def _stream(run: Run) -> Iterator[Finding]:
     if not run.true("streaming") or run.command not in ("rlhf", "sft", "pt"):
         return
     if run.grpo and run.integer("num_generations") > 1 and not given_plugins(run):
-        text = (
-            "--streaming true: ms-swift 4.6.0 samples one answer a prompt, so GRPO compares those "
-            'of different ones; our plugin repeats prompts: --external_plugins "$(vlrft plugin)"'
-        )
+        text = "--streaming true: ms-swift 4.6.0 samples one answer a prompt, so GRPO compares "
+        text += "answers to different prompts. Our plugin repeats prompts: "
+        text += '--external_plugins "$(vlrft plugin)"'
         yield problem(run, "streaming", "streaming", text)
     if run.grpo and run.texts("val_dataset"):
         text = "--streaming true: GRPO needs the length of --val_dataset, and a stream has none"

@@ -31,7 +31,7 @@ def batch(run: Run) -> Iterator[Finding]:
     world, per_copy = run.processes, prod(map(run.integer, SIZES))
     if world % per_copy:
         sizes = " x ".join(f"--{name} {run.integer(name)}" for name in SIZES)
-        text = f"{world} processes do not divide by {sizes} = {per_copy}"
+        text = f"{world} processes are no multiple of {sizes} = {per_copy}"
         yield problem(run, SIZES[0], "model-parallel", text)
     elif world and run.trains:
         yield from _batch(run, world // per_copy, run.integer("micro_batch_size"))
@@ -72,7 +72,7 @@ def roles(run: Run) -> Iterator[Finding]:
     for text in _wrong_roles(ray):
         yield problem(run, recipe.line, "ray", text)
     if run.text("rlhf_type") not in ("grpo", "gkd"):
-        text = f"rlhf_type {run.text('rlhf_type')}: on Ray Megatron trains grpo and gkd"
+        text = f"rlhf_type {run.text('rlhf_type')}: Megatron on Ray trains only grpo and gkd"
         yield problem(run, "rlhf_type", "ray", text)
 
 
@@ -126,7 +126,7 @@ def _wrong_groups(groups: dict[str, Any], needed: tuple[str, ...]) -> Iterator[s
     if "CPU" in devices:
         yield "device 'CPU': ms-swift 4.6.0 ends with an error; give GPU or NPU"
     elif len(devices) > 1:
-        yield f"devices of several kinds ({', '.join(sorted(devices))}); it takes one"
+        yield f"the devices are of several kinds ({', '.join(sorted(devices))}); give one kind"
     known = {str(worker) for group in workers.values() for worker in group["workers"]}
     if missing := [worker for worker in needed if worker not in known]:
         yield f"no group has the worker {', '.join(missing)}"

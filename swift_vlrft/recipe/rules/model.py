@@ -40,7 +40,7 @@ def no_such_path(
     if path is None or path.exists() or PLACEHOLDER.search(name):
         return
     if run.recipe.may_make(name):
-        text = f"--{flag} {name} does not exist yet; a command before makes it, or is given it"
+        text = f"--{flag} {name} does not exist yet; an earlier command may make it"
         yield note(run, flag, rule, text)
     else:
         yield problem(run, flag, rule, f"--{flag} {name} {why} (from {run.recipe.folder})")
@@ -84,7 +84,7 @@ def images(run: Run) -> Iterator[Finding]:
             text = "ms-swift does not hand MAX_PIXELS to this family: give --max_pixels 401408"
             yield note(run, "model", "max-pixels", text)
         elif not any(map(run.variable, seen)) and run.lacks("model_kwargs"):
-            text = "MAX_PIXELS is not set: one image may take 16,384 tokens, with 401408 it is 512"
+            text = "MAX_PIXELS is not set: an image may take 16,384 tokens; with 401408 it is 512"
             yield note(run, "model", "max-pixels", text)
 
 
@@ -132,7 +132,7 @@ def experts(run: Run) -> Iterator[Finding]:
     if not EXPERTS.search(name) or not (run.text("deepspeed") or "").startswith("zero3"):
         return
     text = f"{name} under ZeRO-3: each pass gathers all experts of a layer on every GPU, which is "
-    text += "slow; `megatron rlhf` leaves them apart (modelscope/ms-swift#9719)"
+    text += "slow; `megatron rlhf` gathers none (modelscope/ms-swift#9719)"
     yield note(run, "deepspeed", "experts", text)
 
 
@@ -148,7 +148,7 @@ def plugins(run: Run) -> Iterator[Finding]:
         if path is None:
             continue
         if path.is_dir():
-            why = f"a folder; ms-swift takes a file, as {value.rstrip('/')}/__init__.py"
+            why = f"it is a folder; ms-swift takes a file, as {value.rstrip('/')}/__init__.py"
         elif not path.is_file():
             why = "is no file; ms-swift's wheel has no examples"
             why += '. Ours is "$(vlrft plugin)"' if path.name == "vlrft.py" else ""
@@ -171,7 +171,7 @@ def code_and_pickles(run: Run) -> Iterator[Finding]:
                 continue
             known, option = family(run), f"--{flag} {name}"
             if (code := own_code(folder)) and (known is None or known.name != OURS):
-                text = f"{option} brings code that is run ({', '.join(code)}): read it first"
+                text = f"{option} brings code that will run ({', '.join(code)}): read it first"
                 yield note(run, flag, "trust", text)
             if pickles := only_pickles(folder):
                 text = f"{option}: pickles ({', '.join(pickles)}) can hold code; take safetensors"

@@ -28,11 +28,11 @@ def response_prefix(run: Run) -> Iterator[Finding]:
     if not formats:
         text = f"{begins}; the answer is read behind it"
     elif well_formed(prefix + THINKS + ANSWERS):
-        text = f"{begins}: not counted by {formats}; the model is to think in a block of its own"
+        text = f"{begins}, not counted by {formats}; the model must write its own think block"
     elif well_formed(prefix + THINKS.removeprefix("<think>") + ANSWERS):
         text = f"{begins}, counted by {formats} as if the model had written it"
     else:
-        text = f"{begins}, so none of them earns {formats}. Give --response_prefix ''"
+        text = f"{begins}, so no completion earns {formats}. Give --response_prefix ''"
         yield problem(run, at, "response-prefix", text)
         return
     if at != "response_prefix":  # who gives it knows it

@@ -127,7 +127,7 @@ def commas(run: Run) -> Iterator[Finding]:
         for value in flag.values if fact and fact.kind == "strs" and flag.known else ():
             path = run.recipe.at(value)
             if LISTED.fullmatch(value) and name != "stop_words" and not (path and path.exists()):
-                text = f"--{name} {value} is one name with a comma in it; part names by blanks: "
+                text = f"--{name} {value} is one name with a comma in it; put blanks between: "
                 yield problem(run, name, "comma", f"{text}--{name} {value.replace(',', ' ')}")
 
 
@@ -183,7 +183,7 @@ def repeated(run: Run) -> Iterator[Finding]:
     for flag in run.recipe.flags:
         last = run.recipe.flag(flag.name)
         if flag.name and last and flag is not last and flag.line != last.line:
-            text = f"--{flag.name} is repeated in line {last.line}, and only that one counts"
+            text = f"--{flag.name} is repeated in line {last.line}, and only the last counts"
             yield note(run, flag.line, "repeated-flag", text)
 
 
@@ -191,7 +191,7 @@ def secrets(run: Run) -> Iterator[Finding]:
     """Find secrets, without showing their values."""
     for flag in run.recipe.flags:
         if is_secret_name(flag.name) and flag.values and not _is_placeholder(flag):
-            text = f"--{flag.name} gets into ms-swift's log: set a variable, as HF_TOKEN, outside"
+            text = f"--{flag.name} gets into ms-swift's log: set a variable outside, as HF_TOKEN"
             yield problem(run, flag.line, "secret", text)
     for line, text in enumerate(run.recipe.text.splitlines(), 1):
         match = VARIABLE.match(text)

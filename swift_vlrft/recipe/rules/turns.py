@@ -31,7 +31,7 @@ def zoom(run: Run) -> Iterator[Finding]:
     if run.text(flag) != NAME:
         for name in OURS[: run.lacks(flag)]:
             if name in run.texts("reward_funcs"):
-                text = f"{name} scores crops, and no model calls for one without --{flag} {NAME}"
+                text = f"{name} scores crops, and no model asks for crops without --{flag} {NAME}"
                 yield problem(run, "reward_funcs", rule, text)
         return
     if (run.optional("max_turns") or 0) > MOST_TURNS:
@@ -46,8 +46,8 @@ def zoom(run: Run) -> Iterator[Finding]:
         with suppress(OSError, ValueError):
             allowed = run.json("vllm_limit_mm_per_prompt").get("image")
         if type(allowed) is int and allowed < turns:
-            text = f"{turns} turns show up to {turns} images: vLLM ends the run where it allows "
-            text += f"{allowed}; write '{{\"image\": {turns}}}'"
+            text = f"{turns} turns show up to {turns} images: vLLM allows "
+            text += f"{allowed} and ends the run; write '{{\"image\": {turns}}}'"
             yield problem(run, "vllm_limit_mm_per_prompt", rule, text)
 
 
