@@ -137,7 +137,7 @@ def _processes(run: Run, gpus: Gpus, nodes: int, notes: list[str]) -> tuple[int,
         processes = run.count("NPROC_PER_NODE")
     except NotKnown:
         who = run.recipe.launcher or "NPROC_PER_NODE"
-        notes.append(f"only bash knows how many processes {who} starts: taken as {count}")
+        notes.append(f"only bash knows how many processes {who} starts: {count}, one for each GPU")
         return count * nodes, 1
     visible = run.recipe.environment.get("CUDA_VISIBLE_DEVICES", "").replace(" ", "")
     if visible == "-1":

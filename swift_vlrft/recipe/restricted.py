@@ -146,14 +146,16 @@ def _run(command: list[str], environment: dict[str, str], end: int, said: Binary
             preexec_fn=bounded,
         )
     except OSError as error:
-        raise RecipeError(f"{script}: bash does not accept its text: {error.strerror}") from None
+        raise RecipeError(
+            f"{script}: bash does not accept it as one text: {error.strerror}"
+        ) from None
     try:
         last = time.monotonic() + SECONDS
         while bash.poll() is None:
             if time.monotonic() > last:
                 raise RecipeError(
-                    f"{script}: bash did not finish in {SECONDS:g} seconds. A loop may wait for "
-                    "a program, and no program runs here: check it without --run"
+                    f"{script}: bash did not come to its end in {SECONDS:g} seconds. A loop may "
+                    "wait for a program, and no program runs here: check it without --run"
                 )
             if len(_session(bash.pid)) > MOST_PROCESSES:
                 raise RecipeError(f"{script} starts more than {MOST_PROCESSES} processes at a time")

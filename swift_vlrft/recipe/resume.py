@@ -136,7 +136,7 @@ def _checkpoint(run: Path, record: Record | None, notes: list[str]) -> Path:
         return Path(record.begun_at)
     what = "; ".join(notes) or "no checkpoint yet (--save_steps)"
     if record and record.ended is not None:
-        raise ResumeError(f"{run} ended at step {record.ended}, no checkpoint is complete: {what}")
+        raise ResumeError(f"{run} ended after step {record.ended} without a checkpoint: {what}")
     text = f"{run}: nothing to go on from: {what}. Start it again from its first step"
     raise NoCheckpointError(text)
 
