@@ -77,7 +77,7 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def of_megatron(known: Facts) -> Facts:
-    """Add `megatron`'s flags: the shipped ones with a ``note`` where Megatron-Core is missing."""
+    """Add `megatron`'s flags: the shipped flags, with a ``note``, without Megatron-Core."""
     if known.flags("megatron-rlhf"):
         return known
     shipped = msgspec.json.decode(SHIPPED.read_bytes(), type=Facts)
