@@ -52,7 +52,7 @@ def refuse(run: Run) -> None:
     if run.command == "sft" and run.true("use_ray"):
         raise ValueError(
             f"{what} on Ray is not planned: {PLANNED}, started by NPROC_PER_NODE, not by "
-            "--device_groups. Without --use_ray it is planned as one worker a GPU"
+            "--device_groups. Without --use_ray it is planned with one worker a GPU"
         )
 
 

@@ -214,7 +214,7 @@ def kept_from(recipes: Sequence[Recipe], arguments: Sequence[str]) -> Iterator[s
     for recipe in [recipe for recipe in recipes if recipe.trains] or recipes:
         place = f"{recipe.path}:{max([recipe.line, *(f.line for f in recipe.flags if f.span)])}"
         if not recipe.knows(*flags):
-            yield f"{place}: it is not known where the arguments go; write them into it"
+            yield f"{place}: it is not known where the arguments go; write them into the script"
         elif any(recipe.values(name) != values for name, values in flags.items()):
             yield f'{place}: the script does not pass "$@" on: write it behind the last flag'
 
