@@ -1,1 +1,1 @@
-"""Does the engine that samples say what the trainer says? Token by token, and a verdict."""
+"""Compare, token by token, what the sampling engine and the trainer say, and give a verdict."""

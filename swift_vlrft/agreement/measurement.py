@@ -1,4 +1,4 @@
-"""What one process measures and another judges: records on disk, and figures of them."""
+"""Records on disk hold what one process measures and another process judges, and their figures."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import msgspec
 KINDS = ("image rows", "text rows", "later turns")
 """Whose figures are told apart."""
 LARGEST = 700.0
-"""Whose exponential a double still holds."""
+"""A double still holds its exponential."""
 
 
 class Row(msgspec.Struct):
-    """One prompt, the engine's answer, and what both sides say of each of its tokens."""
+    """A row holds a prompt, the engine's answer, and what both sides say of each of its tokens."""
 
     place: str
     images: int
@@ -43,13 +43,13 @@ class Row(msgspec.Struct):
         return bool(self.engine) and len(self.engine) == len(self.trainer)
 
     def sizes(self) -> list[float]:
-        """|difference| of each token, in nats; infinite where a value is no number."""
+        """Return |difference| of each token, in nats; infinite where a value is no number."""
         both = zip(self.engine, self.trainer, strict=True) if self.comparable else ()
         return [abs(b - a) if isfinite(b - a) else inf for a, b in both]
 
 
 class Job(msgspec.Struct):
-    """What the measuring process is asked for."""
+    """A job says what the measuring process should do."""
 
     result: str
     rows: int
@@ -58,12 +58,12 @@ class Job(msgspec.Struct):
 
 
 class Measurement(msgspec.Struct):
-    """What the measuring process found."""
+    """A measurement holds what the measuring process found."""
 
     engine: str
     model: str
     dtype: str
-    """The coarsest of both sides: a name of ``LIMITS`` in verdict.py."""
+    """The coarser type of both sides: a name of ``LIMITS`` in verdict.py."""
     loaded: list[Row] = []
     """With the weights that each side read."""
     synced: list[Row] = []
@@ -72,7 +72,7 @@ class Measurement(msgspec.Struct):
 
 
 class Figures(msgspec.Struct):
-    """The |differences| of some tokens in numbers; ``beyond`` is the share beyond a bound,
+    """Figures sum up the |differences| of tokens; ``beyond`` is the share beyond a bound,
     ``ratio`` the mean of the tokens' exp |difference|, NeMo RL's token_mult_prob_error.
     """
 
@@ -85,7 +85,7 @@ class Figures(msgspec.Struct):
 
 
 def figures(rows: Iterable[Row], bound: float) -> Figures | None:
-    """The figures of those rows; None if there is no token to compare."""
+    """Return the figures of rows; None if there is no token to compare."""
     sizes = [size for row in rows for size in row.sizes()]
     if not sizes:
         return None
@@ -96,6 +96,6 @@ def figures(rows: Iterable[Row], bound: float) -> Figures | None:
 
 
 def first_apart(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
-    """The position, from 0, at which two prompts first differ; None if they are the same."""
+    """Return the position, from 0, at which two prompts first differ; None if they are equal."""
     pairs = enumerate(zip_longest(ours, theirs))
     return next((i for i, (a, b) in pairs if a != b), None)

@@ -1,9 +1,9 @@
-"""A verdict on what was measured, with the first token that both sides see otherwise.
+"""Judge a measurement, and name the first token on which the two sides differ.
 
 agrees   within the limits of the type, as loaded and after a synchronisation
-prompt   the engine was asked something else than is trained
+prompt   the engine's prompt is not the trainer's
 weights  within the limits only as loaded, or only after a synchronisation
-numbers  beyond the limits both times: the two compute something else
+numbers  beyond the limits both times: the two sides compute differently
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from swift_vlrft.agreement.measurement import KINDS, Figures, Measurement, Row, 
 
 
 class Limit(NamedTuple):
-    """The largest mean |difference|, and the largest ``share`` of tokens with one above ``bound``,
-    in nats.
+    """A limit is the largest mean |difference| and the largest ``share`` of tokens whose
+    |difference| is above ``bound``, in nats.
     """
 
     mean: float
@@ -43,7 +43,7 @@ RATIO = 1.05
 
 
 class First(msgspec.Struct):
-    """The first token that both sides see otherwise, from 1; ``text`` is that of an answer."""
+    """The two sides first differ at this token, from 1; an answer's token has its ``text``."""
 
     row: str
     token: int
@@ -57,7 +57,7 @@ class First(msgspec.Struct):
 
 
 class Verdict(msgspec.Struct):
-    """The verdict in a word and in a sentence."""
+    """A verdict is a word and a sentence."""
 
     word: str
     said: str
@@ -72,20 +72,20 @@ class Verdict(msgspec.Struct):
 
 
 def judge(measured: Measurement) -> Verdict:
-    """The verdict by the limits of the measured type."""
+    """Judge by the limits of the measured type."""
     limit = LIMITS[measured.dtype]
     sides = {"as loaded": measured.loaded, "after the sync": measured.synced}
-    found = [_prompt(rows) for rows in sides.values()]
+    prompts = [_prompt(rows) for rows in sides.values()]
     off = {when: _beyond(rows, limit) for when, rows in sides.items() if rows}
     beyond = [when for when, first in off.items() if first]
-    first = next((first for first in (*found, *off.values()) if first), None)
-    if any(found):
+    first = next((first for first in (*prompts, *off.values()) if first), None)
+    if any(prompts):
         word, said = "prompt", f"the prompts differ: {first}"
     elif not beyond:
         word, said = "agrees", "within the limits"
     elif len(beyond) < len(off):
         other = next(when for when in off if when not in beyond)
-        word, said = "weights", f"they agree {other}, and not {beyond[0]}: {first}"
+        word, said = "weights", f"both sides agree {other}, but not {beyond[0]}: {first}"
     else:
         word, said = "numbers", f"beyond the limits {' and '.join(beyond)}: {first}"
     table = {
@@ -98,7 +98,7 @@ def judge(measured: Measurement) -> Verdict:
 
 
 def _prompt(rows: Sequence[Row]) -> First | None:
-    """The first token of a prompt that the engine had otherwise."""
+    """Return the first token of a prompt that the engine had otherwise."""
     for row in rows:
         place = None if row.asked is None else first_apart(row.prompt, row.asked)
         if place is not None:
@@ -107,18 +107,18 @@ def _prompt(rows: Sequence[Row]) -> First | None:
 
 
 def _beyond(rows: Sequence[Row], limit: Limit) -> First | None:
-    """The first token beyond the limits, if the rows of a kind are."""
+    """Return the first token beyond the limits, if the rows of a kind are."""
     for row in rows:
         if not row.comparable:
             values = [f"{len(of)} log-probabilities" for of in (row.trainer, row.engine)]
             return First(row.place, min(len(row.trainer), len(row.engine)) + 1, *values)
     for kind in ([row for row in rows if row.kind == name] for name in KINDS):
-        found = figures(kind, limit.bound)
-        if found and not (
-            found.mean <= limit.mean and found.beyond <= limit.share and found.ratio < RATIO
+        numbers = figures(kind, limit.bound)
+        if numbers and not (
+            numbers.mean <= limit.mean and numbers.beyond <= limit.share and numbers.ratio < RATIO
         ):
             tokens = [(size, row, i) for row in kind for i, size in enumerate(row.sizes())]
-            least = limit.bound if found.beyond else min(limit.mean, log(RATIO))
+            least = limit.bound if numbers.beyond else min(limit.mean, log(RATIO))
             _, row, i = next(token for token in tokens if token[0] > least)
             ours, theirs = f"{row.trainer[i]:.8g}", f"{row.engine[i]:.8g}"
             return First(row.place, i + 1, ours, theirs, row.texts[i])

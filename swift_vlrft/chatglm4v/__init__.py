@@ -1,4 +1,4 @@
-"""GLM-4v-9b and CogAgent-9b under transformers 5: the published weights, without their remote code.
+"""Run GLM-4v-9b and CogAgent-9b under transformers 5: published weights without remote code.
 
     model = ChatGLM4VForConditionalGeneration.from_pretrained("glm-4v-9b")
 

@@ -1,4 +1,4 @@
-"""Opens a published folder of GLM-4V or CogAgent, and says in one line what is wrong with it.
+"""Check a published folder of GLM-4V or CogAgent, and say in one line what is wrong with it.
 
     check_checkpoint(Path("glm-4v-9b"))     None, or "its own code (...) is not run: ..."
 
@@ -23,15 +23,15 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def check_checkpoint(folder: Path) -> str | None:
-    """ValueError: what of the folder cannot be used, and what to do, in one line. What it returns
-    is for the log: the code in the folder that is not run.
+    """Check a folder; ValueError says in a line what cannot be used and what to do. Return a
+    line for the log that names the code in the folder that is not run.
     """
     config = read_config(folder)
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model")):
         raise ValueError(f"{folder} has no tokenizer.model; {AGAIN}")
-    found = weights_in(folder)
+    weights = weights_in(folder)
     if getattr(config, "quantization_config", None) is None:
-        _compare(folder, expected_weights(config), found)
+        _compare(folder, expected_weights(config), weights)
     code = sorted(file.name for file in folder.glob("*.py"))
     if not code:
         return None
@@ -39,7 +39,7 @@ def check_checkpoint(folder: Path) -> str | None:
 
 
 def read_config(folder: Path) -> ChatGLM4VConfig:
-    """config.json without its references to code; ValueError for another model's."""
+    """Read config.json without its references to code; ValueError for another model's."""
     file = folder / "config.json"
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
@@ -50,7 +50,7 @@ def read_config(folder: Path) -> ChatGLM4VConfig:
         raise ValueError(f"{file}: model_type is {kind!r}; GLM-4V's is 'chatglm'")
     vision = values.get("vision_config")
     if not isinstance(vision, dict):
-        raise ValueError(f"{file} has no vision_config: this is a language model, or old; {AGAIN}")
+        raise ValueError(f"{file} has no vision_config: a language model, or an old file; {AGAIN}")
     if missing := [key for key in VISION if key not in vision]:
         raise ValueError(f"{file}: vision_config lacks {', '.join(missing)}; {AGAIN}")
     values.pop("auto_map", None)
@@ -63,16 +63,16 @@ def read_config(folder: Path) -> ChatGLM4VConfig:
 
 
 def weights_in(folder: Path) -> Shapes:
-    """Name and shape of every weight, from the headers of the safetensors files."""
+    """Read name and shape of every weight from the headers of the safetensors files."""
     if not any(folder.glob("*.safetensors")) and any(folder.glob("pytorch_model*.bin")):
-        raise ValueError(f"{folder}: its weights are pickles, of an old revision; {AGAIN}")
+        raise ValueError(f"{folder}: its weights are pickles of an old revision; {AGAIN}")
     if problem := weights_problem(folder):
         raise ValueError(f"{folder}: {problem}; {AGAIN}")
     return {name: of for file in weight_files(folder) for name, of in tensor_shapes(file).items()}
 
 
 def expected_weights(config: ChatGLM4VConfig) -> Shapes:
-    """Name and shape of every weight of the model, built without memory."""
+    """Return name and shape of every weight of the model, which is built without memory."""
     import torch
 
     from swift_vlrft.chatglm4v.modeling import ChatGLM4VForConditionalGeneration
@@ -82,13 +82,13 @@ def expected_weights(config: ChatGLM4VConfig) -> Shapes:
     return {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
 
 
-def _compare(folder: Path, expected: Shapes, found: Shapes) -> None:
-    missing = [name for name in expected if name not in found]
-    unknown = [name for name in found if name not in expected and name != COMPUTED]
+def _compare(folder: Path, expected: Shapes, weights: Shapes) -> None:
+    missing = [name for name in expected if name not in weights]
+    unknown = [name for name in weights if name not in expected and name != COMPUTED]
     other = [
-        f"{name} is {list(found[name])}, not {list(expected[name])}"
+        f"{name} is {list(weights[name])}, not {list(expected[name])}"
         for name in expected
-        if name in found and found[name] != expected[name]
+        if name in weights and weights[name] != expected[name]
     ]
     problems = [
         f"{len(names)} {what} ({_some(names)})"

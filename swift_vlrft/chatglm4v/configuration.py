@@ -1,4 +1,4 @@
-"""The published config.json, key by key."""
+"""Read the published config.json, key by key."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ BUILT: dict[str, Any] = {
     "pre_seq_len": None,
     "quantization_bit": 0,
 }
-"""What the published models say of their architecture, and all that is built here. It is written
-into each config.json, since vLLM's defaults are another model's.
+"""The published models have this architecture, and no other is built here. It is written into
+each config.json, since vLLM's defaults are another model's.
 """
 
 
 class ChatGLM4VConfig(PreTrainedConfig):
-    """Defaults are those of glm-4v-9b; cogagent-9b differs in ``original_rope``."""
+    """The defaults describe glm-4v-9b; cogagent-9b differs in ``original_rope``."""
 
     model_type = "chatglm"
     keys_to_ignore_at_inference = ["past_key_values"]
@@ -87,8 +87,8 @@ class ChatGLM4VConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """ValueError for GLM-4's language models, whose config.json has the same type: the vision
-        tower that it does not name would be built and drawn at random.
+        """Raise ValueError for GLM-4's language models, whose config.json has the same type: the
+        vision tower that it does not name would be built and drawn at random.
         """
         if not config_dict.get("vision_config"):
             raise ValueError(
@@ -99,17 +99,17 @@ class ChatGLM4VConfig(PreTrainedConfig):
 
     @property
     def grid(self) -> int:
-        """Patches along a side of the image."""
+        """Return the number of patches along a side of the image."""
         vision = self.vision_config or VISION
         return int(vision["image_size"]) // int(vision["patch_size"])
 
     @property
     def image_tokens(self) -> int:
-        """Placeholders of one image between boi and eoi: one for four patches."""
+        """Count an image's placeholders between boi and eoi: each stands for four patches."""
         return (self.grid // 2) ** 2
 
     def check(self) -> None:
-        """ValueError names the keys that ask for an architecture other than the published one."""
+        """Raise ValueError with the keys that ask for another architecture than is published."""
         said = {key: getattr(self, key) for key in BUILT}
         wrong = [f"{k}={v}" for k, v in said.items() if (v or None) != (BUILT[k] or None)]
         vision = self.vision_config or VISION

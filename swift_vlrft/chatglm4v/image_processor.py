@@ -1,4 +1,4 @@
-"""What GLM-4V sees of an image: all of it squashed to a square, whatever its shape.
+"""GLM-4V sees the whole image squashed to a square, whatever its shape.
 
 ChatGLM4VImageProcessor.of(config)(images, return_tensors="pt").pixel_values   [n, 3, 1120, 1120]
 """
@@ -12,7 +12,7 @@ from swift_vlrft.chatglm4v.configuration import ChatGLM4VConfig
 
 
 class ChatGLM4VImageProcessor(PilBackend):
-    """Pillow's bicubic resize on bytes, then CLIP's mean and standard deviation."""
+    """Resize bytes by Pillow's bicubic filter, then apply CLIP's mean and standard deviation."""
 
     model_input_names = ["pixel_values"]
     do_convert_rgb = True
@@ -26,6 +26,6 @@ class ChatGLM4VImageProcessor(PilBackend):
 
     @classmethod
     def of(cls, config: ChatGLM4VConfig) -> ChatGLM4VImageProcessor:
-        """For the image size in config.json."""
+        """Make a processor for the image size in config.json."""
         side = (config.vision_config or {})["image_size"]
         return cls(size={"height": side, "width": side})

@@ -1,4 +1,4 @@
-"""GLM-4v-9b as transformers sees it: images put in place, positions, loss, generation.
+"""Build GLM-4v-9b for transformers: images put in place, positions, loss, generation.
 
     input_ids     [gMASK] <sop> <|user|> boi pad pad ... pad eoi What ? <|assistant|> ...
     position_ids     0      1      2      3   4   4  ...  4   5   6   7       8
@@ -36,7 +36,7 @@ from swift_vlrft.chatglm4v.vision import ChatGLM4VVisionModel
 
 
 def image_starts(input_ids: torch.Tensor, config: ChatGLM4VConfig) -> torch.Tensor:
-    """True at the boi of every image: boi, exactly its placeholders, eoi. [rows, tokens]"""
+    """Mark the boi of every image: boi, exactly its placeholders, eoi. [rows, tokens]"""
     to_eoi = config.image_tokens + 1
     starts = torch.zeros_like(input_ids, dtype=torch.bool)
     if input_ids.shape[1] > to_eoi:
@@ -50,7 +50,7 @@ def image_starts(input_ids: torch.Tensor, config: ChatGLM4VConfig) -> torch.Tens
 
 
 def _behind(starts: torch.Tensor, first: int, stop: int) -> torch.Tensor:
-    """True from ``first`` up to before ``stop`` tokens behind each start. [rows, tokens]"""
+    """Mark the tokens from ``first`` to before ``stop`` behind each start. [rows, tokens]"""
     tokens = starts.shape[1]
     opened, closed = (
         nn.functional.pad(starts.long(), (by, 0))[:, :tokens].cumsum(1) for by in (first, stop)
@@ -61,7 +61,7 @@ def _behind(starts: torch.Tensor, first: int, stop: int) -> torch.Tensor:
 def position_ids_of(
     input_ids: torch.Tensor, attention_mask: torch.Tensor | None, config: ChatGLM4VConfig
 ) -> torch.Tensor:
-    """The positions that the model was trained with: one for all placeholders of an image.
+    """Return the positions of the training: all placeholders of an image share a position.
 
     ``input_ids`` and ``attention_mask`` are [rows, tokens]; padding does not count.
     """
@@ -87,7 +87,7 @@ class ChatGLM4VPreTrainedModel(PreTrainedModel):
 
 
 class ChatGLM4VModel(ChatGLM4VPreTrainedModel):
-    """Words and images to hidden states; the checkpoint's names put the output layer here."""
+    """Turn words and images into hidden states; by its name the output layer belongs here."""
 
     def __init__(self, config: ChatGLM4VConfig) -> None:
         super().__init__(config)
@@ -106,7 +106,7 @@ class ChatGLM4VModel(ChatGLM4VPreTrainedModel):
         self.embedding.word_embeddings = value
 
     def _tower_runs_everywhere(self) -> bool:
-        """Whether the vision tower has to run even for a batch without images.
+        """Say whether the vision tower has to run even for a batch without images.
 
         Sharded weights are gathered by all processes together, and DDP waits for a gradient of
         every trained parameter: a process that skips the tower would stop all others.
@@ -157,9 +157,9 @@ class ChatGLM4VModel(ChatGLM4VPreTrainedModel):
         use_cache: bool | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPast:
-        """``input_ids`` [rows, tokens] with images in place, ``pixel_values`` [images, 3, side,
-        side] in the order of the rows. ``position_ids`` [rows, tokens] may be left out unless
-        there is a filled cache. ``inputs_embeds`` in place of ``input_ids`` holds no image.
+        """``input_ids`` [rows, tokens] hold placeholders of images, ``pixel_values`` [images, 3,
+        side, side] come in the order of the rows. ``position_ids`` [rows, tokens] may be left out
+        unless there is a filled cache. ``inputs_embeds`` in place of ``input_ids`` hold no image.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give either input_ids or inputs_embeds")
@@ -171,7 +171,7 @@ class ChatGLM4VModel(ChatGLM4VPreTrainedModel):
         if position_ids is None and seen:
             raise ValueError(
                 "a filled cache needs position_ids: the placeholders of an image share one "
-                "position, so that the length does not give the next"
+                "position, so the length does not tell the next"
             )
         if inputs_embeds is None:
             words = self.embedding(input_ids)
@@ -236,7 +236,7 @@ class ChatGLM4VForConditionalGeneration(ChatGLM4VPreTrainedModel, GenerationMixi
         logits_to_keep: int | torch.Tensor = 0,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
-        """``logits_to_keep``: the last so many (0: all), or an index or boolean mask [tokens];
+        """``logits_to_keep`` counts the last logits (0: all), or is an index or mask [tokens];
         ``labels`` [rows, tokens kept], -100 where nothing is learned.
         """
         outputs = self.transformer(
@@ -249,8 +249,8 @@ class ChatGLM4VForConditionalGeneration(ChatGLM4VPreTrainedModel, GenerationMixi
             use_cache=use_cache,
             **kwargs,
         )
-        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        logits = self.transformer.output_layer(outputs.last_hidden_state[:, kept])
+        places = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = self.transformer.output_layer(outputs.last_hidden_state[:, places])
         loss = None
         if labels is not None:
             size = self.config.padded_vocab_size
@@ -266,13 +266,13 @@ class ChatGLM4VForConditionalGeneration(ChatGLM4VPreTrainedModel, GenerationMixi
     def position_ids_of(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """The positions that the model was trained with, [rows, tokens]."""
+        """Return the positions that the model was trained with, [rows, tokens]."""
         return position_ids_of(input_ids, attention_mask, self.config)
 
     def _prepare_position_ids_for_generation(
         self, inputs_tensor: torch.Tensor, model_kwargs: dict[str, Any]
     ) -> torch.Tensor:
-        """Of the prompt; transformers adds last + 1 for every token that it generates."""
+        """Return the prompt's positions; transformers adds last + 1 for every generated token."""
         input_ids = model_kwargs.get("input_ids", inputs_tensor)
         if input_ids.ndim != 2 or not input_ids.shape[1]:  # inputs_embeds
             return super()._prepare_position_ids_for_generation(inputs_tensor, model_kwargs)

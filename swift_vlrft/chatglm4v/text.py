@@ -1,4 +1,4 @@
-"""The text model: 40 layers with two groups of keys and values, rotary positions on half a head."""
+"""The text model has 40 layers, two groups of keys and values, rotary positions on half a head."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Turns = tuple[torch.Tensor, torch.Tensor]
 
 
 def rotary(position_ids: torch.Tensor, config: ChatGLM4VConfig, dtype: torch.dtype) -> Turns:
-    """Cosines and sines [rows, 1, tokens, a quarter of a head] of positions [rows, tokens].
+    """Return cosines and sines [rows, 1, tokens, a quarter head] of positions [rows, tokens].
 
     Computed at each call in float32: nothing to keep in the checkpoint or to cast by accident.
     """

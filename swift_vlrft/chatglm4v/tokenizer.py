@@ -1,4 +1,4 @@
-"""GLM-4's published tokenizer.model as a fast tokenizer with the same ids.
+"""Turn GLM-4's published tokenizer.model into a fast tokenizer with the same ids.
 
     tokenizer = tokenizer_of(Path("glm-4v-9b"))
     tokenizer("hi")["input_ids"]                        [151331, 151333, 6023]: [gMASK]<sop>hi
@@ -47,26 +47,26 @@ PREFIX = ("[gMASK]", "<sop>")
 
 
 def tokenizer_of(folder: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer of a checkpoint: its tokenizer.json, else made from its tokenizer.model."""
+    """Return a checkpoint's tokenizer, from its tokenizer.json or else its tokenizer.model."""
     if (folder / "tokenizer.json").is_file():
         return PreTrainedTokenizerFast.from_pretrained(folder)
     return fast_tokenizer(read_ranks(folder / "tokenizer.model"), chat_template_of(folder))
 
 
 def chat_template_of(folder: Path) -> str | None:
-    """Its chat template: a file of its own, or in tokenizer_config.json."""
+    """Read a checkpoint's chat template, from its own file or tokenizer_config.json."""
     if (file := folder / "chat_template.jinja").is_file():
         return file.read_text(encoding="utf-8")
     try:
         settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    found = settings.get("chat_template") if isinstance(settings, dict) else None
-    return found if isinstance(found, str) else None
+    template = settings.get("chat_template") if isinstance(settings, dict) else None
+    return template if isinstance(template, str) else None
 
 
 def read_ranks(file: Path) -> dict[bytes, int]:
-    """The tokens of a tokenizer.model by their bytes; ValueError names the line that is none."""
+    """Read tokens of a tokenizer.model by their bytes; ValueError names the line that fails."""
     ranks = {}
     where = "its beginning"
     try:
@@ -91,7 +91,7 @@ def read_ranks(file: Path) -> dict[bytes, int]:
 def fast_tokenizer(
     ranks: Mapping[bytes, int], chat_template: str | None = None
 ) -> PreTrainedTokenizerFast:
-    """The same ids as tiktoken's for these ranks, and the special tokens at their published ids."""
+    """Build a tokenizer with tiktoken's ids for these ranks and the published special tokens."""
     tokenizer = Tokenizer(models.BPE(_vocabulary(ranks), _merges(ranks), ignore_merges=True))
     tokenizer.pre_tokenizer = pieces()
     tokenizer.decoder = decoders.ByteLevel()
@@ -114,14 +114,14 @@ def fast_tokenizer(
 
 
 def pieces() -> PreTokenizer:
-    """Cuts text, and writes every byte as a letter."""
+    """Cut text, and write every byte as a letter."""
     cut = pre_tokenizers.Split(Regex(PIECES), behavior="isolated")
     letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     return pre_tokenizers.Sequence([cut, letters])
 
 
 def save_as_published(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """tokenizer.model and tokenizer_config.json, as the makers write them."""
+    """Write tokenizer.model and tokenizer_config.json as the makers do."""
     vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
     lines = [
         f"{base64.b64encode(as_bytes(token)).decode()} {rank}\n"
@@ -152,7 +152,7 @@ def _vocabulary(ranks: Mapping[bytes, int]) -> dict[str, int]:
 
 
 def _merges(ranks: Mapping[bytes, int]) -> list[tuple[str, str]]:
-    """Every pair of tokens whose union is a token, by the rank of the union."""
+    """Return every pair of tokens whose union is a token, by the rank of the union."""
     pairs = [
         (rank, ranks[token[:cut]], ranks[token[cut:]], token[:cut], token[cut:])
         for token, rank in ranks.items()
@@ -163,10 +163,10 @@ def _merges(ranks: Mapping[bytes, int]) -> list[tuple[str, str]]:
 
 
 def as_text(token: bytes) -> str:
-    """A letter for every byte, as ``pre_tokenizers.ByteLevel`` writes them."""
+    """Write a letter for every byte, as ``pre_tokenizers.ByteLevel`` does."""
     return "".join(_LETTERS[byte] for byte in token)
 
 
 def as_bytes(token: str) -> bytes:
-    """The inverse of ``as_text``."""
+    """Undo ``as_text``."""
     return bytes(_BYTES[letter] for letter in token)

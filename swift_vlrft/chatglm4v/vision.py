@@ -1,4 +1,4 @@
-"""The vision tower: EVA2-CLIP with its norms behind each block, and the adapter to the text model.
+"""Build the vision tower: EVA2-CLIP with norms behind each block, and an adapter to the text model.
 
 pixel_values [images, 3, 1120, 1120]
   14 x 14 patches and a class vector   [images, 6401, 1792]
@@ -23,7 +23,7 @@ from swift_vlrft.chatglm4v.configuration import ChatGLM4VConfig
 
 
 class PatchEmbedding(nn.Module):
-    """Patches by convolution, the class vector in front, learned positions added."""
+    """Make patches by convolution, put the class vector in front, add learned positions."""
 
     def __init__(self, vision: Namespace) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class VisionTransformer(nn.Module):
 
 
 class VisionAdapter(nn.Module):
-    """A linear layer and a gated one, in the width of the text model."""
+    """Apply a linear layer and a gated layer, in the width of the text model."""
 
     def __init__(self, config: ChatGLM4VConfig) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class VisionAdapter(nn.Module):
 
 
 class ChatGLM4VVisionModel(PreTrainedModel):
-    """Pixels -> what stands for boi, placeholders and eoi: [images, 2 + image tokens, hidden]."""
+    """Turn pixels into vectors of boi, placeholders, eoi: [images, 2 + image tokens, hidden]."""
 
     config_class = ChatGLM4VConfig
     main_input_name = "pixel_values"
@@ -149,16 +149,16 @@ class ChatGLM4VVisionModel(PreTrainedModel):
                 init.normal_(vector, std=self.config.initializer_range)
 
     def get_input_embeddings(self) -> nn.Module:
-        """Whose output has to ask for gradients under reentrant checkpointing."""
+        """Its output has to ask for gradients under reentrant checkpointing."""
         return self.patch_embedding
 
     def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
         vision = self.config.vision_config
         sides = (vision["in_channels"], vision["image_size"], vision["image_size"])
         if pixel_values.shape[1:] != sides:
-            found = list(pixel_values.shape)
+            shape = list(pixel_values.shape)
             raise ValueError(
-                f"pixel_values is {found}, the model takes [images, {str(sides)[1:-1]}]"
+                f"pixel_values is {shape}, the model takes [images, {str(sides)[1:-1]}]"
             )
         pixel_values = pixel_values.to(self.patch_embedding.proj.weight)
         states = self.transformer(self.patch_embedding(pixel_values))[:, 1:]

@@ -1,4 +1,4 @@
-"""GLM-4v in vLLM, with the positions that it was trained with.
+"""Run GLM-4v in vLLM with the positions that it was trained with.
 
 vLLM's own GLM-4v gives every patch of an image a position; its makers give all patches of an image
 one. What a rollout then says has other probabilities than the same tokens have in training. vLLM
@@ -29,7 +29,7 @@ from swift_vlrft.chatglm4v.vllm_plugin import HF_OVERRIDES
 
 class ProcessingInfo(GLM4VProcessingInfo):
     def get_image_processor(self, **kwargs: object) -> ChatGLM4VImageProcessor:
-        """The trainer's: vLLM's own resize differs from it in a hundredth of the pixels."""
+        """Return the trainer's, from whose resize vLLM's differs in a hundredth of the pixels."""
         return ChatGLM4VImageProcessor.of(self.get_hf_config())
 
 
@@ -48,13 +48,13 @@ class ChatGLM4VForConditionalGeneration(GLM4VForCausalLM):
         super().__init__(vllm_config=vllm_config, prefix=prefix)
 
     def _process_image_input(self, image_input: GLMVImagePixelInputs) -> torch.Tensor:
-        """In the weights' type; vLLM's rounds the image to the type that config.json names."""
+        """Use the weights' type; vLLM rounds the image to the type that config.json names."""
         return self.transformer.vision(image_input["data"])
 
     def get_mrope_input_positions(
         self, input_tokens: list[int], mm_features: list[MultiModalFeatureSpec]
     ) -> tuple[torch.Tensor, int]:
-        """Rows of positions [3, tokens], all equal, and the next token's position minus its index.
+        """Return equal rows of positions [3, tokens], and the next position minus its index.
 
         An image's tokens are its begin, its patches and its end: three positions.
         """
@@ -73,7 +73,7 @@ class ChatGLM4VForConditionalGeneration(GLM4VForCausalLM):
         inputs_embeds: torch.Tensor | None = None,
         **kwargs: object,
     ) -> torch.Tensor | IntermediateTensors:
-        """As vLLM's; ``positions`` [3, tokens] are equal rows."""
+        """Run vLLM's forward; ``positions`` [3, tokens] are equal rows."""
         return super().forward(
             input_ids, positions[0], intermediate_tensors, inputs_embeds, **kwargs
         )

@@ -1,4 +1,4 @@
-"""What tells vLLM of GLM-4v with the positions that it was trained with; imports nothing heavy.
+"""Tell vLLM of GLM-4v with the positions that it was trained with; import nothing heavy.
 
 `register` is an entry point of vLLM's group `vllm.general_plugins`: vLLM calls it in each of its
 processes. The architecture has a name of its own, so vLLM's own GLM-4v stays as it is, and an

@@ -1,4 +1,4 @@
-"""What a micro-batch keeps on the GPU, in closed form, at the peaks of its passes.
+"""Compute in closed form what a micro-batch keeps on the GPU at the peaks of its passes.
 
     passes = training_passes(settings)
     passes.forward["activations LLM"], passes.backward["logits"]        bytes
@@ -19,11 +19,11 @@ Components = dict[str, int]
 """Component -> bytes."""
 
 LORA_SAVED = {2: 2.3, 4: 6.3}
-"""Bytes more that a layer keeps where every linear layer has an adapter, per unit of their inputs
-and bytes of an adapter's weight: the input after dropout, in the adapter's type, and the mask."""
+"""More bytes that a layer keeps where every linear layer has an adapter, per unit of their inputs,
+by the bytes of an adapter's weight: the input after dropout in the adapter's type, and the mask."""
 
 RECOMPUTED = 1.3
-"""A layer that is computed again, with the temporaries of its backward pass, in layers."""
+"""A recomputed layer, with the temporaries of its backward pass, takes so many layers."""
 
 
 def size_of(parts: Components) -> int:
@@ -72,26 +72,26 @@ def training_passes(s: Settings) -> Passes:
     after, back = _logits(s, batch, logits)
     copies = batch.copied * 2 * s.model.kv_heads * s.model.head_size * size
     layer = batch.tokens * _saved_by_token(s, batch)
-    kept, again = s.model.layers * layer / s.spread, 0.3 * layer
-    kept += copies * s.model.attention_layers
+    saved, again = s.model.layers * layer / s.spread, 0.3 * layer
+    saved += copies * s.model.attention_layers
     if s.checkpoint_llm:
         # The layers' inputs; the copies are made again with the layer.
         inputs = s.model.layers * batch.tokens * s.model.hidden * size / s.spread
-        kept, again = inputs, RECOMPUTED * layer
+        saved, again = inputs, RECOMPUTED * layer
     again += copies
     vit_layer = _vit_layer(s, batch)
     trains = s.train_vit or s.train_aligner
-    kept_vit = 0.0
+    saved_vit = 0.0
     if trains:
         inputs = batch.patches * s.model.vit_hidden * size
-        kept_vit = s.model.vit_layers * (inputs if s.checkpoint_vit else vit_layer)
-    parts = {VIT: round(kept_vit), LLM: round(kept)}
+        saved_vit = s.model.vit_layers * (inputs if s.checkpoint_vit else vit_layer)
+    parts = {VIT: round(saved_vit), LLM: round(saved)}
     working = copies if s.checkpoint_llm else 0
     embedding = 0
     if s.tuning == "full" or s.saved_embeddings:
         embedding = 3 * s.model.parameters.embedding * size
     forward = (
-        {VIT: round(kept_vit + vit_layer / 2)},
+        {VIT: round(saved_vit + vit_layer / 2)},
         {**parts, LLM: parts[LLM] + working, LOGITS: after},
     )
     backward = (
@@ -102,12 +102,12 @@ def training_passes(s: Settings) -> Passes:
     return Passes(
         forward=max(forward, key=size_of),
         backward=max(backward, key=size_of),
-        backward_vit={VIT: round(kept_vit), TEMPORARIES: back_vit},
+        backward_vit={VIT: round(saved_vit), TEMPORARIES: back_vit},
     )
 
 
 def evaluating_pass(s: Settings) -> Components:
-    """The peak of a forward pass without gradients: log-probabilities, evaluation."""
+    """Return the peak of a forward pass without gradients: log-probabilities, evaluation."""
     batch, model, size = _batch(s), s.model, s.frozen_size
     logits = batch.rows * batch.logits * model.vocabulary * size
     live = batch.tokens * (6 * model.intermediate + 10 * model.hidden) * size // 2
@@ -148,8 +148,8 @@ def _saved_by_token(s: Settings, batch: _Batch) -> float:
 def _with_adapters(
     s: Settings, saved: float, hidden: int, wide: int, layers: dict[str, tuple[int, int]]
 ) -> float:
-    """``saved`` with adapters on ``layers``; the others need not keep their input, nor the
-    norms before them theirs.
+    """Return ``saved`` with adapters on ``layers``; other layers need not keep their input, nor
+    the norms before them.
     """
     inputs = sum(taken for taken, _ in layers.values())
     adapted = sum(layers[name][0] for name in s.lora_targets or layers if name in layers)

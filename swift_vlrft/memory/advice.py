@@ -1,4 +1,4 @@
-"""What to change: the cheapest changes that make a run fit, and what to raise if there is room.
+"""Advise the cheapest changes that make a run fit, and what to raise if there is room.
 
     for change in advise(plan, written):
         change.label, change.flags, change.cost, change.plan.peak
@@ -18,13 +18,13 @@ from swift_vlrft.memory.estimate import Plan, estimate, gib
 from swift_vlrft.memory.settings import GIB, Settings
 
 Written = Callable[[Mapping[str, str]], Settings | None]
-"""Settings of the recipe with these flags in it; None if they break a rule of ms-swift or of this
-package, so must not be written."""
+"""It returns the settings of the recipe with these flags, None if they break a rule of ms-swift or
+of this package."""
 
 Planner = Callable[[Mapping[str, str]], Plan | None]
 
 LORA_LEARNING_RATE = 1e-5
-"""That of our LoRA recipes; 1e-6, right for full tuning, hardly changes an adapter."""
+"""Our LoRA recipes have this rate; 1e-6, right for full tuning, hardly changes an adapter."""
 
 EXPENSIVE_RANK = 3.0
 """From this rank on, combinations of cheaper changes are also tried."""
@@ -45,7 +45,7 @@ class Change:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Its first flag, which identifies it: flags that go with it depend on the others."""
+        """Return the first flag, which identifies the change: its other flags depend on it."""
         return next(iter(self.flags.items()))
 
     @property
@@ -53,50 +53,49 @@ class Change:
         return self.plan is not None and self.plan.fits
 
     def as_dict(self) -> dict[str, object]:
-        found: dict[str, object] = {"change": self.label, "flags": self.flags, "cost": self.cost}
+        values: dict[str, object] = {"change": self.label, "flags": self.flags, "cost": self.cost}
         if plan := self.plan:
-            found |= {"peak_gib": gib(plan.peak.total), "phase": plan.peak.name}
-            found["verdict"] = plan.verdict
-        return found
+            values |= {"peak_gib": gib(plan.peak.total), "phase": plan.peak.name}
+            values["verdict"] = plan.verdict
+        return values
 
 
 def advise(plan: Plan, written: Written) -> list[Change]:
-    """Changes that make a plan fit, cheapest first: single ones, then the smallest combination.
-
-    Empty if the plan fits, or if no combination helps.
+    """Return changes that make a plan fit, cheapest first: single changes, then the smallest
+    combination; none if the plan fits, or if no combination helps.
     """
     if plan.fits:
         return []
     quick = _planner(written, plan.host)
     singles = [replace(change, plan=quick(change.flags)) for change in changes(plan.settings)]
-    found = [change for change in singles if change.fits][:4]
-    if not found or found[0].rank > EXPENSIVE_RANK:
+    fitting = [change for change in singles if change.fits][:4]
+    if not fitting or fitting[0].rank > EXPENSIVE_RANK:
         combined = _together(plan, quick)
-        if combined and all(combined.flags != change.flags for change in found):
-            found.append(replace(combined, plan=quick(combined.flags)))
-    return sorted(found, key=lambda change: change.rank)[:4]
+        if combined and all(combined.flags != change.flags for change in fitting):
+            fitting.append(replace(combined, plan=quick(combined.flags)))
+    return sorted(fitting, key=lambda change: change.rank)[:4]
 
 
 def headroom_options(plan: Plan, written: Written) -> list[Change]:
-    """What could be raised within the GPU's memory."""
+    """Return what could be raised within the GPU's memory."""
     if plan.verdict != "fits":
         return []
-    quick, found = _planner(written, plan.host), list[Change]()
+    quick, larger = _planner(written, plan.host), list[Change]()
     for rule in (_larger_batch, _larger_share, _no_checkpointing):
         # The options of a rule ascend.
         options = [replace(change, plan=quick(change.flags)) for change in rule(plan.settings)]
-        found += [c for c in options if c.plan and c.plan.verdict == "fits"][-1:]
-    return found
+        larger += [c for c in options if c.plan and c.plan.verdict == "fits"][-1:]
+    return larger
 
 
 def _planner(written: Written, host: int) -> Planner:
-    """Plans of the recipe with other flags; None, too, for one that needs more host memory than
-    a node is assumed to have, and than the ``host`` memory that the recipe takes as it is.
+    """Return a planner of the recipe with other flags; it gives None, too, for a plan that needs
+    more host memory than a node is assumed to have and than ``host``, the recipe's own.
     """
 
     def plan(flags: Mapping[str, str]) -> Plan | None:
-        made = estimate(settings) if (settings := written(flags)) else None
-        return made if made and made.host <= max(host, made.usual_host) else None
+        planned = estimate(settings) if (settings := written(flags)) else None
+        return planned if planned and planned.host <= max(host, planned.usual_host) else None
 
     return plan
 
@@ -108,7 +107,7 @@ def _together(plan: Plan, quick: Planner) -> Change | None:
         known, need = [change.key for change in taken], _need(now) - 0.02 * GIB
         options = [change for change in changes(now.settings) if change.key not in known]
         tried = [(change, quick(_combined([*taken, change]).flags)) for change in options]
-        lower = [(change, made) for change, made in tried if made and _need(made) < need]
+        lower = [(change, new) for change, new in tried if new and _need(new) < need]
         if not lower:
             return None
         change, now = next((pair for pair in lower if pair[1].fits), lower[0])
@@ -117,8 +116,8 @@ def _together(plan: Plan, quick: Planner) -> Change | None:
         return None
     for change in list(taken):
         fewer = [other for other in taken if other is not change]
-        made = quick(_combined(fewer).flags) if fewer else None
-        if made and made.fits:
+        planned = quick(_combined(fewer).flags) if fewer else None
+        if planned and planned.fits:
             taken = fewer
     return _combined(taken)
 
@@ -134,18 +133,18 @@ def _need(plan: Plan) -> float:
 
 
 Row = tuple[bool, float, dict[str, Any], str]
-"""Whether it applies, its rank, the flags, the cost."""
+"""A row says whether the change applies, its rank, its flags and its cost."""
 
 
 def changes(s: Settings) -> list[Change]:
-    """All single changes that these settings allow, cheapest first."""
+    """Return all single changes that these settings allow, cheapest first."""
     rows = (*_of_the_engine(s), *_of_the_trainer(s), *_smaller_batches(s), *_of_the_data(s))
-    found = [
+    allowed = [
         Change({name: str(value) for name, value in flags.items()}, cost, rank)
         for when, rank, flags, cost in rows
         if when
     ]
-    return sorted(found, key=lambda change: change.rank)
+    return sorted(allowed, key=lambda change: change.rank)
 
 
 def _of_the_engine(s: Settings) -> Iterator[Row]:
@@ -222,7 +221,7 @@ def _smaller_batches(s: Settings) -> Iterator[Row]:
 
 
 def batch_flags(s: Settings, batch: int, accumulation: int) -> dict[str, str]:
-    """Another batch. If --steps_per_generation is set, it is changed to keep the rows of a
+    """Return flags of another batch; --steps_per_generation, if set, changes to keep the rows of a
     generation, which num_generations must divide (args_mixin.py: _init_generation_batch_params).
     """
     flags = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation}
@@ -244,17 +243,17 @@ def _of_the_data(s: Settings) -> Iterator[Row]:
 
 
 def _pixel_flags(s: Settings, pixels: int) -> dict[str, Any]:
-    """The flags for a limit of an image's pixels, if this run has one."""
+    """Return the flags for a limit of an image's pixels, if this run has a limit."""
     tokens = pixels // (s.model.patch * s.model.merge) ** 2
     if s.pixels != "model_kwargs":
         return {s.pixels: tokens if s.pixels == "IMAGE_MAX_TOKEN_NUM" else pixels}
-    given = json.loads(s.model_kwargs)
-    names = {name.upper(): name for name in given}
+    kwargs = json.loads(s.model_kwargs)
+    names = {name.upper(): name for name in kwargs}
     if name := names.get("IMAGE_MAX_TOKEN_NUM"):
-        given[name] = tokens
+        kwargs[name] = tokens
     else:
-        given[names["MAX_PIXELS"]] = pixels
-    return {"model_kwargs": json.dumps(given)}
+        kwargs[names["MAX_PIXELS"]] = pixels
+    return {"model_kwargs": json.dumps(kwargs)}
 
 
 def _larger_batch(s: Settings) -> Iterator[Change]:

@@ -1,4 +1,4 @@
-"""How a recipe is run with other flags: nothing in it is rewritten.
+"""Run a recipe with other flags, without rewriting anything in it.
 
 run_with(path, {"move_model_batches": "16", "MAX_PIXELS": "401408"})
     .command    MAX_PIXELS=401408 bash recipe.sh --move_model_batches 16
@@ -52,8 +52,8 @@ def run_with(
     file: str | None = None,
     before: str = "",
 ) -> RunWith:
-    """The command that runs a recipe with ``arguments`` and these ``flags`` behind them; names in
-    capitals are variables.
+    """Return the command that runs a recipe with ``arguments`` and, behind them, ``flags``; names
+    in capitals are variables.
 
     ``file``: the recipe, as a word of a shell; by default its path, quoted. ``before``: a word in
     front of the program.
@@ -72,7 +72,7 @@ def run_with(
 
 
 def _problems(path: Path, words: Sequence[str], variables: Mapping[str, str]) -> Iterator[str]:
-    """What in a script keeps flags and variables from its commands, with the line to change."""
+    """Yield what keeps flags and variables from a script's commands, with the line to change."""
     if path.suffix in CONFIGURATION:
         return
     commands = read_recipes(path, {**os.environ, **variables}, words)
@@ -95,9 +95,9 @@ def _problems(path: Path, words: Sequence[str], variables: Mapping[str, str]) ->
 
 
 def writable(out: Path) -> None:
-    """ValueError for a place where no script can be written."""
+    """Raise ValueError for a place where no script can be written."""
     if out.suffix in CONFIGURATION:
-        raise ValueError(f"{out}: a script is written; name it *.sh")
+        raise ValueError(f"{out}: the output is a script; name it *.sh")
     if out.is_dir():
         raise ValueError(f"{out} is a folder; give a file in it, as {out / 'new.sh'}")
 
@@ -105,11 +105,11 @@ def writable(out: Path) -> None:
 def applied(
     path: Path, flags: Mapping[str, str], out: Path, remark: str, arguments: Sequence[str] = ()
 ) -> str:
-    """The text of a script ``out`` that runs a recipe with these ``flags``; ValueError, with the
-    line to change, where the recipe does not let it.
+    """Return the text of a script ``out`` that runs a recipe with these ``flags``; ValueError,
+    with the line to change, where the recipe does not let it.
     """
     if out.resolve() == path.resolve():
-        raise ValueError(f"{out}: it would run itself in place of the recipe; give another name")
+        raise ValueError(f"{out} would run itself in place of the recipe; give another name")
     beside = out.resolve().parent == path.resolve().parent
     file = f'"$(dirname "$0")"/{shlex.quote(path.name)}'
     # In place of this shell, so that a signal reaches the recipe.
@@ -125,13 +125,13 @@ def applied(
 
 
 def callers_part(recipe: Recipe, environment: Mapping[str, str]) -> str:
-    """The variables of the caller's environment that ``recipe`` names or its plan reads, as written
-    in front of a command; never shows a key. Without what the script sets itself.
+    """Write the caller's variables that ``recipe`` names or its plan reads in front of a command;
+    keys are never shown, and what the script sets itself is left out.
     """
-    given = []
+    assignments = []
     for name, value in environment.items():
         asked = name in PLANNED or re.search(rf"\b{name}\b", recipe.text)
         mine = name in OF_EVERYBODY or recipe.environment.get(name) != value
         if asked and not mine:
-            given.append(f"{name}={'...' if is_secret_name(name) else shlex.quote(value)}")
-    return " ".join(given)
+            assignments.append(f"{name}={'...' if is_secret_name(name) else shlex.quote(value)}")
+    return " ".join(assignments)

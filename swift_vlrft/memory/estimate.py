@@ -1,4 +1,4 @@
-"""The plan: does the largest phase of a run fit into a GPU?
+"""Plan a run: does its largest phase fit into a GPU?
 
 plan = estimate(settings)
 plan.peak.name, plan.peak.total, plan.verdict        "backward", 65712345088, "fits"
@@ -31,12 +31,12 @@ class Phase:
 
     @property
     def total(self) -> int:
-        """Reserved: what nvidia-smi shows of the run."""
+        """Return the reserved bytes, which nvidia-smi shows."""
         return size_of(self.parts)
 
     @property
     def allocated(self) -> int:
-        """What is in use of it: tensors, and the engine's share."""
+        """Return the bytes in use: tensors, and the engine's share."""
         return self.total - self.parts.get(CONTEXT, 0)
 
 
@@ -58,13 +58,13 @@ class Plan:
 
     @property
     def usual_host(self) -> int:
-        """Bytes of host memory that a node with these GPUs is assumed to have."""
+        """Return the bytes of host memory that a node with these GPUs is assumed to have."""
         s = self.settings
         return HOST * s.gpu_bytes * s.spread * max(1, s.processes // max(1, s.nodes))
 
     @property
     def verdict(self) -> str:
-        """fits | tight | out of memory"""
+        """Return fits, tight or out of memory."""
         if self.headroom < 0 or self.failures:
             return "out of memory"
         return "tight" if self.peak.total * (1 + ERROR) > self.settings.gpu_bytes else "fits"
@@ -74,7 +74,7 @@ class Plan:
         return self.verdict != "out of memory"
 
     def with_notes(self, *notes: str) -> Plan:
-        """With more assumptions, those that are empty left out."""
+        """Add assumptions, except those that are empty."""
         assumptions = (*self.settings.assumptions, *filter(None, notes))
         return replace(self, settings=replace(self.settings, assumptions=assumptions))
 
@@ -109,8 +109,8 @@ def gib(value: float) -> float:
 def estimate(settings: Settings) -> Plan:
     states = model_states(settings)
     engine = vllm.engine(settings) if settings.rollout.startswith("vllm") else None
-    made = [Phase(name, parts) for name, parts in phases(settings, states, engine).items()]
-    return Plan(settings, made, _host(settings, states, engine), _failures(settings, engine))
+    peaks = [Phase(name, parts) for name, parts in phases(settings, states, engine).items()]
+    return Plan(settings, peaks, _host(settings, states, engine), _failures(settings, engine))
 
 
 def _failures(s: Settings, engine: vllm.Engine | None) -> tuple[str, ...]:

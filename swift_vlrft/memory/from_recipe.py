@@ -1,4 +1,4 @@
-"""A resolved recipe (recipe/run.py) as the planner's Settings.
+"""Turn a resolved recipe (recipe/run.py) into the planner's Settings.
 
 settings = settings_of(read_recipe("recipes/demo_cpu.sh"), parse_gpus("4x80"))
 settings.assumptions     everything that affects the verdict and is not in the recipe
@@ -65,7 +65,7 @@ READERS: dict[str, Callable[[Run, str], Any]] = {
 def settings_of(
     recipe: Recipe | Run, gpus: Gpus, *, nodes: int | None = None, longest: Longest | None = None
 ) -> Settings:
-    """ValueError, in one line, if a flag or its absence makes a plan impossible.
+    """Return settings; ValueError, in one line, if a flag or its absence makes a plan impossible.
 
     ``nodes``: in place of the recipe's NNODES.
     """
@@ -75,8 +75,8 @@ def settings_of(
     refuse(run)
     for name in filter(run.given.get, run.facts.bounds):
         run.read(name)  # a number that is none, whether this run uses it or not
-    problems = [found.text for found in check_recipe(run, BATCHES) if found.level == PROBLEM]
-    notes += [f"what `vlrft check` calls a problem is mended: {text}" for text in problems]
+    problems = [finding.text for finding in check_recipe(run, BATCHES) if finding.level == PROBLEM]
+    notes += [f"planned without this problem of `vlrft check`: {text}" for text in problems]
     notes += not_planned(run)
     model = read_model(model_name(run))
     if nodes is None and nodes_of(run) > 1:
@@ -86,11 +86,11 @@ def settings_of(
     flags = {f.name: (str(f.type), f.metadata["flag"]) for f in fields(Settings) if f.metadata}
     values = {name: READERS[k](run, flag) for name, (k, flag) in flags.items() if flag in run.flags}
     # old_logps: grpo_trainer.py: _prepare_batch_inputs computes them in every run.
-    given = Settings(model, gpus.bytes, processes, nodes, spread, **values, old_logps=run.grpo)
-    for text in refusals(run, given):
+    stated = Settings(model, gpus.bytes, processes, nodes, spread, **values, old_logps=run.grpo)
+    for text in refusals(run, stated):
         line = run.line(text.partition("--")[2].split()[0])
         raise ValueError(f"{run.recipe.path}:{line}: {text}")
-    settings = replace(given, **_training(run, given, notes))
+    settings = replace(stated, **_training(run, stated, notes))
     settings = replace(settings, **_images(run, model, longest, notes))
     if run.grpo:
         settings = replace(settings, **_turns(run, settings, notes))
@@ -106,24 +106,24 @@ def settings_of(
 
 def model_name(run: Run) -> str:
     if not (name := run.text("model")):
-        raise ValueError(f"{run.recipe.path}: no --model, or an empty one")
+        raise ValueError(f"{run.recipe.path}: --model is missing or empty")
     return name
 
 
 def _certain(recipe: Recipe | Run) -> tuple[Run, list[str]]:
-    """The run, with variables that unread lines may set taken as unset; and the assumptions."""
+    """Take variables that unread lines may set as unset; return the run and the assumptions."""
     run = resolve(recipe)
     notes = [run.facts.note] if run.facts.note else []
     if run.recipe.lost:
         notes.append(
-            "variables may be set by what was not read (`vlrft check` names it): planned as if not"
+            "lines that were not read (see `vlrft check`) may set variables: planned as if not"
         )
         run = resolve(replace(run.recipe, lost=False), run.facts)
     return run, notes
 
 
 def nodes_of(recipe: Recipe | Run) -> int:
-    """NNODES, as ms-swift hands it to torchrun (swift/cli/main.py)."""
+    """Return NNODES, as ms-swift hands it to torchrun (swift/cli/main.py)."""
     try:
         return _certain(recipe)[0].count("NNODES") or 1
     except ValueError as error:
@@ -131,7 +131,7 @@ def nodes_of(recipe: Recipe | Run) -> int:
 
 
 def _processes(run: Run, gpus: Gpus, nodes: int, notes: list[str]) -> tuple[int, int]:
-    """Training processes of all nodes, and the GPUs over which each spreads the layers."""
+    """Return the processes of all nodes, and the GPUs over which each spreads the layers."""
     count, spread = gpus.count, 1
     try:
         processes = run.count("NPROC_PER_NODE")
@@ -211,7 +211,7 @@ def _training(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
 
 
 def _sharding(run: Run, processes: int, notes: list[str]) -> tuple[str, bool, bool]:
-    """The sharding, and whether DeepSpeed keeps the optimizer and the parameters on the CPU."""
+    """Return the sharding, and whether DeepSpeed keeps optimizer and parameters on the CPU."""
     value = run.text("deepspeed")
     if value is None:
         return "fsdp" if run.text("fsdp") else "ddp" if processes > 1 else "none", False, False
@@ -231,18 +231,18 @@ def _sharding(run: Run, processes: int, notes: list[str]) -> tuple[str, bool, bo
             f"{run.recipe.path}: --deepspeed {value}: neither zero0 to zero3_offload nor a "
             f"file that is planned ({error})"
         ) from None
-    notes.append(f"of {value} only the stage and the offloading are read, sizes are the defaults")
+    notes.append(f"only stage and offloading of {value} are read; sizes are the defaults")
     return f"zero{stage}", states, parameters
 
 
 def _supervised(run: Run, settings: Settings, longest: Longest | None) -> dict[str, Any]:
-    """`swift sft`: a row is a prompt and its answer, together as long as --max_length allows, or
-    several rows packed to that length. Where --max_new_tokens does not say how long an answer is,
-    it has ANSWER tokens, and without images all but the prompt; in a data set, its longest.
+    """In `swift sft` a row is a prompt and its answer, together as long as --max_length allows, or
+    several rows packed to that length. If --max_new_tokens is not set, an answer has ANSWER tokens,
+    without images all but the prompt, and with a data set as many as its longest answer.
     """
     prompt, packed, grids = settings.prompt, run.true("packing"), settings.grids
-    given, length = "max_new_tokens" in run.given, settings.max_length
-    answer = run.integer("max_new_tokens") if given else ANSWER
+    stated, length = "max_new_tokens" in run.given, settings.max_length
+    answer = run.integer("max_new_tokens") if stated else ANSWER
     answer = (longest and longest.answer) or answer
     if packed:
         length = run.optional("packing_length") or length or settings.model.context
@@ -252,7 +252,7 @@ def _supervised(run: Run, settings: Settings, longest: Longest | None) -> dict[s
             settings = replace(settings, grids=grids)
     if length:
         room = max(2, length - settings.image_tokens)
-        if packed or (not given and not grids and longest is None):
+        if packed or (not stated and not grids and longest is None):
             answer = max(room - prompt, room // 2)
         answer = min(answer, room - 1)
         prompt = room - answer if longest is None or packed else min(prompt, room - answer)
@@ -264,7 +264,7 @@ def _supervised(run: Run, settings: Settings, longest: Longest | None) -> dict[s
 
 
 def _forward(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
-    """How activations are computed and saved."""
+    """Say how activations are computed and saved."""
     attention = run.text("attn_impl")
     if attention is None:
         notes.append("attn_impl is not set: sdpa, PyTorch's own flash kernel")
@@ -293,7 +293,7 @@ def _forward(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
 
 
 def _why_not_shared(run: Run, model: Model) -> str | None:
-    """What prevents our trainer (swift_plugin/trainer.py) from sharing prefixes, if anything."""
+    """Say what keeps our trainer (swift_plugin/trainer.py) from sharing prefixes, if anything."""
     plugins = [Path(file).name for file in run.texts("external_plugins")]
     reasons = {
         "--use_liger_kernel": run.true("use_liger_kernel"),
@@ -309,7 +309,7 @@ def _why_not_shared(run: Run, model: Model) -> str | None:
 
 
 def _may_use_liger(run: Run) -> bool:
-    """Whether swift/arguments/rlhf_args.py (_init_grpo and what it calls) raises no ValueError."""
+    """Say whether rlhf_args.py of ms-swift (_init_grpo and below) raises no ValueError."""
     against = run.true("padding_free") or run.true("log_entropy")
     against |= run.integer("sequence_parallel_size") > 1 or run.number("sdar_loss_coef") > 0
     against |= run.grpo and run.number("top_entropy_quantile") < 1
@@ -319,7 +319,7 @@ def _may_use_liger(run: Run) -> bool:
 
 
 def _turns(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
-    """The images and tokens of further turns: each crop is as large as an image may be."""
+    """Return images and tokens of further turns: each crop is as large as an image may be."""
     turns, model = most_turns(run), settings.model
     if turns == 1 or not model.sees:
         return {}
@@ -360,7 +360,7 @@ def _rollout(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
 
 
 def _images(run: Run, model: Model, longest: Longest | None, notes: list[str]) -> dict[str, Any]:
-    """Image patches and text tokens of the longest row."""
+    """Return image patches and text tokens of the longest row."""
     by, rule = _pixels_by(run, model), model.image_rule
     prompt = (longest and longest.text) or PROMPT_TEXT
     values = {"pixels": by, "prompt": prompt, "model_kwargs": json.dumps(run.model_kwargs)}
@@ -402,7 +402,7 @@ def _images(run: Run, model: Model, longest: Longest | None, notes: list[str]) -
 
 
 def limits(recipe: Recipe | Run, model: Model) -> tuple[int, int]:
-    """min_pixels and max_pixels of this run: the template's, and ms-swift's --max_pixels."""
+    """Return min_pixels and max_pixels: the template's, and ms-swift's --max_pixels."""
     run, rule = resolve(recipe), model.image_rule
     low, high = rule.limits(model=model.name, environ=run.image_limits)
     flag = run.optional("max_pixels")
@@ -410,7 +410,7 @@ def limits(recipe: Recipe | Run, model: Model) -> tuple[int, int]:
 
 
 def _pixels_by(run: Run, model: Model) -> str:
-    """What to change for smaller images: the limit in effect in this run (families/resize.py)."""
+    """Return what to change for smaller images: the limit in effect (families/resize.py)."""
     if not model.image_rule.adjustable:
         return "fixed"
     if not model.knows_images or not model.image_rule.from_environment:
@@ -421,12 +421,12 @@ def _pixels_by(run: Run, model: Model) -> str:
 
 
 def changed(recipe: Recipe, flags: Mapping[str, str]) -> Recipe:
-    """``recipe`` with other flags; names in capitals are variables of its environment."""
-    given = [Flag(name, (text,), recipe.line) for name, text in flags.items() if not name.isupper()]
+    """Return ``recipe`` with other flags; names in capitals are variables of its environment."""
+    added = [Flag(name, (text,), recipe.line) for name, text in flags.items() if not name.isupper()]
     variables = {name: text for name, text in flags.items() if name.isupper()}
     return replace(
         recipe,
-        flags=[*recipe.flags, *given],
+        flags=[*recipe.flags, *added],
         environment={**recipe.environment, **variables},
         unknown=recipe.unknown - set(variables),
     )
@@ -435,13 +435,13 @@ def changed(recipe: Recipe, flags: Mapping[str, str]) -> Recipe:
 def as_written(
     recipe: Recipe, gpus: Gpus, *, nodes: int | None = None, longest: Longest | None = None
 ) -> Callable[[Mapping[str, str]], Settings | None]:
-    """A function from flags to the Settings of ``recipe`` with them; it returns None if they would
-    break a rule between flags that holds now.
+    """Return a function from flags to the Settings of ``recipe`` with them; it returns None if
+    they would break a rule between flags that holds now.
     """
 
     def broken(recipe: Recipe) -> set[tuple[str, str]]:
-        found = check_recipe(recipe, BATCHES)
-        return {(one.rule, one.text if one.level == PROBLEM else "") for one in found}
+        findings = check_recipe(recipe, BATCHES)
+        return {(f.rule, f.text if f.level == PROBLEM else "") for f in findings}
 
     before = changed(recipe, {"NNODES": str(nodes)} if nodes else {})
     known = broken(before)
@@ -449,9 +449,9 @@ def as_written(
     def written(flags: Mapping[str, str]) -> Settings | None:
         other = changed(before, flags)
         try:
-            made = settings_of(other, gpus, nodes=nodes, longest=longest)
+            settings = settings_of(other, gpus, nodes=nodes, longest=longest)
         except ValueError:
             return None
-        return None if broken(other) - known else made
+        return None if broken(other) - known else settings
 
     return written

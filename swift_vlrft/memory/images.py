@@ -1,4 +1,4 @@
-"""The longest row of a data set, from the images' headers: the plan is for this row.
+"""Find the longest row of a data set by the images' headers: the plan is for this row.
 
     longest_row("data/train.parquet", model.image_rule, 3136, 602112)
     -> Longest(source="data/train.parquet", images=((1024, 768),), text=143)
@@ -40,7 +40,7 @@ class Longest:
     answer: int  # Of the longest answer
 
     def sizes(self, rule: ImageRule, low: int, high: int) -> list[Size]:
-        """Of the pictures that the ViT gets."""
+        """Return the sizes of the pictures that the ViT gets."""
         limits = {"min_pixels": low, "max_pixels": high}
         return [part for size in self.images for part in rule.parts(*size, **limits)]
 
@@ -48,8 +48,8 @@ class Longest:
 def longest_row(
     path: str | Path, rule: ImageRule, low: int, high: int, room: int | None = None
 ) -> Longest:
-    """Of the rows whose images take fewer tokens than ``room``: ms-swift leaves the others out of
-    supervised training. ValueError says which file or row cannot be read.
+    """Find the longest row whose images take fewer tokens than ``room``: ms-swift leaves others out
+    of supervised training. ValueError says which file or row cannot be read.
     """
     source = Path(path).expanduser()
     if not source.exists():
@@ -65,9 +65,9 @@ def longest_row(
 
     most, characters, answers = -1, 0, 0
     images: tuple[Size, ...] = ()
-    for place, found, text, answer in _rows(stored):
+    for place, pictures, text, answer in _rows(stored):
         try:
-            sizes = tuple(_size(image, stored.root or stored.folder) for image in found)
+            sizes = tuple(_size(image, stored.root or stored.folder) for image in pictures)
             count = sum(map(tokens, sizes))
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from None
@@ -78,12 +78,12 @@ def longest_row(
         characters, answers = max(characters, len(text)), max(answers, len(answer))
     if most < 0:
         of = f" whose images leave room in --max_length {room}" if room else ""
-        raise ValueError(f"--dataset {path}: no rows in it{of}")
+        raise ValueError(f"--dataset {path}: there are no rows in it{of}")
     return Longest(str(path), images, -(-characters // CHARACTERS), -(-answers // CHARACTERS))
 
 
 def _rows(stored: StoredSet) -> Iterator[tuple[RowLocation, list[Any], str, str]]:
-    """The place, the images, the prompt's text and the answer of every row."""
+    """Yield place, images, the prompt's text and the answer of every row."""
     if schema_of(stored.columns) is not None:
         for row in map(_good, rows_of(stored)):
             text = f"{row.columns.get('system') or ''}{row.problem}"
@@ -102,14 +102,14 @@ def _rows(stored: StoredSet) -> Iterator[tuple[RowLocation, list[Any], str, str]
         yield place, [image for image in images if image], *_texts(record)
 
 
-def _good(found: Any) -> Any:
-    if isinstance(found, BadRow):
-        raise ValueError(f"{found.place}: {found.problem}")
-    return found
+def _good(value: Any) -> Any:
+    if isinstance(value, BadRow):
+        raise ValueError(f"{value.place}: {value.problem}")
+    return value
 
 
 def _texts(record: dict[str, Any]) -> tuple[str, str]:
-    """The prompt and the answer, which is the assistant's last turn."""
+    """Return the prompt and the answer, which is the assistant's last turn."""
     if not isinstance(turns := record.get("messages"), list):
         prompt = record.get("problem") or record.get("query") or ""
         return str(prompt), str(record.get("response") or "")
@@ -120,16 +120,16 @@ def _texts(record: dict[str, Any]) -> tuple[str, str]:
 
 
 def _size(image: Any, folder: Path) -> Size:
-    """From the header of an image in bytes or at a path, relative to here or to ``folder``."""
+    """Read the size of an image, in bytes or at a path relative to here or to ``folder``."""
     from PIL import Image
 
     path = image.get("path") if isinstance(image, dict) and not image.get("bytes") else image
     if isinstance(path, str) and os.path.isfile(path):
         image = os.path.abspath(path)
-    found = image_of(image, folder, None)
+    source = image_of(image, folder, None)
     try:
-        content = found["bytes"]
-        with Image.open(found["path"] if content is None else io.BytesIO(content)) as opened:
+        content = source["bytes"]
+        with Image.open(source["path"] if content is None else io.BytesIO(content)) as opened:
             return opened.size
     except (OSError, TypeError, AttributeError) as error:
         raise ValueError(f"its image cannot be read ({error})") from None

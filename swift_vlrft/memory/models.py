@@ -1,4 +1,4 @@
-"""A model as the planner needs it: a transformers configuration and its parameter counts.
+"""Describe a model for the planner: a transformers configuration and its parameter counts.
 
     read_model("Qwen/Qwen2.5-VL-3B-Instruct").parameters.total      3_754_622_976
     read_model("path/to/checkpoint")    its config.json; nothing is downloaded and no weight is read
@@ -33,12 +33,12 @@ SUFFIXES = ("-instruct", "-thinking", "-base", "-it", "-2512", "-bf16", "-math",
 
 
 class ModelError(ValueError):
-    """A model whose configuration is not known; the message lists those that are."""
+    """The model's configuration is not known; the message lists the known models."""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """Counts by part; ``head`` is zero if the output layer shares the embedding."""
+    """Parameters are counted by part; ``head`` is zero if the output layer shares the embedding."""
 
     vit: int
     aligner: int
@@ -57,7 +57,7 @@ class Parameters:
 
 
 class _Number:
-    """An integer in config.json: of the language model or the ViT, by the first name present."""
+    """The integer is the language model's or the ViT's, by the first name in config.json."""
 
     def __init__(self, part: str, *names: str, default: int | None = None) -> None:
         self.part, self.names, self.default = part, names, default
@@ -125,12 +125,12 @@ class Model:
 
     @property
     def image_rule(self) -> ImageRule:
-        """How its images are resized; Qwen2-VL's rule for an unknown family."""
+        """Return the rule that resizes images; Qwen2-VL's for an unknown family."""
         return image_rule(self.family.name if self.family and self.knows_images else "qwen2_vl")
 
     @property
     def merge(self) -> int:
-        """Patches along each side of an image token."""
+        """Return the number of patches along each side of an image token."""
         return self.image_rule.factor // self.patch if self.knows_images else 2
 
     @property
@@ -139,7 +139,7 @@ class Model:
 
     @property
     def attention_layers(self) -> int:
-        """Layers with keys and values; those of linear attention keep a state of one size."""
+        """Count layers with keys and values; linear attention keeps a state of fixed size."""
         types = self.text.get("layer_types") or []
         return self.layers - types.count("linear_attention")
 
@@ -150,7 +150,7 @@ class Model:
 
     @property
     def intermediate(self) -> int:
-        """MLP width that one token passes: that of all active experts together."""
+        """Return the MLP width that a token passes: all active experts together."""
         if self.experts:
             return self.chosen_experts * self.expert_width
         width = self.text.get("intermediate_size") or self.text.get("ffn_hidden_size")
@@ -165,7 +165,7 @@ class Model:
 
     @property
     def linear(self) -> dict[str, tuple[int, int]]:
-        """Inputs and outputs of a decoder layer's linear layers, by the last part of their names.
+        """Return inputs and outputs of a decoder layer's linear layers, by their last names.
 
         transformers keeps the weights of all experts of a layer in one parameter, which is no
         linear layer: experts have no adapters. Linear attention counts as any other.
@@ -175,31 +175,31 @@ class Model:
         if self.type == "chatglm":
             mixed = {"query_key_value": (hidden, query + 2 * key), "dense": (query, hidden)}
             return mixed | {"dense_h_to_4h": (hidden, 2 * wide), "dense_4h_to_h": (wide, hidden)}
-        found = {"q_proj": (hidden, query), "k_proj": (hidden, key), "v_proj": (hidden, key)}
-        found["o_proj"] = (query, hidden)
+        layers = {"q_proj": (hidden, query), "k_proj": (hidden, key), "v_proj": (hidden, key)}
+        layers["o_proj"] = (query, hidden)
         if self.experts:
-            return found
+            return layers
         joined = self.type == "glm4v"
         gates = ("gate_up_proj",) if joined else ("gate_proj", "up_proj")
         return (
-            found | dict.fromkeys(gates, (hidden, wide << joined)) | {"down_proj": (wide, hidden)}
+            layers | dict.fromkeys(gates, (hidden, wide << joined)) | {"down_proj": (wide, hidden)}
         )
 
     @property
     def vit_linear(self) -> dict[str, tuple[int, int]]:
-        """The same of a layer of the ViT."""
+        """Return the same for a layer of the ViT."""
         hidden, wide, first = self.vit_hidden, self.vit_intermediate, self.facts.vit_attention
-        found = {first: (hidden, 3 * hidden)}
+        layers = {first: (hidden, 3 * hidden)}
         if first == "q_proj":
-            found = dict.fromkeys(("q_proj", "k_proj", "v_proj"), (hidden, hidden))
-        found["dense" if first == "query_key_value" else "proj"] = (hidden, hidden)
+            layers = dict.fromkeys(("q_proj", "k_proj", "v_proj"), (hidden, hidden))
+        layers["dense" if first == "query_key_value" else "proj"] = (hidden, hidden)
         gated = self.facts.vit_gated
         names = ("gate_proj", "up_proj", "down_proj") if gated else ("fc1", "fc2")
-        return found | dict.fromkeys(names[:-1], (hidden, wide)) | {names[-1]: (wide, hidden)}
+        return layers | dict.fromkeys(names[:-1], (hidden, wide)) | {names[-1]: (wide, hidden)}
 
     @property
     def context(self) -> int | None:
-        """Longest row in its configuration: vLLM's default of max_model_len (vllm's
+        """Return the configuration's longest row: vLLM's default of max_model_len (vllm's
         config/model.py: _get_and_verify_max_len). None if the file does not say.
         """
         return self.text.get("max_position_embeddings") or self.text.get("seq_length")
@@ -210,7 +210,7 @@ def known_models() -> list[str]:
 
 
 def read_model(name: str) -> Model:
-    """A model by hub id or plain name, checkpoint folder or config.json; else ModelError."""
+    """Read a model by hub id or plain name, checkpoint folder or config.json; else ModelError."""
     path = Path(os.path.expanduser(name))
     is_folder = path.is_dir()
     if is_folder and not (path / "config.json").is_file():
@@ -240,7 +240,7 @@ def read_model(name: str) -> Model:
 
 
 def part_of(name: str) -> str:
-    """The part of a parameter: vit, aligner or llm, as in swift/model/model_arch.py."""
+    """Return the part of a parameter: vit, aligner or llm, as in swift/model/model_arch.py."""
     if re.search(
         r"(?<!vit_)merger|projector|embed_vision|embed_audio|vision\.(?:linear_proj|conv)\b", name
     ):
@@ -252,12 +252,12 @@ def makes_known(config: dict[str, Any]) -> None:
     """Let transformers build GLM-4v, which it has no class for."""
     if config["model_type"] == "chatglm":
         if not config.get("vision_config"):
-            raise ValueError("a ChatGLM without vision_config; of these only GLM-4v is built")
+            raise ValueError("a ChatGLM without vision_config; only GLM-4v is built")
         chatglm4v.register()
 
 
 def on_meta(config: dict[str, Any]) -> Any:
-    """The transformers model on the meta device."""
+    """Build the transformers model on the meta device."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
@@ -311,7 +311,7 @@ def _from_file(path: Path) -> Model:
 
 
 def _built(config: dict[str, Any]) -> dict[str, Any]:
-    """Its parameter counts, and the configuration with transformers' defaults, under the usual
+    """Return a model's parameter counts and its configuration with transformers' defaults, usual
     names (gpt2's n_embd) and nesting (until 2025 the language model's numbers were at the top).
     """
     from transformers import AutoConfig
@@ -322,7 +322,7 @@ def _built(config: dict[str, Any]) -> dict[str, Any]:
     said = {**config, **(config.get("text_config") or {})}
     for name in ("num_hidden_layers", "hidden_size"):
         if not said.keys() & {name, text.attribute_map.get(name)}:
-            raise ValueError(f"it does not say {name}, without which nothing is planned")
+            raise ValueError(f"it does not say {name}, which a plan needs")
     text.allow_global_per_layer_attribute_access = True  # Gemma 4: head_dim of most layers
     names = {name: getattr(text, name) for name in _TEXT if getattr(text, name, None) is not None}
     (complete.get("text_config") or complete).update(names)

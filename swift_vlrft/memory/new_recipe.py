@@ -1,4 +1,4 @@
-"""A new recipe: the text of the nearest tested one, with a few literal words changed.
+"""Write a new recipe: the text of the nearest tested recipe, with a few words changed.
 
 start, text, said = draft("Qwen/Qwen2.5-VL-7B-Instruct", "counting", parse_gpus("4x24"), 1, None)
 with_flags(text, {"move_model_batches": "16", "MAX_PIXELS": "200704"})
@@ -56,7 +56,7 @@ IMAGE_TOKENS = 512
 
 @dataclass(frozen=True)
 class Tested:
-    """A shipped recipe for one task."""
+    """A tested recipe is shipped, for a single task."""
 
     name: str
     path: Path
@@ -67,42 +67,42 @@ class Tested:
     model: Model
 
     def distance(self, gpus: Gpus, nodes: int) -> float:
-        """Between its machine and this one, in doublings of memory. A recipe for less counts twice:
-        it gives up what this machine could do.
+        """Return the distance to this machine in doublings of memory. A recipe for less memory
+        counts twice: it gives up what this machine could do.
         """
         more = log2(self.nodes * self.count * self.size * GIB / (nodes * gpus.count * gpus.bytes))
         return max(more, -2 * more)
 
 
 def tested() -> list[Tested]:
-    """All recipes that a new one can begin with."""
-    found = []
+    """Return all recipes that a new recipe can begin with."""
+    recipes = []
     for name, path in shipped_recipes().items():
         if (parts := NAME.fullmatch(name)) and parts[1] in TASKS:
             model = read_model(str(read_recipe(path, {}).get("model")))
             nodes, count, size = (int(part or 1) for part in parts.groups()[1:])
-            found.append(Tested(name, path, parts[1], nodes, count, size, model))
-    return found
+            recipes.append(Tested(name, path, parts[1], nodes, count, size, model))
+    return recipes
 
 
 def nearest(model: Model, task: str, gpus: Gpus, nodes: int) -> Tested:
-    """The tested recipe of the same family, else of one whose images are resized alike; of it that
-    for the same task and number of nodes which is nearest in size of model and machine together.
+    """Return the nearest tested recipe: of the same family, or else of a family that resizes images
+    alike; then of the same task, of as many nodes, and of similar size of model and machine.
     """
     known = tested()
-    same = [one for one in known if one.model.family is model.family]
+    same = [recipe for recipe in known if recipe.model.family is model.family]
     # Where images have one size, or come in tiles, lengths of prompts are made for them.
-    others = [one for one in known if one.model.image_rule.from_environment]
+    others = [recipe for recipe in known if recipe.model.image_rule.from_environment]
 
-    def apart(one: Tested) -> tuple[object, ...]:
-        size = abs(log2(one.model.parameters.total / model.parameters.total))
-        return one.task != task, one.nodes != nodes, size + one.distance(gpus, nodes)
+    def apart(recipe: Tested) -> tuple[object, ...]:
+        size = abs(log2(recipe.model.parameters.total / model.parameters.total))
+        return recipe.task != task, recipe.nodes != nodes, size + recipe.distance(gpus, nodes)
 
     return min(same or others, key=apart)
 
 
 def for_model(start: Tested, name: str, task: str) -> tuple[dict[str, str], list[str]]:
-    """The variables of a recipe that make it one for another model, and what is said of it."""
+    """Return the variables that turn a recipe to another model, and what is said of them."""
     before = str(read_recipe(start.path, {}).get("model"))
     if name == before:
         return {}, []
@@ -114,7 +114,7 @@ def for_model(start: Tested, name: str, task: str) -> tuple[dict[str, str], list
 def draft(
     name: str, task: str, gpus: Gpus, nodes: int, dataset: str | None
 ) -> tuple[Tested, str, list[str]]:
-    """The nearest recipe, its text for this model, task and data set, and what is different in it;
+    """Return the nearest recipe, its text for this model, task and data set, and the differences;
     ValueError for what is unknown.
     """
     if task not in TASKS:
@@ -144,7 +144,7 @@ def draft(
 
 
 def _of_another_family(text: str, model: Model) -> tuple[str, str]:
-    """With what limits an image in a family that no recipe is for, and what this is."""
+    """Limit images in a family that has no recipe, and say by which limit."""
     text, rule = _without(_without(text, "MAX_PIXELS"), "max_pixels"), model.image_rule
     if not rule.adjustable:
         return text, "an image has one size, which --max_length must hold"
@@ -159,7 +159,7 @@ def _of_another_family(text: str, model: Model) -> tuple[str, str]:
 def _with_data(
     text: str, said: list[str], model: Model, task: str, start: Tested, dataset: str | None
 ) -> tuple[str, list[str]]:
-    """With the data set in the model's box format; the recipe's own where its task is the same."""
+    """Set the data set in the model's box format; the recipe's own where its task is the same."""
     own = re.search(r"^DATASET=\$\{DATASET:-(.*)\}$", text, re.M)
     native = model.family.box_format if model.family else None
     if dataset is None and task == start.task and model.family is start.model.family:
@@ -181,7 +181,7 @@ def _with_data(
 
 
 def _for_swift(dataset: str) -> bool:
-    """Whether it is a file or folder here that ms-swift reads itself, without our box formats."""
+    """Say whether ms-swift reads this file or folder itself, without our box formats."""
     stored = find_set(Path(dataset)) if os.path.exists(dataset) else None
     return stored is not None and is_for_swift(stored.columns)
 
@@ -191,8 +191,8 @@ def _without(text: str, name: str) -> str:
 
 
 def with_flags(text: str, flags: Mapping[str, str]) -> str:
-    """A shipped recipe, or what was made of it, with other flags; names in capitals are variables
-    that the caller may still set.
+    """Write other flags into a shipped recipe, or what was made of it; names in capitals are
+    variables that the caller may still set.
     """
     for name, value in flags.items():
         word = shlex.quote(value)
@@ -215,7 +215,7 @@ def with_flags(text: str, flags: Mapping[str, str]) -> str:
 
 
 def with_header(text: str, title: str, origin: str) -> str:
-    """With these comments in place of the recipe's own, which are about another run."""
+    """Put these comments in place of the recipe's own, which are about another run."""
     lines = textwrap.wrap(origin, 98, break_long_words=False, break_on_hyphens=False)
     header = "\n".join(f"# {line}" for line in [title, *lines])
     return f"#!/usr/bin/env bash\n{header}\n{text[text.index('set -euo pipefail') :]}"

@@ -1,4 +1,4 @@
-"""What is on one GPU in each phase of a GRPO step, by component, at the phase's peak.
+"""List what is on a GPU at the peak of each phase of a GRPO step, by component.
 
     phases(settings, states, engine)        {"load": {"weights": ...}, "vLLM start": ..., ...}
 
@@ -54,7 +54,7 @@ LOG_PROBABILITIES = "old/reference log-probabilities"
 
 
 def phases(s: Settings, states: States, engine: vllm.Engine | None) -> dict[str, Components]:
-    """Phase -> components, in the order of a run."""
+    """Map phases to components, in the order of a run."""
     colocated = s.rollout == "vllm_colocate"
     weights = {WEIGHTS: states.weights, REFERENCE: states.reference}
     # stage3_gather_16bit_weights_on_model_save: one parameter at a time, to host memory.
@@ -72,23 +72,23 @@ def phases(s: Settings, states: States, engine: vllm.Engine | None) -> dict[str,
         OPTIMIZER: states.master + states.moments,
         GRADIENTS: states.ddp_buckets + (states.gradients if s.zero == 3 else 0),
     }
-    found = {"load": added(weights, saved)}
+    parts_of = {"load": added(weights, saved)}
     if colocated:
         # rollout_mixin.py: _prepare_vllm, before the optimizer exists; offload_model empties first.
-        found["vLLM start"] = added({} if s.offload_model else weights, awake)
+        parts_of["vLLM start"] = added({} if s.offload_model else weights, awake)
     if engine:
         waking = {VLLM_WEIGHTS: engine.weights} if colocated and s.sleep_level else {}
-        found["weight sync"] = added(resident, _sync(s), asleep, waking)
+        parts_of["weight sync"] = added(resident, _sync(s), asleep, waking)
     if s.rollout != "none":
-        found["rollout"] = _rollout(s, states, resident, awake)
+        parts_of["rollout"] = _rollout(s, states, resident, awake)
     between = added(resident, _features(s), asleep)
-    found |= _training(s, states, between)
-    found["save"] = added(between, saved)
+    parts_of |= _training(s, states, between)
+    parts_of["save"] = added(between, saved)
     if engine and not colocated and s.rollout_gpus:
-        found["rollout GPU"] = awake
+        parts_of["rollout GPU"] = awake
     return {
         name: _with_context(parts, alone=s.processes == 1 or name == "rollout GPU")
-        for name, parts in found.items()
+        for name, parts in parts_of.items()
     }
 
 
@@ -130,23 +130,23 @@ def _sync(s: Settings) -> Components:
 
 
 def _rollout(s: Settings, states: States, resident: Components, awake: Components) -> Components:
-    found, colocated = dict(resident), s.rollout == "vllm_colocate"
+    parts, colocated = dict(resident), s.rollout == "vllm_colocate"
     if colocated and s.offload_model:
         # It points param.data (ZeRO-3: ds_tensor.data) to copies in host memory. What those were
         # views of stays: bit16_groups_flat of ZeRO-1 and 2 (deepspeed/runtime/zero/
         # stage_1_and_2.py), lp_param_buffer of ZeRO-3 (stage3.py), of the weights that train.
-        found |= {WEIGHTS: states.flat, REFERENCE: 0}
+        parts |= {WEIGHTS: states.flat, REFERENCE: 0}
     if colocated and s.offload_optimizer:
         # offload_optimizer moves optimizer.state: the moments. ZeRO's float32 master weights and
         # flat gradient buffer are not in it.
-        found[OPTIMIZER] = states.master
+        parts[OPTIMIZER] = states.master
     if s.rollout == "transformers":
-        return added(found, _generate(s, s.generated_at_once))
-    return added(found, awake if colocated else {})
+        return added(parts, _generate(s, s.generated_at_once))
+    return added(parts, awake if colocated else {})
 
 
 def _generate(s: Settings, rows: int) -> Components:
-    """transformers' generate(): a KV cache of all rows, and the largest temporary."""
+    """transformers' generate() keeps a KV cache of all rows, and the largest temporary."""
     model = s.model
     tokens = rows * max(1, s.length - s.completion)
     patches = rows * s.patches
@@ -166,7 +166,7 @@ def _generate(s: Settings, rows: int) -> Components:
 
 
 def _features(s: Settings) -> Components:
-    """shared_prefix/features.py: a frozen ViT's features of one generation batch."""
+    """shared_prefix/features.py keeps a frozen ViT's features of a generation batch."""
     if not s.shared_prefix or s.train_vit:
         return {}
     groups = -(-s.generated_at_once // max(1, s.generations))
@@ -174,7 +174,7 @@ def _features(s: Settings) -> Components:
 
 
 def _training(s: Settings, states: States, base: Components) -> dict[str, Components]:
-    """The phases with a pass of the trainer, and the optimizer's step; ``base`` is between them."""
+    """Return the trainer's passes and the optimizer's step; ``base`` is held between them."""
     if s.offload_model and s.rollout == "vllm_colocate":
         # rollout_mixin.py: load_model copies the weights back beside DeepSpeed's flat buffers; the
         # optimizer's step makes the parameters views of those again.
@@ -197,15 +197,15 @@ def _training(s: Settings, states: States, base: Components) -> dict[str, Compon
         key=size_of,
     )
     before = s.reference or s.old_logps
-    found = {LOG_PROBABILITIES: added(passing, passed)} if before else {}
-    found |= {
+    parts_of = {LOG_PROBABILITIES: added(passing, passed)} if before else {}
+    parts_of |= {
         "forward": added(passing, early, train.forward, {TEMPORARIES: dense}),
         "backward": added(passing, {TEMPORARIES: states.bucket}, backward),
         "optimizer step": added(base, late, {TEMPORARIES: states.step}),
     }
     if s.eval_batch and s.eval_generates:
-        found["eval"] = added(base, _generate(s, s.eval_batch))
+        parts_of["eval"] = added(base, _generate(s, s.eval_batch))
     elif s.eval_batch:
         rows = {name: round(value * s.eval_batch / s.batch) for name, value in passed.items()}
-        found["eval"] = added(passing, rows)
-    return found
+        parts_of["eval"] = added(passing, rows)
+    return parts_of

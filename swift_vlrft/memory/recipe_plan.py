@@ -1,4 +1,4 @@
-"""The plan of a recipe, changes that make it fit, and recipes written from plans.
+"""Plan a recipe, find changes that make it fit, and write recipes from plans.
 
     planned = plan_recipe("qwen2_5_vl_3b/detection_4x80g", "4x24")
     planned.plan.verdict, planned.changes()[0].flags
@@ -51,16 +51,16 @@ class RecipePlan:
     """The caller's variables that the plan depends on, as written in front of a command."""
 
     def changes(self) -> list[Change]:
-        """Cheapest first; those that need a package which is missing here come last."""
+        """Return the changes, cheapest first; those that need a missing package come last."""
 
         def lacks(change: Change) -> bool:
-            found = check_recipe(reading.changed(self.recipe, change.flags))
-            return any(one.rule == "not-installed" for one in found)
+            findings = check_recipe(reading.changed(self.recipe, change.flags))
+            return any(finding.rule == "not-installed" for finding in findings)
 
         return sorted(advise(self.plan, self.written), key=lacks)
 
     def run_with(self, change: Change) -> append.RunWith:
-        """With the nodes, where only --nodes says how many."""
+        """Add the nodes, where only --nodes says how many."""
         nodes = self.plan.settings.nodes
         other = {"NNODES": str(nodes)} if nodes != reading.nodes_of(self.recipe) else {}
         return append.run_with(self.path, change.flags | other, self.arguments)
@@ -71,7 +71,7 @@ class RecipePlan:
 
 @dataclass(frozen=True)
 class NewRecipe:
-    """A script that was written for a machine."""
+    """A new recipe is a script that was written for a machine."""
 
     planned: RecipePlan
     change: Change  # ``flags`` is empty where the tested recipe fits as it is
@@ -88,7 +88,7 @@ def plan_recipe(
     dataset: str | Path | None = None,
     run: bool = False,
 ) -> RecipePlan:
-    """The memory of each phase of a recipe's run, as `vlrft plan` prints it.
+    """Plan the memory of each phase of a recipe's run, as `vlrft plan` prints it.
 
     ``path``: a file, or a name that `vlrft recipe` prints. ``gpus``: of one node, as 4x80; by
     default this machine's, or those in the recipe's name. ``arguments``: flags behind it, as behind
@@ -96,27 +96,27 @@ def plan_recipe(
     ``run``: bash itself reads the script (recipe/by_bash.py). ValueError says what cannot be used.
     """
     path = recipe_path(path)
-    recipe, given = _read(path, arguments, {}, gpus, run)
+    recipe, variables = _read(path, arguments, {}, gpus, run)
     node, note = _gpus(gpus, recipe.path)
     planned = _planned(recipe, node, nodes, dataset)
-    plan = planned.plan.with_notes(note, given and f"from your environment: {given}")
-    return replace(planned, plan=plan, path=path, arguments=tuple(arguments), environment=given)
+    plan = planned.plan.with_notes(note, variables and f"from your environment: {variables}")
+    return replace(planned, plan=plan, path=path, arguments=tuple(arguments), environment=variables)
 
 
 def _read(
     path: Path, words: Sequence[str], variables: Mapping[str, str], gpus: str | None, run: bool
 ) -> tuple[Recipe, str]:
-    """The command that trains, and the caller's variables that it depends on beside these. What the
-    caller's shell says of GPUs and nodes is not read for other ``gpus``.
+    """Return the command that trains, and the caller's other variables that it depends on. What
+    the caller's shell says of GPUs and nodes is not read for other ``gpus``.
     """
     read = run_recipes if run else read_recipes
     unread = (*variables, *(append.OF_A_MACHINE if gpus else ()))
-    given = {name: value for name, value in os.environ.items() if name not in unread}
-    recipes = read(path, {**given, **variables}, words)
+    environment = {name: value for name, value in os.environ.items() if name not in unread}
+    recipes = read(path, {**environment, **variables}, words)
     hands_on(recipes, words)
     recipe = only(recipes)
     refuse(resolve(recipe))
-    return recipe, append.callers_part(recipe, given)
+    return recipe, append.callers_part(recipe, environment)
 
 
 def _planned(
@@ -134,7 +134,7 @@ def _planned(
 
 
 def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:
-    """The given GPUs, this machine's, or those in the recipe's name; and what was assumed."""
+    """Return the GPUs of the flag, this machine or the recipe's name; and what was assumed."""
     if text is not None:
         return parse_gpus(text), ""
     try:
@@ -153,9 +153,9 @@ def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:
 def for_machine(
     recipe: Recipe, gpus: Gpus, nodes: int | None, own: Container[str]
 ) -> tuple[dict[str, str], str]:
-    """The flags that the number of GPUs demands, whatever their memory, and what they cost: a
-    process for each, as many rows a step as before or the nearest number that is possible, a tensor
-    parallel size that divides both, ZeRO-2 where nothing is shared. ``own`` flags stay.
+    """Return the flags that the number of GPUs demands, and what they cost: a process for each
+    GPU, as many rows a step as before or the nearest possible number, a tensor parallel size that
+    divides both, ZeRO-2 where nothing is shared. ``own`` flags stay.
     """
     run, before = resolve(recipe), reading.nodes_of(recipe)
     flags = {"NNODES": str(nodes)} if (nodes or before) != before else {}
@@ -165,9 +165,9 @@ def for_machine(
         count = gpus.count
     if count != gpus.count and run.text("vllm_mode") == "server":
         raise ValueError(
-            f"{recipe.path} trains on {count} GPUs beside `swift rollout`, whose GPUs no change "
-            f"here keeps apart: give the trainer's alone (--gpus {count}x80), or write the numbers "
-            "of both into a copy of it"
+            f"{recipe.path} trains on {count} GPUs beside `swift rollout`, and no change here "
+            f"keeps the two apart: give the trainer's GPUs alone (--gpus {count}x80), or write "
+            "both numbers into a copy of the recipe"
         )
     flags |= {"NPROC_PER_NODE": str(gpus.count)} if count != gpus.count else {}
     differs, most, cost = bool(flags), run.integer("vllm_tensor_parallel_size"), ""
@@ -198,8 +198,8 @@ def fitted(
     dataset: str | Path | None,
     own: AbstractSet[str] = frozenset(),
 ) -> tuple[RecipePlan, Change]:
-    """The plan of a recipe on a machine and the change for it: the flags that the machine demands
-    and the cheapest that make it fit, or none. ValueError if no known change does that leaves the
+    """Return the plan of a recipe on a machine and its change: the flags that the machine demands
+    and the cheapest flags that make it fit. ValueError if no known change does so and keeps the
     user's ``own`` flags.
     """
     flags, cost = for_machine(recipe, gpus, nodes, own)
@@ -221,19 +221,19 @@ def fitted(
 
 
 def _by_qlora(recipe: Recipe, gpus: Gpus) -> str:
-    """The command that trains the model with weights in 4 bits, if that fits; else nothing."""
+    """Return the command that trains the model with weights in 4 bits, if that fits."""
     model, path = read_model(reading.model_name(resolve(recipe))), recipe_path(QLORA)
-    given = {"MODEL": str(recipe.get("model"))}
+    variables = {"MODEL": str(recipe.get("model"))}
     if model.family and model.family.box_format not in (None, "norm1000"):
         data = read_recipe(path, {}).get("dataset")
-        given["DATASET"] = f"{data}:{model.family.box_format}"
+        variables["DATASET"] = f"{data}:{model.family.box_format}"
     try:
-        other = read_recipe(path, given)
+        other = read_recipe(path, variables)
         flags, _ = for_machine(other, gpus, 1, ())
         plan = _planned(reading.changed(other, flags), gpus, 1, None).plan
     except ValueError:
         return ""
-    command = append.run_with(path, given | flags, (), f'"$(vlrft recipe {QLORA})"').command
+    command = append.run_with(path, variables | flags, (), f'"$(vlrft recipe {QLORA})"').command
     return f"QLoRA, which generates many times slower, fits: {command}" if plan.fits else ""
 
 
@@ -243,7 +243,7 @@ def _machine(planned: RecipePlan) -> str:
 
 
 def _origin(start: str, planned: RecipePlan, change: Change, said: Sequence[str]) -> str:
-    """The sentence in a script: from which recipe, changed how and for which GPUs."""
+    """Write the origin of a script: the recipe, the changes and the GPUs."""
     words = [f"{n}={v}" if n.isupper() else f"--{n} {v}" for n, v in change.flags.items()]
     rows = [part for part in change.cost.split("; ") if "a step in place of" in part]
     changed = "; ".join(filter(None, [" ".join(words), *rows, *said])) or "nothing"
@@ -266,13 +266,13 @@ def apply_plan(
     dataset: Path | None = None,
 ) -> NewRecipe:
     """Write a script that runs a recipe with the change that it needs to fit; in place of a shipped
-    recipe that for the same task which is nearest to model and machine (``nearest``).
+    recipe, the recipe of the same task that is ``nearest`` to model and machine.
     """
     append.writable(out)
-    path = given = recipe_path(path)
+    path = asked = recipe_path(path)
     recipe, environment = _read(path, arguments, {}, gpus, False)
     node, _ = _gpus(gpus, recipe.path)
-    known = next((one for one in new_recipe.tested() if one.path.samefile(path)), None)
+    known = next((shipped for shipped in new_recipe.tested() if shipped.path.samefile(path)), None)
     known = None if arguments else known  # flags that are meant for this recipe
     variables, said = dict[str, str](), list[str]()
     if known:
@@ -286,7 +286,7 @@ def apply_plan(
             recipe, environment = _read(path, (), variables, gpus, False)
     own = {flag.name for flag in flags_of(arguments)}
     planned, change = fitted(recipe, node, nodes, dataset, own)
-    if not change.flags and path is given:
+    if not change.flags and path is asked:
         raise ValueError(f"{path} fits as it is: {out} is not written")
     start = f"recipes/{known.name}.sh" if known else path.name
     origin = _origin(start, planned, change, said)

@@ -1,4 +1,4 @@
-"""What of a recipe is not planned: refused by name, or said to be left out.
+"""Refuse by name what cannot be planned, and say what a plan leaves out.
 
 refuse(run)                     ValueError for a command that is not planned
 next(refusals(run, settings))   "tuner_type", "--tuner_type vera is not planned; ..."
@@ -37,7 +37,7 @@ ATTENTION = (
 
 
 def refuse(run: Run) -> None:
-    """ValueError for a command that is not planned, with what the plan would lack."""
+    """Raise ValueError for a command that is not planned, with what the plan would lack."""
     kind = run.text("rlhf_type") if run.command == "rlhf" else None
     what = f"{run.recipe.path}: `{' '.join(run.recipe.command)}`"
     what += f" with rlhf_type {kind}" if kind else ""
@@ -52,13 +52,13 @@ def refuse(run: Run) -> None:
     if run.command == "sft" and run.true("use_ray"):
         raise ValueError(
             f"{what} on Ray is not planned: {PLANNED}, started by NPROC_PER_NODE, not by "
-            "--device_groups. Without --use_ray its plan is that of one worker a GPU"
+            "--device_groups. Without --use_ray it is planned with one worker a GPU"
         )
 
 
 def refusals(run: Run, s: Settings) -> Iterator[str]:
-    """Everything that makes a plan impossible, with the flag; ``s`` has the model, the processes
-    and the numbers that stand in flags.
+    """Yield everything that makes a plan impossible, with the flag; ``s`` has the model, the
+    processes and the numbers that stand in flags.
     """
 
     def shown(*flags: str) -> str:
@@ -102,7 +102,7 @@ def refusals(run: Run, s: Settings) -> Iterator[str]:
         if method != "bnb" or bits not in ("4", "8"):
             yield f"{what} is not planned; the planner knows bnb with 4 or 8 bits"
         if tuner != "lora":
-            yield f"{what} is planned with --tuner_type lora alone"
+            yield f"{what} is planned only with --tuner_type lora"
         if engine and mode == "colocate":
             yield (
                 f"{what} does not start with vLLM beside the trainer (ms-swift hands it the "
@@ -119,7 +119,7 @@ def refusals(run: Run, s: Settings) -> Iterator[str]:
 
 
 def not_planned(run: Run) -> list[str]:
-    """What changes memory, or may, and is not in the plan."""
+    """Return what changes memory, or may, and is not in the plan."""
     named = [name for name in UNPLANNED if name in run.given and run.texts(name) != ("false",)]
     if most_turns(run) > 1:
         named.remove("multi_turn_scheduler")

@@ -1,4 +1,4 @@
-"""Everything about a run that affects its memory, and the GPUs to run it on.
+"""Settings hold everything that affects a run's memory, and the GPUs to run it on.
 
     parse_gpus("4x80")           Gpus(count=4, gib=78.8, name="80 GB")
     parse_gpus("2xA100-40G")     Gpus(count=2, gib=39.4, name="A100-40G")
@@ -117,7 +117,7 @@ class Settings:
     grids: tuple[tuple[int, int, int], ...] = ()
     """Patches (time, rows, columns) of the images of the longest row."""
     crop_tokens: int = 0
-    """Of ``grids``, those of crops between answers: they count as a part of the completion."""
+    """Of ``grids``, the crops between answers: they count as a part of the completion."""
     checkpoint_llm: bool = _flag("gradient_checkpointing", True)
     checkpoint_vit: bool = _flag("vit_gradient_checkpointing", True)
     attention: str = "flash_attention_2"
@@ -148,7 +148,7 @@ class Settings:
 
     @property
     def patches(self) -> int:
-        """Of the images of a row."""
+        """Count the patches of a row's images."""
         return sum(t * h * w for t, h, w in self.grids)
 
     @property
@@ -157,7 +157,7 @@ class Settings:
 
     @property
     def length(self) -> int:
-        """Tokens of the longest row, its completion included."""
+        """Count the tokens of the longest row, with its completion."""
         images = self.image_tokens - self.crop_tokens
         prompt = self.prompt + images
         if self.max_length:
@@ -166,9 +166,7 @@ class Settings:
 
     @property
     def prompts(self) -> int:
-        """Largest number of distinct prompts in a micro-batch: ms-swift keeps the rows of a group
-        together.
-        """
+        """Bound the distinct prompts of a micro-batch: ms-swift keeps a group's rows together."""
         rows, group = self.batch, max(1, self.generations)
         if rows % group == 0 or group % rows == 0:
             return -(-rows // group)
@@ -188,12 +186,12 @@ class Settings:
 
     @property
     def frozen_size(self) -> int:
-        """Bytes of one parameter that does not train."""
+        """Return the bytes of a parameter that does not train."""
         return 4 if self.dtype == "float32" else 2
 
     @property
     def trainable_size(self) -> int:
-        """Bytes of one trainable parameter."""
+        """Return the bytes of a trainable parameter."""
         if self.float32_trainable:
             return 4
         # PEFT makes 16-bit adapters float32 (swift/tuners/peft.py: _cast_adapter_dtype_hook);
@@ -207,7 +205,7 @@ class Settings:
 
 
 def parse_gpus(text: str) -> Gpus:
-    """``4x80``, ``1x24``, ``4xA100-80G``, ``8xH20``; a ValueError describes the form."""
+    """Parse ``4x80``, ``1x24``, ``4xA100-80G`` or ``8xH20``; a ValueError describes the form."""
     match = re.fullmatch(r"\s*(\d+)\s*[xX*×]\s*([\w.\- ]+?)\s*", text)
     if not match or int(match[1]) < 1:
         raise ValueError(
@@ -222,8 +220,8 @@ def parse_gpus(text: str) -> Gpus:
 
 
 def gpu_gib(kind: str) -> float:
-    """What torch sees of a GPU as people write it ("a100 80g", "NVIDIA A100-SXM4-80GB"); ValueError
-    if neither its name nor a size tells.
+    """Return the GiB that torch sees of a GPU, as people write it ("a100 80g", "NVIDIA
+    A100-SXM4-80GB"); ValueError if neither its name nor a size tells.
     """
     plain = _plain(kind)
     if exact := [name for name in CAPACITY if name.replace("-", "") == plain.replace("-", "")]:

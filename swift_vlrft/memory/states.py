@@ -1,4 +1,4 @@
-"""What the trainer keeps on a GPU for any batch: weights, gradients, optimizer, by ZeRO stage.
+"""Count what the trainer keeps on a GPU: weights, gradients, optimizer, by ZeRO stage.
 
     model_states(settings).weights        bytes on one GPU
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from swift_vlrft.memory.settings import Settings
 
 LIVE_PARAMETERS = 10**9 // 2
-"""Gathered weights that ZeRO-3 keeps at the turn from forward to backward: those used again within
+"""ZeRO-3 keeps so many gathered weights between forward and backward: those used again within
 stage3_max_reuse_distance (1e9 in swift/config/zero3.json), so half of it on either side
 (deepspeed/runtime/zero/partitioned_param_coordinator.py: __params_to_release)."""
 
@@ -37,7 +37,7 @@ et al. 2023) or of its rows. Embedding, head, ViT and aligner stay in 16 bits.""
 
 @dataclass(frozen=True)
 class States:
-    """Bytes per GPU while training."""
+    """States are the bytes on each GPU while training."""
 
     weights: int
     reference: int
@@ -100,13 +100,13 @@ def trainable_parameters(s: Settings) -> int:
 
 
 def trained_bytes(s: Settings) -> int:
-    """Bytes of the weights that train, and as many of their gradients."""
+    """Return the bytes of the weights that train; their gradients take as many."""
     whole = 4 if s.float32_trainable else s.frozen_size
     return whole * fully_trained(s) + s.trainable_size * adapters(s)
 
 
 def fully_trained(s: Settings) -> int:
-    """Parameters that train themselves: of all parts, or beside LoRA's (lora_llm) of the ViT."""
+    """Count parameters that train in full: of all parts, or (lora_llm) of the ViT beside LoRA's."""
     parameters, llm = s.model.parameters, s.train_llm and s.tuning == "full"
     if s.tuning not in ("full", "lora_llm"):
         return 0
@@ -115,7 +115,7 @@ def fully_trained(s: Settings) -> int:
 
 
 def adapters(s: Settings) -> int:
-    """LoRA's A and B on the linear layers of what trains: all, or those of ``lora_targets``."""
+    """Count LoRA's A and B on the linear layers that train: all, or only ``lora_targets``."""
     model, count = s.model, 0
     if s.tuning == "full":
         return 0

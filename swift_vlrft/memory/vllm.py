@@ -1,4 +1,4 @@
-"""What vLLM takes of a GPU, as its worker counts it (vllm/v1/worker/gpu_worker.py).
+"""Count what vLLM takes of a GPU, as its worker does (vllm/v1/worker/gpu_worker.py).
 
 request_memory            asks for gpu_memory_utilization x the whole GPU, and refuses to start
                           where less is free
@@ -28,7 +28,7 @@ SEQUENCES = 256
 
 @dataclass(frozen=True)
 class Engine:
-    """One GPU's part of an engine, in bytes; ``profile``: the profiled pass beside the weights."""
+    """An engine takes these bytes of a GPU; ``profile``: the profiled pass beside the weights."""
 
     share: int
     weights: int
@@ -67,8 +67,8 @@ def engine(s: Settings) -> Engine:
 
 
 def largest_image(model: Model) -> int | None:
-    """Patches of the image that vLLM profiles: the largest that the checkpoint's image processor
-    makes (longest_edge), as ms-swift gives the engine no other limit; MAX_PIXELS does not reach it
+    """Count the patches of the image that vLLM profiles: the largest from the checkpoint's image
+    processor (longest_edge), as ms-swift gives the engine no other limit, not even MAX_PIXELS
     (vllm/model_executor/models/qwen2_vl.py: get_image_size_with_most_features).
     """
     if not model.knows_images:
@@ -82,7 +82,7 @@ def largest_image(model: Model) -> int | None:
 
 
 def row_bytes(settings: Settings, length: int) -> int:
-    """KV cache of a row on one GPU: a GPU has at least one head (vllm/config/model.py:
+    """Return the KV cache of a row on a GPU, which has at least one head (vllm/config/model.py:
     get_num_kv_heads), so more GPUs than heads hold copies.
     """
     heads = settings.model.kv_heads
@@ -90,6 +90,6 @@ def row_bytes(settings: Settings, length: int) -> int:
 
 
 def kv_bytes(settings: Settings) -> int:
-    """Keys and values of one token in all layers, in 2 bytes each."""
+    """Return the bytes of a token's keys and values in all layers, 2 bytes each."""
     model = settings.model
     return 2 * 2 * model.attention_layers * model.kv_heads * model.head_size

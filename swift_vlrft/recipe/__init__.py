@@ -1,1 +1,1 @@
-"""A script or YAML file -> the command it runs; the rules that check it; the editor for it."""
+"""Read the commands that a script or YAML file runs, check them by rules, and fix their words."""

@@ -1,5 +1,5 @@
-"""What a script may set, looked at before it is read: where it is not known whether that runs, how
-often, and what may be exported.
+"""Before a script is read, list what it sets: how often, whether a branch decides it, and what it
+may export.
 
 look_ahead(statements)      for `A=1; if x; then A=2; fi; export B=3`
     times {"A": 2, "B": 1}    conditional {"A": note on line 1}    exports {"B"}
@@ -15,20 +15,20 @@ from swift_vlrft.recipe.words import BY_RUN, CHANGES
 
 BRANCHES = {
     **{"IfClause": "`if`", "CaseClause": "`case`", "ForClause": "`for`"},
-    **{"WhileClause": "`while`", "FuncDecl": "function"},
+    **{"WhileClause": "loop", "FuncDecl": "function"},
 }
 SETS = ("read", "getopts", "mapfile", "readarray", "unset", "wait", "printf")
 """Builtins that set variables that are among their arguments."""
 
 
 def look_ahead(statements: Sequence[Node]) -> tuple[Counter[str], dict[str, Note], set[str]]:
-    """How often each variable is set; those that a branch, a loop, a function or one command sets,
-    with a note; and those that may be exported.
+    """Return how often each variable is set; a note for each that a branch, a loop, a function or
+    a single command sets; and the names that may be exported.
     """
     nodes = [node for statement in statements for node in statement.walk()]
     functions = {node.Name.Value for node in nodes if node.Type == "FuncDecl" and node.Name}
     times = Counter(name for node in nodes for name in set_by(node, functions))
-    conditional = [one for node in statements for one in _set_conditionally(node, functions)]
+    conditional = [row for node in statements for row in _set_conditionally(node, functions)]
     for node in nodes:
         if first_word(node) in functions:
             conditional += [(a.Name.Value, "command", node.line) for a in node.Assigns]
@@ -44,12 +44,12 @@ def look_ahead(statements: Sequence[Node]) -> tuple[Counter[str], dict[str, Note
 
 
 def first_word(node: Node) -> str:
-    """The first word of a command, as it is written."""
+    """Return the first word of a command, as written."""
     return node.Args[0].text if node.Type == "CallExpr" and node.Args else ""
 
 
 def set_by(node: Node, functions: set[str]) -> Iterator[str]:
-    """The names of the variables that a node itself sets, not those below it."""
+    """Yield the names of the variables that a node itself sets, without the nodes below it."""
     first = first_word(node)
     if node.Type == "DeclClause":
         yield from (word.Name.Value for word in node.Args if word.Name)

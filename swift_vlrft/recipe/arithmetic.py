@@ -1,4 +1,4 @@
-"""Arithmetic as bash, `expr` and `seq` have it: whole numbers, division towards 0."""
+"""Compute as bash, `expr` and `seq` do: in whole numbers, with division towards 0."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_NUMBERS = 1_000
 
 
 def expression(words: Sequence[str]) -> str | None:
-    """What `expr A / B / C` prints; operators of one rank, from the left."""
+    """Return what `expr A / B / C` prints; all operators must be of one rank."""
     numbers, operators = words[::2], words[1::2]
     one_rank = {*operators} <= {"+", "-"} or {*operators} <= {"*", "/", "%"}
     if len(words) % 2 == 0 or not one_rank or not all(map(NUMBER.fullmatch, numbers)):
@@ -31,7 +31,7 @@ def expression(words: Sequence[str]) -> str | None:
 
 
 def sequence(words: Sequence[str]) -> str | None:
-    """What `seq` prints: [-sTEXT] [FIRST [STEP]] LAST."""
+    """Return what `seq [-sTEXT] [FIRST [STEP]] LAST` prints."""
     between = "\n"
     if words and words[0].startswith("-s"):
         between, words = words[0][2:], words[1:]

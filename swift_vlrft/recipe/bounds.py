@@ -1,4 +1,4 @@
-"""The interval that a number lies in, as `(0, 1]` or `[1, inf)`."""
+"""Bounds are the interval that a number must lie in, as `(0, 1]` or `[1, inf)`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ INTERVAL = re.compile(r"([\[(])([^,]+), ([^,]+)([\])])")
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """``at_low`` and ``at_high``: whether the ends belong to it."""
+    """``at_low`` and ``at_high`` say whether the ends belong to the interval."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -27,12 +27,12 @@ class Bounds:
 
     @classmethod
     def beyond(cls, sign: str, number: float) -> Bounds:
-        """What remains where `value SIGN number` is refused."""
+        """Return the values that remain where `value SIGN number` is refused."""
         at = len(sign) == 1
         return cls(low=number, at_low=at) if sign[0] == "<" else cls(high=number, at_high=at)
 
     def met(self, other: Bounds) -> Bounds:
-        """What lies in both."""
+        """Return the values that lie in both intervals."""
         low = max((self.low, not self.at_low), (other.low, not other.at_low))
         high = min((self.high, self.at_high), (other.high, other.at_high))
         return Bounds(low[0], high[0], not low[1], high[1])
@@ -47,7 +47,7 @@ class Bounds:
 
     @property
     def said(self) -> str:
-        """For a message: `1 or more`, `from 0 to 1`, `above 0 and at most 1`."""
+        """Write it for a message: `1 or more`, `from 0 to 1`, `above 0 and at most 1`."""
         if self.high == math.inf:
             return f"{self.low:g} or more" if self.at_low else f"above {self.low:g}"
         if self.at_low and self.at_high:

@@ -1,4 +1,4 @@
-"""A script read by bash itself: `vlrft check --run` and `vlrft plan --run`.
+"""Let bash itself read a script, for `vlrft check --run` and `vlrft plan --run`.
 
     for N in 1 2; do swift rlhf --model m --learning_rate ${N}e-6; done     two recipes
 
@@ -29,7 +29,7 @@ from swift_vlrft.recipe.tree import Mistake, Note
 from swift_vlrft.recipe.words import Value, Variable
 
 NOT_READ = ("bash", "sh", "sbatch", "ssh", "xargs", "eval")
-"""What is given commands that are not followed, but for a `swift` that is written out."""
+"""Their commands are not followed, except for a `swift` that is written out."""
 
 
 def run_recipes(
@@ -38,11 +38,11 @@ def run_recipes(
     arguments: Sequence[str] = (),
     depth: int = 0,
 ) -> list[Recipe]:
-    """As ``reader.read_recipes``, with every command that bash reaches: each turn of a loop, the
-    branch that is taken, a function where it is called, a script that it runs by `bash FILE`.
-    Nothing in it can be edited. ``depth``: of scripts that run scripts.
+    """Return every command that bash reaches: in each turn of a loop, in the branch it takes, in a
+    function that it calls, in a script that it runs by `bash FILE`. Nothing in them can be edited.
+    ``depth``: how many scripts run this one. Otherwise as ``reader.read_recipes``.
 
-    RecipeError also where the script cannot be read by running it, or reaches no command.
+    RecipeError also where bash cannot run the script, or reaches no command.
     """
     path = Path(path)
     text = read_file(path)
@@ -55,27 +55,27 @@ def run_recipes(
     recipes: list[Recipe] = []
     moved = sourced = False
     for command in commands:
-        name, made = command.words[0], []
+        name, added = command.words[0], []
         if name == "cd":
             moved = True
         elif (file := _script_of(command, path)) and depth < 5 and not moved:
             try:
-                made = run_recipes(file, _known(command), command.words[2:], depth + 1)
+                added = run_recipes(file, _known(command), command.words[2:], depth + 1)
             except RecipeError as error:  # it may start no `swift`
                 notes.append(Note(command.line, "unread", str(error)))
                 continue
         elif name not in ("source", "."):
-            made = list(_recipes(command, path, text, moved, sourced, frozenset(inert.written)))
-        if not made and (name in ("source", ".", *NOT_READ) or MARK in name):
+            added = list(_recipes(command, path, text, moved, sourced, frozenset(inert.written)))
+        if not added and (name in ("source", ".", *NOT_READ) or MARK in name):
             shown = name.replace(MARK, "$(...)")
             notes.append(Note(command.line, "unread", f"{shown} is not followed under --run"))
             sourced = sourced or name in ("source", ".", "eval")
-        recipes += made
+        recipes += added
     notes = sorted(dict.fromkeys(notes), key=lambda note: note.line)
     if not recipes:
         why = "; ".join(f"line {note.line}: {note.text}" for note in notes[-3:])
         raise RecipeError(
-            f"{path}: bash comes to its end and starts no `swift` or `megatron`"
+            f"{path}: bash runs to its end and starts no `swift` or `megatron`"
             + (why and f". {why}")
         )
     for recipe in recipes:
@@ -109,12 +109,12 @@ def _recipes(
             script.read(" ".join(word.text for word in words[1:]))
     else:
         script.program(words)
-    for one in script.commands:
-        one.written, one.folder = written, None if moved else one.folder
-        recipe = recipe_of(one, path)
+    for inner in script.commands:
+        inner.written, inner.folder = written, None if moved else inner.folder
+        recipe = recipe_of(inner, path)
         recipe.lost |= sourced
-        if one.file:
-            recipe.path = one.file
+        if inner.file:
+            recipe.path = inner.file
         else:
             recipe.text, recipe.line = text, command.line
             recipe.notes = [replace(note, line=command.line) for note in recipe.notes]
@@ -132,7 +132,7 @@ def _value(text: str, line: int) -> Value:
 
 
 def _placed(flag: Flag, text: str, line: int) -> Flag:
-    """With the line where the flag is written: below its command, else anywhere, else there."""
+    """Give the flag the line where it is written: below its command, else anywhere, else there."""
     word = re.compile(rf"(?<![\w-])--{re.escape(flag.name).replace('_', '[-_]')}(?![\w-])")
     places = [at for at, content in enumerate(text.split("\n"), 1) if word.search(content)]
     at = next((at for at in places if at >= line), places[0] if places else line)

@@ -1,5 +1,5 @@
-"""Facts of ms-swift: its flags with types, choices, bounds and defaults, its variables, rewards and
-templates.
+"""Look up facts of ms-swift: its flags with types, choices, bounds and defaults, its variables,
+rewards and templates.
 
     facts().flags("rlhf")["beta"]          Flag(kind="float", default=None, choices=())
     facts().flags("rlhf")["rlhf_type"]     Flag(kind="str", default="dpo", choices=("dpo", ...))
@@ -27,7 +27,7 @@ PACKAGES = ("ms-swift", "trl", "transformers")
 
 
 class Flag(msgspec.Struct, array_like=True, frozen=True):
-    """A flag of a command; an array in the file, without trailing defaults."""
+    """A flag of a command is an array in the file, without trailing defaults."""
 
     kind: Literal["bool", "bool value", "int", "float", "str", "json", "ints", "floats", "strs"]
     """``bool`` needs no value, ``bool value`` does; ``json`` is an object or a file with one; a
@@ -37,7 +37,7 @@ class Flag(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Template(msgspec.Struct, array_like=True, frozen=True):
-    """What a chat template writes in front: without --enable_thinking, if it is true, if false."""
+    """A chat template writes these prefixes: without --enable_thinking, if it is true, if false."""
 
     usual: str
     thinking: str
@@ -67,7 +67,7 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why these are not the facts of the installed versions, if they are not."""
 
     def flags(self, command: str) -> dict[str, Flag]:
-        """Of `swift COMMAND`, or of `megatron rlhf` for megatron-rlhf; empty if it is unknown."""
+        """Return the flags of `swift COMMAND`, or of `megatron rlhf` for megatron-rlhf."""
         return {
             name: flag
             for name, kinds in self.commands.items()
@@ -77,7 +77,7 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def of_megatron(known: Facts) -> Facts:
-    """With `megatron`'s flags; ``note``: shipped ones, as ms-swift needs Megatron-Core to tell."""
+    """Add `megatron`'s flags: the shipped flags, with a ``note``, without Megatron-Core."""
     if known.flags("megatron-rlhf"):
         return known
     shipped = msgspec.json.decode(SHIPPED.read_bytes(), type=Facts)
@@ -85,14 +85,14 @@ def of_megatron(known: Facts) -> Facts:
     for name, kinds in shipped.commands.items():
         theirs = {commands: flag for commands, flag in kinds.items() if "megatron-" in commands}
         both[name] = both.get(name, {}) | theirs
-    note = f"without Megatron-Core `megatron` has the flags of {_listed(shipped.versions)}"
+    note = f"Megatron-Core is missing: `megatron`'s flags are from {_listed(shipped.versions)}"
     return msgspec.structs.replace(known, commands=both, note=known.note or note)
 
 
 @lru_cache
 def facts(may_import: bool = True) -> Facts:
-    """Of the installed versions; the shipped ones if nothing is installed, and, with a ``note``, if
-    ms-swift does not answer or is not to be imported (seconds, for versions that are not cached).
+    """Return the facts of the installed versions; the shipped ones if nothing is installed, and,
+    with a ``note``, if ms-swift fails or must not be imported (seconds, once a version).
     """
     shipped = msgspec.json.decode(SHIPPED.read_bytes(), type=Facts)
     if (versions := installed_versions()) in (shipped.versions, {}):
@@ -101,7 +101,7 @@ def facts(may_import: bool = True) -> Facts:
     try:
         return msgspec.convert(remembered("facts", key, lambda: _from_ms_swift(may_import)), Facts)
     except (OSError, ValueError, subprocess.TimeoutExpired, msgspec.MsgspecError) as error:
-        tested = f"those of {_listed(shipped.versions)} are used"
+        tested = f"the flags of {_listed(shipped.versions)} are used"
         note = f"the flags of {_listed(versions)} were not read ({error}); {tested}"
         return msgspec.structs.replace(shipped, note=note)
 
@@ -111,7 +111,7 @@ def _listed(versions: dict[str, str]) -> str:
 
 
 def installed_versions() -> dict[str, str]:
-    """Versions of PACKAGES; empty if one is missing, as no recipe can run then."""
+    """Return the versions of PACKAGES, or none if a package is missing: no recipe can run then."""
     try:
         return {name: metadata.version(name) for name in PACKAGES}
     except metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Changes of words that stand in a script literally, as its findings say; every version is kept.
+"""Change the words of a script as its findings say, and keep a copy of every version.
 
 --train_type lora        becomes --tuner_type lora
 --num_infer_workers 1    is left out; a `> log 2>&1 &` behind it stays
@@ -28,8 +28,8 @@ GAP = re.compile(r"(?:[ \t]|\\\r?\n)*\Z")
 
 
 def fixed_text(recipes: Sequence[Recipe], edits: Sequence[Sequence[Edit]]) -> tuple[str, list[str]]:
-    """The text of a script with the edits of each of its commands, and what is left alone and why:
-    the commands of another script that this one runs among it.
+    """Return a script's text with the edits of all its commands, and what is left alone and why,
+    as the commands of another script that it runs.
 
     ``edits``: one list for each of ``recipes``.
     """
@@ -47,30 +47,30 @@ def fixed_text(recipes: Sequence[Recipe], edits: Sequence[Sequence[Edit]]) -> tu
     for start, end, new in sorted(patches, reverse=True):
         after = after[:start] + new + after[end:]
     if after != text and not _as_meant(path, recipes, edits, after):
-        left.append(f"{path}: the changed script would not be read as meant; change it by hand")
+        left.append(f"{path}: the changed script would be read differently; change it by hand")
         return text, left
     return after, list(dict.fromkeys(left))
 
 
 def _why_not(recipe: Recipe, flag: Flag, edit: Edit, others: Iterator[Recipe]) -> str:
     if recipe.path.suffix in CONFIGURATION:
-        return "a configuration is not changed here"
+        return "--fix changes no configuration"
     if recipe.file or flag.span is None:
-        return "it is no word of this script"
+        return "it does not stand in this script"
     if flag.line < recipe.line and (name := _array_of_two(recipe.text, flag.span.start)):
-        return f"the array {name} is taken elsewhere, too"
+        return f"the array {name} is used elsewhere, too"
     spans = [flag.span, *(() if edit.name else flag.value_spans)]
     if not all(span and span.literal for span in spans):
-        return "its value is not written there"
+        return "its value is not written out there"
     if edit.value is not None and (len(spans) > 2 or not PLAIN.fullmatch(edit.value)):
-        return "its value is no plain word"
+        return "its value is not a single plain word"
     if shared := [r.line for r in others if any(f.span == flag.span for f in r.flags)]:
-        return f"the command of line {shared[0]} takes it, too"
+        return f"the command in line {shared[0]} uses it, too"
     return ""
 
 
 def _array_of_two(text: str, at: int) -> str:
-    """The array that a word stands in, if its name is taken more than once."""
+    """Return the array that holds a word, if the array is used more than once."""
     names = re.findall(r"(\w+)\+?=\(", text[:at])
     taken = names and re.findall(rf"\$\{{?[#!]?{names[-1]}\b", text)
     return names[-1] if len(taken) > 1 else ""
@@ -100,8 +100,8 @@ def _patches(text: str, flag: Flag, edit: Edit) -> Iterator[Patch]:
 
 
 def _cut(text: str, start: int, end: int) -> Patch:
-    """The patch that takes a word out, with the blanks and continued lines in front of it, or with
-    its line where it is alone on it. What follows (an operator, a redirection) stays a word apart.
+    """Return the patch that cuts a word, with the blanks and continued lines in front of it, or
+    the line that it fills. What follows (an operator, a redirection) stays a word apart.
     """
     gap = GAP.search(text[:start])
     begin = gap.start() if gap else start
@@ -114,7 +114,7 @@ def _cut(text: str, start: int, end: int) -> Patch:
 def _as_meant(
     path: Path, recipes: Sequence[Recipe], edits: Sequence[Sequence[Edit]], after: str
 ) -> bool:
-    """Whether the commands of ``after`` have the flags of before, but for the edits."""
+    """Say whether the commands of ``after`` have the flags of before, except for the edits."""
     try:
         changed = read_text(after, path)
     except RecipeError:
@@ -123,39 +123,39 @@ def _as_meant(
         return False
     for old, new, some in zip(recipes, changed, edits, strict=True):
         names = {name for edit in some for name in (edit.flag, edit.name)}
-        kept, now = ({f.name: f.values for f in r.flags if f.name not in names} for r in (old, new))
-        if kept != now or old.environment != new.environment:
+        was, now = ({f.name: f.values for f in r.flags if f.name not in names} for r in (old, new))
+        if was != now or old.environment != new.environment:
             return False
     return True
 
 
 def difference(before: str, after: str, path: Path) -> str:
-    """A unified diff; empty if nothing changed."""
+    """Return a unified diff, empty if nothing changed."""
     lines = (before.splitlines(keepends=True), after.splitlines(keepends=True))
     return "".join(difflib.unified_diff(*lines, str(path), f"{path} (fixed)", n=1))
 
 
 def write_fixed(path: Path, text: str, mode: int | None = None) -> Path | None:
-    """Write a script; the previous file is kept beside it, byte for byte.
+    """Write a script and keep the previous file beside it, byte for byte.
 
     Returns the backup: NAME.orig, or the first free one of NAME.orig.1, NAME.orig.2, ...; None if
     there was no file, or already this text. The file keeps its mode, a new one gets ``mode``.
     """
     path = path.resolve()
-    data, kept = text.encode(errors="surrogateescape"), None
+    data, backup = text.encode(errors="surrogateescape"), None
     if path.exists():
         if path.read_bytes() == data:
             return None
         mode = path.stat().st_mode
-        kept = _kept(path)
+        backup = _kept(path)
     with beside(path) as unfinished:
         unfinished.write_bytes(data)
         unfinished.chmod(0o644 if mode is None else mode)
-    return kept
+    return backup
 
 
 def _kept(path: Path) -> Path:
-    """A copy of a file under the first free name, or an existing equal copy."""
+    """Copy a file to the first free name, or return an equal copy that exists."""
     names = (f"{path.name}.orig{f'.{number}' if number else ''}" for number in count())
     for copy in map(path.with_name, names):
         if not os.path.lexists(copy):

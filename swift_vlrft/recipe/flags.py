@@ -1,4 +1,4 @@
-"""The flags of a command line, as ms-swift's argparse parts its words.
+"""Split a command line into flags and values, as ms-swift's argparse does.
 
 flags_of(["--model", "m", "--columns={}", "--strict"])
 GivenFlag("model", ("m",), ("--model", "m")), ("columns", ("{}",), ...), ("strict", (), ...)
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class GivenFlag(NamedTuple):
-    """``name``: with `_`, as ms-swift's arguments have it; ``words``: as they are written."""
+    """``name`` has `_`, as ms-swift's arguments; ``words`` are as they are written."""
 
     name: str
     values: tuple[str, ...]
@@ -19,19 +19,19 @@ class GivenFlag(NamedTuple):
 
 
 def is_flag(text: str) -> bool:
-    """``--name`` or ``-n``; not the -1 of `--top_k -1`, nor (as in argparse) text with a blank."""
+    """Accept ``--name`` and ``-n``, but not the -1 of `--top_k -1`, nor text with a blank."""
     if " " in text.partition("=")[0]:
         return False
     return text.startswith("--") or (text.startswith("-") and text[1:2].isalpha())
 
 
 def flag_name(text: str) -> str:
-    """The name in ``--the-name`` or ``--the-name=value``."""
+    """Return the name in ``--the-name`` or ``--the-name=value``."""
     return text.partition("=")[0].lstrip("-").replace("-", "_")
 
 
 def flags_of(words: Sequence[str]) -> Iterator[GivenFlag]:
-    """Each flag with its values; words before the first one are a subcommand or a file."""
+    """Yield each flag with its values; words before the first flag are a subcommand or a file."""
     starts = [n for n, word in enumerate(words) if is_flag(word)]
     for start, end in zip(starts, [*starts[1:], len(words)], strict=False):
         first, *values = words[start:end]

@@ -1,4 +1,4 @@
-"""The GPUs of this machine: the only place that runs nvidia-smi."""
+"""Ask nvidia-smi for the GPUs of this machine; nothing else in the package runs it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Gpu:
 
 @lru_cache
 def installed_gpus() -> tuple[Gpu, ...]:
-    """All GPUs, none without nvidia-smi; OSError says why nvidia-smi failed."""
+    """Return all GPUs, none without nvidia-smi; OSError says why nvidia-smi failed."""
     query = "--query-gpu=name,memory.total,driver_version"
     try:
         done = subprocess.run(
@@ -43,7 +43,7 @@ def installed_gpus() -> tuple[Gpu, ...]:
 
 
 def gpus_here() -> int:
-    """How many GPUs nvidia-smi lists; 0 if it is missing or fails."""
+    """Return how many GPUs nvidia-smi lists; 0 if it is missing or fails."""
     try:
         return len(installed_gpus())
     except OSError:

@@ -1,4 +1,4 @@
-"""Flags of older ms-swift versions and their replacements, up to 4.6.0 (old_flags.json,
+"""Map flags of older ms-swift versions to what replaces them, up to 4.6.0 (old_flags.json,
 old_megatron_flags.json).
 
 --train_type lora           now --tuner_type, since 4.1.0
@@ -14,7 +14,7 @@ import msgspec
 
 
 class Old(msgspec.Struct, frozen=True):
-    """A flag that ms-swift 4.6.0 with transformers 5 rejects.
+    """ms-swift 4.6.0 with transformers 5 rejects this flag.
 
     ``now`` is the flag that takes its values; without one, drop it (``drop``) or see ``hint``.
     """

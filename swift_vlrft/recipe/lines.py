@@ -1,5 +1,5 @@
-"""Lines of a script that bash takes otherwise than they look: a mark, carriage returns, or lines
-without the backslash before them.
+"""Find lines that bash reads otherwise than they look: a byte order mark, carriage returns, a
+missing backslash.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from swift_vlrft.recipe.tree import Node, Note
 
 
 def wrong_lines(text: str, statements: Sequence[Node]) -> Iterator[Note]:
-    """The notes on such lines of a script."""
+    """Yield notes on such lines of a script."""
     if text.startswith("\ufeff"):
         why = "the file begins with a byte order mark, which bash takes for a part of line 1. "
-        why += "Take it away: sed -i '1s/^\\xef\\xbb\\xbf//' FILE"
+        why += "Remove it: sed -i '1s/^\\xef\\xbb\\xbf//' FILE"
         yield Note(1, "syntax", why)
     if "\r" in text:
         why = "the line ends in a carriage return (Windows), which bash takes for a part of it. "

@@ -1,4 +1,4 @@
-"""What a plugin file registers in ms-swift, read from its text: it is neither imported nor run.
+"""Read from a plugin file's text what it registers in ms-swift: it is neither imported nor run.
 
 orms["short_answer"] = ShortAnswer             names ["short_answer"]
 orms.update({"a": A}, b=B)                     names ["a", "b"]
@@ -23,7 +23,7 @@ RUNS_OTHERS = frozenset({"exec", "__import__", "import_module", "run_path", "imp
 
 @dataclass(slots=True)
 class Plugin:
-    """``fault``: why Python refuses the file, with its line."""
+    """``fault`` says why Python refuses the file, with the line."""
 
     names: list[str] = field(default_factory=list)
     ours: bool = False
@@ -34,7 +34,7 @@ class Plugin:
 
 
 def read_plugin(path: Path) -> Plugin:
-    """OSError: the file cannot be read."""
+    """Read a plugin file; OSError if that fails."""
     plugin = Plugin()
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -68,7 +68,7 @@ def read_plugin(path: Path) -> Plugin:
         elif isinstance(node, ast.Attribute) and _is_table(node.value, tables):
             understood += node.attr in READING
         elif isinstance(node, ast.Compare):
-            understood += sum(_is_table(one, tables) for one in node.comparators)
+            understood += sum(_is_table(operand, tables) for operand in node.comparators)
         elif isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute)):
             first, _, rest = ast.unparse(node.func).partition(".")
             called = f"{meant.get(first, first)}.{rest}".rstrip(".")
@@ -78,7 +78,7 @@ def read_plugin(path: Path) -> Plugin:
                 if node.func.attr == "setdefault":
                     keys = [*node.args[:1]]
                 elif node.func.attr == "update":
-                    keys = [key for one in node.args for key in getattr(one, "keys", [None])]
+                    keys = [key for arg in node.args for key in getattr(arg, "keys", [None])]
                     keys += [ast.Constant(word.arg) for word in node.keywords]
         for key in keys:
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
@@ -90,11 +90,11 @@ def read_plugin(path: Path) -> Plugin:
 
 
 def clash(plugin: Plugin) -> str | None:
-    """What to say of a file that is not ours and registers a name of ours."""
+    """Describe the clash of a file that is not ours but registers a name of ours."""
     taken = [name for name in plugin.names if name in REWARDS]
     if not taken:
         return None
-    return f"registers {', '.join(taken)}: a name of this package, so rename the reward there"
+    return f"registers {', '.join(taken)}, as this package does: rename the reward there"
 
 
 def _is_table(node: ast.AST, tables: set[str]) -> bool:

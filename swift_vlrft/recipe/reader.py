@@ -1,4 +1,4 @@
-"""A recipe as data: the `swift` or `megatron` command it would run, with its flags and environment.
+"""Read a recipe as data: its `swift` or `megatron` command, with flags and environment.
 
 recipes/qwen2_vl_2b/classification_4x24g.sh
   -> command ("swift", "rlhf"), NPROC_PER_NODE=4, --num_generations 8 (line 31), ...
@@ -55,12 +55,12 @@ REMARK = re.compile(r"(?:^|^[^'\"]*\s)#.*")
 
 
 class RecipeError(InputError):
-    """A file that cannot be read as a recipe; the message names file, place and reason."""
+    """A file cannot be read as a recipe; the message names file, place and reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """``--name value ...``; not ``known``: a value that only bash knows, as written in the file."""
+    """A flag is ``--name value ...``; not ``known``: only bash knows its value, as written here."""
 
     name: str
     values: tuple[str, ...]
@@ -74,7 +74,7 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Ray:
-    """What a configuration of Megatron on Ray says of its roles; values as they are in the file."""
+    """Ray holds what a configuration of Megatron on Ray says of its roles, as in the file."""
 
     gpus: dict[str, Any]
     """Of each role."""
@@ -87,7 +87,7 @@ class Ray:
 
 @dataclass(kw_only=True)
 class Recipe(Command):
-    """One `swift` or `megatron` command, with its flags."""
+    """A recipe is one `swift` or `megatron` command with its flags."""
 
     path: Path
     command: tuple[str, str]
@@ -98,21 +98,21 @@ class Recipe(Command):
     """Whether words that were not read may add any flag."""
 
     def flag(self, name: str) -> Flag | None:
-        """The flag that counts: the last of its name, as in argparse."""
-        found = [flag for flag in self.flags if flag.name == name]
-        return found[-1] if found else None
+        """Return the flag that counts: the last of its name, as in argparse."""
+        flags = [flag for flag in self.flags if flag.name == name]
+        return flags[-1] if flags else None
 
     def lacks(self, *names: str) -> bool:
-        """Whether certainly none of the flags is given."""
+        """Say whether certainly none of the flags is given."""
         return not self.may_add and not any(map(self.flag, names))
 
     def knows(self, *names: str) -> bool:
-        """Whether each of the flags is certainly absent, or has a value that was read."""
+        """Say whether each of the flags is certainly absent, or has a value that was read."""
         return all(flag.known if (flag := self.flag(name)) else self.lacks(name) for name in names)
 
     def get(self, name: str, default: str | None = None) -> str | None:
-        """The first value of a flag; ``default`` if it is absent or empty; None if its value is, or
-        may be, unknown.
+        """Return the first value of a flag; ``default`` if it is absent or empty; None if its value
+        is, or may be, unknown.
         """
         flag = self.flag(name)
         if not self.knows(name):
@@ -120,29 +120,29 @@ class Recipe(Command):
         return flag.values[0] if flag and flag.values else default
 
     def values(self, name: str) -> tuple[str, ...]:
-        """All values of a flag; empty if it is absent or not known."""
+        """Return all values of a flag, none if it is absent or not known."""
         flag = self.flag(name)
         return flag.values if flag and flag.known else ()
 
     def hides(self, *variables: str) -> bool:
-        """Whether one of the variables may have a value that was not read."""
+        """Say whether a variable of these may have a value that was not read."""
         return any(
             name in self.unknown or (self.lost and name not in self.environment)
             for name in variables
         )
 
     def at(self, path: str) -> Path | None:
-        """A path as the command sees it; None if its folder is not known."""
-        found = Path(os.path.expanduser(path))
-        if found.is_absolute():
-            return found
-        return self.folder / found if self.folder is not None else None
+        """Return a path as the command sees it; None if its folder is not known."""
+        expanded = Path(os.path.expanduser(path))
+        if expanded.is_absolute():
+            return expanded
+        return self.folder / expanded if self.folder is not None else None
 
     def may_make(self, path: str) -> bool:
-        """Whether the script makes a path before the command, as far as its words tell."""
-        names = {os.path.normpath(name) for name in self.given | self.written} - {"."}
-        found = Path(os.path.normpath(path))
-        return ANYTHING in names or any(str(one) in names for one in (found, *found.parents))
+        """Say whether the script may make a path before the command, by its words."""
+        names = {os.path.normpath(name) for name in self.maybe_written | self.written} - {"."}
+        target = Path(os.path.normpath(path))
+        return ANYTHING in names or any(str(p) in names for p in (target, *target.parents))
 
     @property
     def trains(self) -> bool:
@@ -154,7 +154,7 @@ class Recipe(Command):
 
     @property
     def on_ray(self) -> bool:
-        """Whether `megatron rlhf` hands over to Ray (swift/cli/_megatron/rlhf.py: _use_ray)."""
+        """Say whether `megatron rlhf` hands over to Ray (swift/cli/_megatron/rlhf.py: _use_ray)."""
         flag = self.flag("use_ray") if self.command == ("megatron", "rlhf") else None
         return flag is not None and flag.known and (*flag.values, "true")[0].lower() != "false"
 
@@ -164,7 +164,7 @@ def read_recipes(
     environment: Mapping[str, str] | None = None,
     arguments: Sequence[str] = (),
 ) -> list[Recipe]:
-    """Every `swift` command of a recipe, in order; ``arguments`` are the values of `"$@"`.
+    """Return every `swift` command of a recipe; ``arguments`` are the values of `"$@"`.
 
     ``environment`` is the caller's (default: this process's). RecipeError if the file cannot be
     read or holds no such command.
@@ -174,7 +174,7 @@ def read_recipes(
 
 
 def read_file(path: Path) -> str:
-    """With carriage returns, and with bytes of comments that are not UTF-8 as surrogates."""
+    """Read a file; carriage returns stay, and comments that are not UTF-8 become surrogates."""
     try:
         text = path.read_bytes().decode(errors="surrogateescape")
     except OSError as error:
@@ -194,12 +194,12 @@ def read_recipe(
     environment: Mapping[str, str] | None = None,
     arguments: Sequence[str] = (),
 ) -> Recipe:
-    """The command of a recipe that trains; if none does, its only command."""
+    """Return the command of a recipe that trains; if none does, its only command."""
     return only(read_recipes(path, environment, arguments))
 
 
 def only(recipes: Sequence[Recipe]) -> Recipe:
-    """The one command of these, of the same file, that trains; if none does, the only one."""
+    """Return the only command of a file that trains; if none does, its only command."""
     path = recipes[0].path
     training = [recipe for recipe in recipes if recipe.trains] or recipes
     if len(training) > 1:
@@ -209,18 +209,18 @@ def only(recipes: Sequence[Recipe]) -> Recipe:
 
 
 def kept_from(recipes: Sequence[Recipe], arguments: Sequence[str]) -> Iterator[str]:
-    """Why flags behind a script's name do not reach those of its commands that train."""
-    given = {flag.name: flag.values for flag in flags_of(arguments)}
-    for recipe in [one for one in recipes if one.trains] or recipes:
+    """Say why flags behind a script's name do not reach its commands that train."""
+    flags = {flag.name: flag.values for flag in flags_of(arguments)}
+    for recipe in [recipe for recipe in recipes if recipe.trains] or recipes:
         place = f"{recipe.path}:{max([recipe.line, *(f.line for f in recipe.flags if f.span)])}"
-        if not recipe.knows(*given):
-            yield f"{place}: what becomes of the arguments is not known; write them into it"
-        elif any(recipe.values(name) != values for name, values in given.items()):
+        if not recipe.knows(*flags):
+            yield f"{place}: it is not known where the arguments go; write them into the script"
+        elif any(recipe.values(name) != values for name, values in flags.items()):
             yield f'{place}: the script does not pass "$@" on: write it behind the last flag'
 
 
 def hands_on(recipes: Sequence[Recipe], arguments: Sequence[str]) -> None:
-    """RecipeError where a flag of ``arguments`` does not reach a command that trains."""
+    """Raise RecipeError where a flag of ``arguments`` does not reach a command that trains."""
     if why := "; ".join(kept_from(recipes, arguments)):
         raise RecipeError(why)
 
@@ -231,10 +231,10 @@ def read_text(
     environment: Mapping[str, str] | None = None,
     arguments: Sequence[str] = (),
 ) -> list[Recipe]:
-    """As ``read_recipes``, from the text of a script, of one command or of a configuration."""
+    """Read recipes from the text of a script, of a command or of a configuration."""
     path = Path(path)
     if path.suffix == ".ipynb":
-        raise RecipeError(f"{path}: a notebook; write its `swift` command into a script")
+        raise RecipeError(f"{path} is a notebook; write its `swift` command into a script")
     caller = os.environ if environment is None else environment
     if path.suffix in CONFIGURATION:
         recipe = _configuration(path, text, dict(caller))
@@ -262,10 +262,10 @@ def read_text(
     return recipes
 
 
-def recipe_of(found: Command, path: Path) -> Recipe:
-    """A command with its flags read."""
-    command, rest = called(found.words)
-    recipe = Recipe(path=path, command=command, flags=[], **vars(found))
+def recipe_of(parsed: Command, path: Path) -> Recipe:
+    """Read the flags of a command."""
+    command, rest = called(parsed.words)
+    recipe = Recipe(path=path, command=command, flags=[], **vars(parsed))
     if rest and _is_configuration(rest[0]):
         _include(recipe, rest.pop(0), path)
     _take_flags(recipe, rest)
@@ -277,8 +277,8 @@ def recipe_of(found: Command, path: Path) -> Recipe:
 def _configured_by_flag(recipe: Recipe, words: Sequence[Value], path: Path) -> None:
     """`megatron rlhf --use_ray true --config cfg.yaml`, which takes no other flags."""
     at = next((i for i, word in enumerate(words[:-1], 1) if word.text == "--config"), 0)
-    given = recipe.flags
-    recipe.flags = [flag for flag in given if flag.name in ("use_ray", "config")]
+    flags = recipe.flags
+    recipe.flags = [flag for flag in flags if flag.name in ("use_ray", "config")]
     if not at:
         return
     if _is_configuration(words[at]):
@@ -286,7 +286,7 @@ def _configured_by_flag(recipe: Recipe, words: Sequence[Value], path: Path) -> N
     else:
         recipe.may_add = True
     if recipe.ray is not None:
-        lost = tuple(flag for flag in given if flag not in recipe.flags)
+        lost = tuple(flag for flag in flags if flag not in recipe.flags)
         recipe.ray = replace(recipe.ray, lost=lost)
 
 
@@ -299,19 +299,19 @@ def _include(recipe: Recipe, word: Value, path: Path) -> None:
     name, line = word.text, word.line
     source = recipe.at(name)
     source = source if source and os.path.isfile(source) else path.parent / name
-    made = name in recipe.written
-    if os.path.isfile(source) and not made:
+    generated = name in recipe.written
+    if os.path.isfile(source) and not generated:
         inner = _configuration(source, read_file(source), recipe.environment)
         recipe.environment, recipe.ray = inner.environment, inner.ray
         recipe.unknown -= set(inner.environment)
         nowhere = [replace(f, line=line, span=None) for f in inner.flags]
         nowhere = [replace(f, value_spans=(None,) * len(f.values)) for f in nowhere]
         recipe.flags = [*recipe.flags, *nowhere]
-    elif recipe.folder is not None and not made:
+    elif recipe.folder is not None and not generated:
         raise RecipeError(f"{path}: line {line}: {name}: no such file")
     else:
         recipe.may_add = True
-        why = "the script writes it" if made else "the folder it is in is not known"
+        why = "the script writes it" if generated else "its folder is not known"
         recipe.notes.append(Note(line, "unread", f"{name} was not read: {why}"))
 
 
@@ -333,11 +333,11 @@ def _take_flags(recipe: Recipe, words: Sequence[Value]) -> None:
             if equals and span:
                 at = span.start + len(name)
                 span, behind = Span(span.start, at), Span(at + 1, span.end, span.literal)
-            given = [replace(word, text=value, span=behind)] if equals else []
+            values = [replace(word, text=value, span=behind)] if equals else []
             name = flag_name(name)
             if not word.known and not re.fullmatch(r"[\w-]+", name):  # --$NAME
-                opens, name, given, span = len(flags), "", given or [word], None
-            flags.append((name, given, span, word.line))
+                opens, name, values, span = len(flags), "", values or [word], None
+            flags.append((name, values, span, word.line))
         else:
             opens = len(flags) if word.many and not bare else opens
             if flags:
@@ -390,7 +390,7 @@ def _ray(data: dict[str, Any], roles: dict[str, Any]) -> Ray:
 
 
 def _of_roles(entries: Sequence[tuple[yaml.Node, yaml.Node]]) -> list[Flag]:
-    """The trainer's flags, and the engine's own: a role's win over those of all
+    """Return the trainer's flags, and the engine's own: a role's flags win over everybody's
     (ray/megatron/driver_utils.py: merge_group_dict, which leaves out null).
     """
     tables = [(key, value) for key, value in entries if isinstance(value, yaml.MappingNode)]

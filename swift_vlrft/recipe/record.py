@@ -1,4 +1,4 @@
-"""resume.sh: the commands with which a run goes on, beside its checkpoints.
+"""resume.sh stands beside a run's checkpoints and holds the commands that resume the run.
 
     # {"pid": 4711, ...}
     cd /home/me/work || exit
@@ -52,9 +52,9 @@ _VARIABLE = re.compile(
 
 
 class Record(msgspec.Struct):
-    """``script``: empty if the run was not started by `swift`. ``paths``: what it read, by flag.
-    ``begun_at``: a checkpoint, if the run went on from one. ``ended``: the step after which the run
-    ended by itself. ``earlier``: an earlier run's checkpoints in its folder (nanoseconds).
+    """``script`` is empty if `swift` did not start the run. ``paths``: what it read, by flag.
+    ``begun_at``: the checkpoint that the run resumed, if any. ``ended``: the step after which the
+    run ended by itself. ``earlier``: an earlier run's checkpoints in its folder (nanoseconds).
     """
 
     script: str
@@ -73,7 +73,7 @@ class Record(msgspec.Struct):
 def record(
     argv: Sequence[str], environment: Mapping[str, str], *, gpus: int, ref_model: str | None = None
 ) -> Record:
-    """The record of this process; ``argv`` as in sys.argv, ``gpus`` that it sees."""
+    """Return the record of this process; ``argv`` as in sys.argv, ``gpus`` that it sees."""
     flags = {flag.name: flag for flag in flags_of(argv[1:])}  # argparse takes the last of a name
     begun = flags.pop("resume_from_checkpoint", None)
     alone = flags.pop("resume_only_model", None)
@@ -122,7 +122,7 @@ def _script(
 
 
 def quoted(word: str) -> str:
-    """The word for bash; a control character and what is no text in bytes, as in any locale."""
+    """Quote a word for bash, with control characters and what is no text as bytes."""
     if word.replace("\n", "").isprintable():
         return shlex.quote(word)
     with_both_quotes = b'"' + os.fsencode(word)  # so that Python takes ' and escapes it
@@ -130,7 +130,7 @@ def quoted(word: str) -> str:
 
 
 def kept_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a run depends on; addresses of nodes only where there are several."""
+    """Return the variables that a run depends on; addresses of nodes only if there are several."""
     several = environment.get("NNODES", "1") != "1"
     return {
         name: value
@@ -153,22 +153,22 @@ def _paths(flags: Iterable[GivenFlag]) -> Iterator[tuple[str, str]]:
 
 
 def versions() -> dict[str, str]:
-    """The versions of the packages that a run depends on, as far as they are installed."""
+    """Return the versions of the packages that a run depends on, if they are installed."""
     installed = {name: [*metadata.distributions(name=name)] for name in _PACKAGES}
-    return {name: found[0].version for name, found in installed.items() if found}
+    return {name: copies[0].version for name, copies in installed.items() if copies}
 
 
-def write_record(folder: Path, kept: Record) -> None:
-    """Write a run's resume.sh; the one that was there is replaced in one step."""
-    facts = {name: getattr(kept, name) for name in kept.__struct_fields__ if name != "script"}
+def write_record(folder: Path, record: Record) -> None:
+    """Write a run's resume.sh, and replace an older file in one step."""
+    facts = {name: getattr(record, name) for name in record.__struct_fields__ if name != "script"}
     with beside(folder / FILE) as unfinished:
-        text = f"{_HEAD}{json.dumps(facts)}\n{kept.script}"
+        text = f"{_HEAD}{json.dumps(facts)}\n{record.script}"
         unfinished.write_text(text, encoding="utf-8")
         unfinished.chmod(0o755)
 
 
 def record_of_run(folder: Path) -> Record | None:
-    """The record in a run's resume.sh; None without the file, LineError if it cannot be read."""
+    """Read the record in a run's resume.sh; None without the file, LineError if that fails."""
     file = folder / FILE
     if not file.is_file():
         return None
@@ -181,23 +181,25 @@ def record_of_run(folder: Path) -> Record | None:
 
 
 def earlier_checkpoints(folder: Path, step: int) -> dict[str, int]:
-    """The checkpoints of more than ``step`` steps; ``Record.earlier``."""
-    later = [one for one in checkpoints(folder) if int(one.name.partition("-")[2]) > step]
-    states = {one.name: one / STATE for one in later}
+    """Return the checkpoints of more than ``step`` steps, for ``Record.earlier``."""
+    later = [path for path in checkpoints(folder) if int(path.name.partition("-")[2]) > step]
+    states = {path.name: path / STATE for path in later}
     return {name: file.stat().st_mtime_ns for name, file in states.items() if file.exists()}
 
 
-def own_checkpoints(folder: Path, kept: Record | None) -> list[Path]:
-    """A run's folders checkpoint-N, complete or not, without an earlier run's (--add_version
-    false: they share the folder).
+def own_checkpoints(folder: Path, record: Record | None) -> list[Path]:
+    """Return a run's folders checkpoint-N, complete or not, without an earlier run's (with
+    --add_version false both share a folder).
     """
-    earlier, now = kept.earlier if kept else {}, earlier_checkpoints(folder, -1)
-    return [one for one in checkpoints(folder) if earlier.get(one.name, -1) != now.get(one.name)]
+    earlier, now = record.earlier if record else {}, earlier_checkpoints(folder, -1)
+    return [
+        path for path in checkpoints(folder) if earlier.get(path.name, -1) != now.get(path.name)
+    ]
 
 
-def is_running(kept: Record) -> bool:
-    """Whether the process that wrote the record is alive, if it is of this machine."""
+def is_running(record: Record) -> bool:
+    """Say whether the process that wrote the record is alive on this machine."""
     with suppress(psutil.Error):
-        here = kept.host == socket.gethostname()
-        return here and bool(abs(psutil.Process(kept.pid).create_time() - kept.started) < 1)
+        here = record.host == socket.gethostname()
+        return here and bool(abs(psutil.Process(record.pid).create_time() - record.started) < 1)
     return False

@@ -1,4 +1,4 @@
-"""Runs a script by a bash in which nothing that the script names can start.
+"""Run a script in a bash that can start nothing that the script names.
 
     for N in 1 2; do swift rlhf --beta $N; done     two commands, with their words and variables
 
@@ -49,7 +49,7 @@ PRELUDE = Path(__file__).with_name("prelude.sh")
 
 @dataclass(slots=True)
 class Started:
-    """A command that bash would have started; a word or value with ``MARK`` is not known."""
+    """bash would have started this command; a word or value with ``MARK`` is not known."""
 
     line: int
     words: list[str]
@@ -58,7 +58,7 @@ class Started:
 
 @dataclass(slots=True)
 class Inert:
-    """A script in which no redirection of output is left, line by line the same."""
+    """An inert script has the lines of the script, but no redirection of output."""
 
     text: str
     written: set[str] = field(default_factory=set)
@@ -69,9 +69,9 @@ class Inert:
 def started(
     inert: Inert, script: str, environment: Mapping[str, str], arguments: Sequence[str] = ()
 ) -> tuple[list[Started], list[Note]]:
-    """The commands of a script that mention `swift` or `megatron`, and those that change the folder
-    or read other commands, in bash's order; and what bash could not do, for want of what a program
-    would have printed, say. ``script`` is `$0`.
+    """Return the commands of a script that mention `swift` or `megatron`, change the folder or read
+    other commands, in bash's order; and notes on what bash could not do, as no program ran.
+    ``script`` is `$0`.
 
     RecipeError if it does not end, or starts commands or processes without end.
     """
@@ -96,16 +96,16 @@ def started(
         written = records.read().decode(errors="surrogateescape").split(RECORD)[:-1]
         errors = said.read().decode(errors="replace").splitlines()
     if len(written) > MOST_COMMANDS:
-        raise RecipeError(f"{script}: it starts commands without end")
+        raise RecipeError(f"{script} starts commands without end")
     before = prelude.count("\n")
-    found = [_read(record, before, variables, script) for record in written]
+    commands = [_read(record, before, variables, script) for record in written]
     notes = []
     for error in errors:
         if match := re.match(rf"{re.escape(script)}: line (\d+): (.*)", error):
             line, why = max(1, int(match[1]) - before), match[2].replace(MARK, "?")[:200]
             text = f"under --run bash says: {why}"
             notes.append(Note(line, "unread", text))
-    return found, list(dict.fromkeys(notes))
+    return commands, list(dict.fromkeys(notes))
 
 
 def _read(record: str, before: int, caller: Mapping[str, str], script: str) -> Started:
@@ -119,8 +119,8 @@ def _read(record: str, before: int, caller: Mapping[str, str], script: str) -> S
     variables = dict(item.partition("=")[::2] for item in exported.split(FIELD)[:-1])
     variables["PATH"] = variables.pop("_pth", "")
     ours = {name for name in variables if name.startswith("_vlrft_")} | {"SHLVL", "_"} - {*caller}
-    kept = {name: value for name, value in variables.items() if name not in ours}
-    return Started(line, words, kept)
+    environment = {name: value for name, value in variables.items() if name not in ours}
+    return Started(line, words, environment)
 
 
 def _run(command: list[str], environment: dict[str, str], end: int, said: BinaryIO) -> None:
@@ -147,20 +147,18 @@ def _run(command: list[str], environment: dict[str, str], end: int, said: Binary
         )
     except OSError as error:
         raise RecipeError(
-            f"{script}: bash does not take it as one text: {error.strerror}"
+            f"{script}: bash does not accept it as one text: {error.strerror}"
         ) from None
     try:
         last = time.monotonic() + SECONDS
         while bash.poll() is None:
             if time.monotonic() > last:
                 raise RecipeError(
-                    f"{script}: bash has not come to its end in {SECONDS:g} seconds. A loop may "
-                    "wait for a program, and none runs here: check it without --run"
+                    f"{script}: bash did not come to its end in {SECONDS:g} seconds. A loop may "
+                    "wait for a program, and no program runs here: check it without --run"
                 )
             if len(_session(bash.pid)) > MOST_PROCESSES:
-                raise RecipeError(
-                    f"{script}: it starts more than {MOST_PROCESSES} processes at a time"
-                )
+                raise RecipeError(f"{script} starts more than {MOST_PROCESSES} processes at a time")
             time.sleep(0.01)
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -177,22 +175,22 @@ def _run(command: list[str], environment: dict[str, str], end: int, said: Binary
 
 def _session(leader: int) -> list[int]:
     """The processes of a session: `set -m` gives them other groups, but no other session."""
-    found = []
+    alive = []
     for process in psutil.pids():
         with contextlib.suppress(OSError, psutil.NoSuchProcess):
             if os.getsid(process) == leader and (
                 psutil.Process(process).status() != psutil.STATUS_ZOMBIE
             ):
-                found.append(process)
-    return found
+                alive.append(process)
+    return alive
 
 
 def make_inert(text: str, script: str) -> Inert:
-    """RecipeError where bash or we refuse the script, with line and column."""
+    """Make a script inert; RecipeError, with its place, where bash or we refuse it."""
     data = text.encode(errors="surrogateescape")
     if b"\0" in data:
         line = data[: data.index(b"\0")].count(b"\n") + 1
-        raise RecipeError(f"{script}: line {line}: a byte 0, which bash does not take")
+        raise RecipeError(f"{script}: line {line}: a byte 0, which bash does not accept")
     inert = Inert("")
     edits: list[tuple[int, int, bytes]] = []
     try:
@@ -215,7 +213,7 @@ def make_inert(text: str, script: str) -> Inert:
                 first = name["Pos"]["Offset"]
                 edits.append((first, first + len(other), other))
         if _depends(node):
-            why = "which command is run depends on a program, and none was started"
+            why = "a program decides which command runs, and no program was started"
             inert.notes.append(Note(node["Pos"]["Line"], "unread", why))
     gone = [(first, last) for first, last, other in edits if not other.strip(b" _")]
     for first, last, other in sorted(edits, reverse=True):
@@ -248,7 +246,7 @@ def _without(
 
 
 def _depends(node: dict[str, Any]) -> bool:
-    """Whether a program decides what is run: in `if`, `while` and `case`, and behind `||`."""
+    """Say whether a program decides what runs: in `if`, `while` and `case`, and behind `||`."""
     tests = node.get("Cond")
     if node.get("Type") == "CaseClause":
         tests = node.get("Word")
@@ -265,7 +263,7 @@ BUILTINS = {
 
 
 def _starts(node: dict[str, Any]) -> bool:
-    """Whether it is a command that bash does not know itself."""
+    """Say whether the node is a command that is no builtin of bash."""
     if node.get("Type") != "CallExpr" or not node.get("Args"):
         return False
     parts = node["Args"][0]["Parts"]

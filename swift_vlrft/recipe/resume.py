@@ -1,4 +1,4 @@
-"""How a run goes on that ended before its last step: its resume.sh, from its newest complete
+"""Resume a run that ended before its last step: by its resume.sh, from its newest complete
 checkpoint.
 
     plan = resume_plan(Path("output/qwen2_5_vl_3b_detection"))
@@ -42,18 +42,18 @@ _CHECKPOINT = re.compile(r"checkpoint-\d+")
 
 
 class ResumeError(ValueError):
-    """Nothing to go on from, or it is not known how: the message says what to do."""
+    """The run cannot be resumed: the message says why and what to do."""
 
 
 class NoCheckpointError(ResumeError):
-    """There is nothing to go on from: a run begins with its first step."""
+    """No checkpoint can be resumed: start the run again from its first step."""
 
     exit_code = 3
 
 
 class Plan(msgspec.Struct):
-    """``text``: for bash. ``problems`` would end or change the run here; ``notes`` say what is not
-    as it was.
+    """``text`` is for bash. ``problems`` would end or change the run here; ``notes`` say what
+    differs from the first start.
     """
 
     run: Path
@@ -67,13 +67,13 @@ class Plan(msgspec.Struct):
 
 
 def environment(present: Mapping[str, str]) -> dict[str, str]:
-    """``present`` without the variables that a run depends on: the script sets those it had."""
+    """Drop the variables that a run depends on from ``present``: the script sets its own."""
     dropped = kept_variables(present).keys() - {*OF_A_NODE}
     return {name: value for name, value in present.items() if name not in dropped}
 
 
 def resume_plan(folder: Path) -> Plan:
-    """The plan for an --output_dir, one of its runs (v0-...), or one checkpoint of a run.
+    """Plan how to resume an --output_dir, a run in it (v0-...), or a checkpoint of a run.
 
     ResumeError: still running, no record of how it was started; NoCheckpointError: no run, or no
     complete checkpoint.
@@ -84,37 +84,37 @@ def resume_plan(folder: Path) -> Plan:
     notes: list[str] = []
     chosen = _CHECKPOINT.fullmatch(folder.name)
     run = folder.parent if chosen else _newest_run(folder, notes)
-    kept = record_of_run(run)
-    if kept and is_running(kept):
-        raise ResumeError(f"{run} is still running (process {kept.pid} of {kept.host})")
-    checkpoint = folder if chosen else _checkpoint(run, kept, notes)
+    record = record_of_run(run)
+    if record and is_running(record):
+        raise ResumeError(f"{run} is still running (process {record.pid} of {record.host})")
+    checkpoint = folder if chosen else _checkpoint(run, record, notes)
     if why := why_not(checkpoint):
         raise ResumeError(f"{checkpoint} is not complete: {why}")
     more = f"--resume_from_checkpoint {quoted(str(checkpoint))}"
-    if not kept or GIVEN not in kept.script:
-        why = "was not started by `swift`" if kept else f"has no {FILE}"
-        raise ResumeError(f"{run} {why}, so its command is not known: give it again and add {more}")
-    before, _, after = kept.script.rpartition(GIVEN)
+    if not record or GIVEN not in record.script:
+        why = "was not started by `swift`" if record else f"has no {FILE}"
+        raise ResumeError(f"{run} {why}, so its command is not known: run it again with {more}")
+    before, _, after = record.script.rpartition(GIVEN)
     text = f"{before}{more}{after}"
     recipe = read_text(text, environment={})[0]
-    notes += _notes(kept, recipe)
+    notes += _notes(record, recipe)
     notes += [finding.text for finding in check_recipe(recipe, (*RESUME, precision))]
     state = read_json(checkpoint / "trainer_state.json")
     step, last = int(state["global_step"]), int(state["max_steps"])
-    problems = [*_problems(kept, recipe)]
+    problems = [*_problems(record, recipe)]
     return Plan(run, checkpoint, step, last, step >= last > 0, text, problems, notes)
 
 
 def _newest_run(folder: Path, notes: list[str]) -> Path:
-    """The folder itself, or the newest of the folders v0-..., v1-... below it that has begun."""
+    """Return the folder itself, or the newest folder v0-..., v1-... below it that has begun."""
     if (folder / "args.json").is_file() or checkpoints(folder):
         return folder
-    found = ((match, f) for f in folder.iterdir() if (match := _VERSION.fullmatch(f.name)))
-    runs = [run for _, run in sorted((int(match[1]), run) for match, run in found)]
+    matches = ((match, f) for f in folder.iterdir() if (match := _VERSION.fullmatch(f.name)))
+    runs = [run for _, run in sorted((int(match[1]), run) for match, run in matches)]
     begun = [run for run in runs if (run / FILE).is_file() or checkpoints(run)]
     if not begun:
         raise NoCheckpointError(
-            f"{folder}: no run of `swift` that began (args.json, checkpoint-N, or folders "
+            f"{folder}: no run of `swift` has begun here (args.json, checkpoint-N, or folders "
             "v0-DATE-TIME with them). Give the run's --output_dir"
         )
     if runs[-1] != begun[-1]:
@@ -122,49 +122,49 @@ def _newest_run(folder: Path, notes: list[str]) -> Path:
     return begun[-1]
 
 
-def _checkpoint(run: Path, kept: Record | None, notes: list[str]) -> Path:
-    """The newest complete one of a run, or the one from which the run was begun."""
-    own = own_checkpoints(run, kept)
-    if other := [one.name for one in checkpoints(run) if one not in own]:
-        notes.append(f"{', '.join(other)}: of an earlier run in the same folder, not of this one")
+def _checkpoint(run: Path, record: Record | None, notes: list[str]) -> Path:
+    """Return the newest complete checkpoint of a run, or the checkpoint that it began with."""
+    own = own_checkpoints(run, record)
+    if other := [folder.name for folder in checkpoints(run) if folder not in own]:
+        notes.append(f"an earlier run in the same folder made {', '.join(other)}")
     for checkpoint in reversed(own):
         if not (why := why_not(checkpoint)):
             return checkpoint
         notes.append(f"{checkpoint.name} is not complete: {why}")
-    if kept and kept.begun_at and not why_not(Path(kept.begun_at)):
-        notes.append(f"{run.name} has no complete checkpoint: from the one that it began with")
-        return Path(kept.begun_at)
+    if record and record.begun_at and not why_not(Path(record.begun_at)):
+        notes.append(f"{run.name} has no complete checkpoint: it starts again where it began")
+        return Path(record.begun_at)
     what = "; ".join(notes) or "no checkpoint yet (--save_steps)"
-    if kept and kept.ended is not None:
-        raise ResumeError(f"{run} ended after step {kept.ended} without a complete one: {what}")
+    if record and record.ended is not None:
+        raise ResumeError(f"{run} ended after step {record.ended} without a checkpoint: {what}")
     text = f"{run}: nothing to go on from: {what}. Start it again from its first step"
     raise NoCheckpointError(text)
 
 
-def _problems(kept: Record, recipe: Recipe) -> Iterator[str]:
-    for flag in kept.left_out:
+def _problems(record: Record, recipe: Recipe) -> Iterator[str]:
+    for flag in record.left_out:
         if not is_secret_name(flag):
             yield f"{flag} held a secret, so it is not kept: give the printed command with it"
-    for flag, path in kept.paths:
+    for flag, path in record.paths:
         if not os.path.exists(path):
             yield f"{flag} {path} is no longer there. Put it back, or link it there"
     visible, here = recipe.environment.get("CUDA_VISIBLE_DEVICES", ""), gpus_here()
     ids = [int(name) for name in visible.split(",") if name.strip().isdecimal()]
-    if kept.gpus and (here < kept.gpus or any(number >= here for number in ids)):
+    if record.gpus and (here < record.gpus or any(number >= here for number in ids)):
         yield (
-            f"it ran on {kept.gpus} GPUs ({visible}), and this machine shows {here}. A checkpoint "
-            "keeps a part of its state by process: go on where there are as many"
+            f"the run had {record.gpus} GPUs ({visible}), and this machine shows {here}. Each "
+            "process keeps its part of a checkpoint: go on where there are as many GPUs"
         )
 
 
-def _notes(kept: Record, recipe: Recipe) -> Iterator[str]:
+def _notes(record: Record, recipe: Recipe) -> Iterator[str]:
     now = versions()
-    for name, was in kept.versions.items():
+    for name, was in record.versions.items():
         if now.get(name) != was:
-            yield f"{name} {was} then, {now.get(name, 'none')} now: the rest may be another run"
+            yield f"{name} was {was} and is {now.get(name, 'missing')} now: results may differ"
     for name in kept_variables(os.environ).keys() - recipe.environment.keys():
-        yield f"{name} is set here, and was not then: unset {name}"
-    if secrets := [flag for flag in kept.left_out if is_secret_name(flag)]:
+        yield f"{name} is set now and was not then: unset {name}"
+    if secrets := [flag for flag in record.left_out if is_secret_name(flag)]:
         yield f"{', '.join(secrets)}: secrets are not kept. Add what is needed"
     if recipe.environment.get("NNODES", "1") != "1":
-        yield "give it on every node, each with its own NODE_RANK in its environment"
+        yield "run this on every node, each with its own NODE_RANK in its environment"

@@ -1,4 +1,4 @@
-"""A recipe, resolved once: every flag typed, with ms-swift's default if it is not given.
+"""Resolve a recipe once: every flag gets its type, and ms-swift's default if it is missing.
 
     run = resolve(read_recipe("recipes/demo_cpu.sh"))
     run.integer("num_generations")                  4
@@ -34,11 +34,11 @@ UNREAD = "cannot be read without running the script; write its value"
 
 
 class NoValue(ValueError):
-    """A value that cannot be read: the message names file, line, flag and remedy."""
+    """A value cannot be read: the message names file, line, flag and remedy."""
 
 
 class NotKnown(NoValue):
-    """The value, or whether there is one, is only known by running the script."""
+    """Only running the script tells the value, or whether the flag has any."""
 
 
 class NotTaken(NoValue):
@@ -69,7 +69,7 @@ class Run:
 
     @cached_property
     def given(self) -> dict[str, Flag]:
-        """By its current name, the effective flag: the last one, as in argparse."""
+        """Map current names to the flags that count: the last of a name, as in argparse."""
         flags = {}
         for flag in self.recipe.flags:
             if self.is_negated(flag.name):
@@ -79,12 +79,12 @@ class Run:
         return flags
 
     def is_negated(self, name: str) -> bool:
-        """--no_freeze_vit: transformers' parser has one for each switch that is on by default."""
+        """transformers' parser adds such a flag, --no_freeze_vit, for each switch on by default."""
         fact = self.flags.get(name.removeprefix("no_"))
         return name.startswith("no_") and fact is not None and fact.default is True
 
     def current_name(self, name: str) -> str:
-        """The current name for an older or abbreviated one; else the name itself."""
+        """Return the current name for an old or abbreviated name; else the name itself."""
         if name in self.flags or not name:
             return name
         if (old := self.old_flags.get(name)) is not None:
@@ -95,21 +95,21 @@ class Run:
         return longer[0] if len(longer) == 1 else name
 
     def setting(self, name: str) -> Value | NoValue:
-        """With what ms-swift derives from other flags; or the error that reading it raises."""
+        """Return the value that ms-swift uses beside other flags, or the error of reading it."""
         if name not in self._settings:
             self._settings[name] = self._resolved(name, self.as_given(name))
         return self._settings[name]
 
-    def _resolved(self, name: str, given: Value | NoValue) -> Value | NoValue:
-        if name not in DECIDED or isinstance(given, NoValue) or not self.trains:
-            return given
+    def _resolved(self, name: str, value: Value | NoValue) -> Value | NoValue:
+        if name not in DECIDED or isinstance(value, NoValue) or not self.trains:
+            return value
         try:
-            return _derived(self, name, given)
+            return _derived(self, name, value)
         except NoValue as error:
             return error
 
     def as_given(self, name: str) -> Value | NoValue:
-        """As given, or the default of the argument class; not what other flags change."""
+        """Return the recipe's value or the argument class's default; other flags change nothing."""
         recipe, flag, fact = self.recipe, self.given.get(name), self.flags.get(name)
         if flag is None and not recipe.lacks(name):
             return NotKnown(f"{recipe.path}:{recipe.line}: --{name} {UNREAD}")
@@ -126,7 +126,7 @@ class Run:
             return () if empty else NotTaken(f"{what}{error}")
 
     def lacks(self, *names: str) -> bool:
-        """Whether none of the flags is given; NotKnown if that is not certain."""
+        """Say whether none of the flags is given; NotKnown if that is not certain."""
         absent = not any(name in self.given for name in names)
         return absent and all(self.value_of(self.as_given(name)) or True for name in names)
 
@@ -146,7 +146,7 @@ class Run:
         return float(self.read(name) or 0)  # type: ignore[arg-type]
 
     def optional(self, name: str) -> int | None:
-        """An integer, or None if neither the recipe nor ms-swift sets it."""
+        """Return an integer, or None if neither the recipe nor ms-swift sets it."""
         return None if self.read(name) is None else self.integer(name)
 
     def true(self, name: str) -> bool:
@@ -162,11 +162,11 @@ class Run:
         return tuple(map(str, value)) if isinstance(value, tuple) else ()
 
     def json(self, name: str) -> dict[str, Any]:
-        """An object, inline or in a file; OSError or ValueError if it is neither."""
+        """Return a JSON object, inline or from a file; OSError or ValueError if it is neither."""
         text = self.text(name) or "{}"
         if not text.lstrip().startswith("{"):
             if (path := self.recipe.at(text)) is None:
-                raise ValueError("the folder that it is in is not known")
+                raise ValueError("its folder is not known")
             text = path.read_text()
         value = json.loads(text)
         if not isinstance(value, dict):
@@ -194,11 +194,11 @@ class Run:
         return self.text("eval_strategy") != "no"
 
     def line(self, name: str) -> int:
-        """The line of the effective flag; of the command if there is none."""
+        """Return the line of the flag that counts, or of the command if there is none."""
         return self.given[name].line if name in self.given else self.recipe.line
 
     def variable(self, name: str) -> str | None:
-        """A variable in the command's environment; None if it is not set."""
+        """Return a variable of the command's environment; None if it is not set."""
         if self.recipe.hides(name):
             notes = [note for note in self.recipe.notes if f"${name} " in note.text]
             why = f" (line {notes[0].line}: {notes[0].text})" if notes else ""
@@ -206,7 +206,7 @@ class Run:
         return self.recipe.environment.get(name)
 
     def count(self, name: str) -> int | None:
-        """NPROC_PER_NODE or NNODES, or the launcher's option for it; None if it is not set."""
+        """Return NPROC_PER_NODE or NNODES, or the launcher's option for it; None if not set."""
         recipe = self.recipe
         text = recipe.launched[name == "NNODES"] if recipe.launcher else self.variable(name)
         text = (text or "").strip()
@@ -219,7 +219,7 @@ class Run:
 
     @property
     def processes(self) -> int:
-        """Training processes on all nodes."""
+        """Return the number of training processes on all nodes."""
         if self.recipe.ray is not None:
             gpus = self.recipe.ray.gpus.get("train", 0)
             if not isinstance(gpus, int):
@@ -229,20 +229,20 @@ class Run:
 
     @cached_property
     def image_limits(self) -> dict[str, str]:
-        """Variables of RESOLUTION; --model_kwargs wins (base_args.py: _init_model_kwargs)."""
+        """Return the limits of images; --model_kwargs wins (base_args.py: _init_model_kwargs)."""
         both = self.recipe.environment | self.limits_in_kwargs
         limits = {name: both[name] for name in RESOLUTION if both.get(name, "").strip()}
         for name, text in limits.items():
             try:
-                one("int", text.strip(), self.facts.bounds.get(name))
+                scalar("int", text.strip(), self.facts.bounds.get(name))
             except ValueError as error:
                 raise NotTaken(f"{self.recipe.path}: {name}={text}: {error}") from None
         return limits
 
     @cached_property
     def limits_in_kwargs(self) -> dict[str, str]:
-        given = {name.upper(): str(value) for name, value in self.model_kwargs.items()}
-        return {name: value for name, value in given.items() if name in RESOLUTION}
+        kwargs = {name.upper(): str(value) for name, value in self.model_kwargs.items()}
+        return {name: value for name, value in kwargs.items() if name in RESOLUTION}
 
     @cached_property
     def model_kwargs(self) -> dict[str, Any]:
@@ -250,11 +250,11 @@ class Run:
         try:
             return self.json("model_kwargs")
         except (OSError, ValueError):
-            raise NotTaken(f"{what}: neither a JSON object nor its file") from None
+            raise NotTaken(f"{what}: neither a JSON object nor a file with one") from None
 
 
 def resolve(recipe: Recipe | Run, facts: ms_swift.Facts | None = None) -> Run:
-    """The run of a recipe; a run is returned unchanged."""
+    """Return the run of a recipe; a run is returned unchanged."""
     if isinstance(recipe, Run):
         return recipe
     facts = facts or ms_swift.facts()
@@ -262,18 +262,18 @@ def resolve(recipe: Recipe | Run, facts: ms_swift.Facts | None = None) -> Run:
 
 
 def typed(fact: ms_swift.Flag | None, values: Sequence[str], bounds: str | None = None) -> Value:
-    """The value of a flag; ValueError says what is wrong with its text."""
+    """Return the value of a flag; ValueError says what is wrong with its text."""
     kind = fact.kind if fact else "str"
     if not values and kind != "bool":
         raise ValueError("has no value")
     if not values:
         return True
     if kind in PLURAL:
-        return tuple(one(kind[:-1], value, bounds) for value in values)
+        return tuple(scalar(kind[:-1], value, bounds) for value in values)
     if fact and len(values) > 1:
         raise ValueError(f"takes one value, got {len(values)}: {' '.join(values)}")
     if not fact or not fact.choices:
-        return one(kind, values[0], bounds)
+        return scalar(kind, values[0], bounds)
     known = {str(choice): choice for choice in fact.choices}
     if values[0] not in known:
         raise ValueError(f"known are {', '.join(known)}")
@@ -281,12 +281,12 @@ def typed(fact: ms_swift.Flag | None, values: Sequence[str], bounds: str | None 
 
 
 def written(flag: Flag) -> str:
-    """The flag in front of what is wrong with it."""
+    """Write the flag in front of what is wrong with it."""
     return " ".join((f"--{flag.name}", *flag.values)) + (": " if flag.values else " ")
 
 
-def one(kind: str, text: str, bounds: str | None = None) -> Value:
-    """A value of one word; ``bounds``: the interval that a number lies in."""
+def scalar(kind: str, text: str, bounds: str | None = None) -> Value:
+    """Return the value of a single word; ``bounds``: the interval that a number lies in."""
     if kind.startswith("bool"):
         if truth(text) is None:
             raise ValueError("true or false is needed")
@@ -315,39 +315,39 @@ DECIDED = (
 )
 
 
-def _derived(run: Run, name: str, given: Value) -> Value:
-    """The value that ms-swift sets, whatever is given or if none is; else the one that is given."""
+def _derived(run: Run, name: str, value: Value) -> Value:
+    """Return the value that ms-swift sets, or ``value``, which the recipe gives, unchanged."""
     match name:
         case "eval_strategy":
             sets = ("val_dataset", "cached_val_dataset", "eval_dataset")
             ratio = run.value_of(run.as_given("split_dataset_ratio"))
             if not ratio and not any(map(run.texts, sets)):
                 return "no"
-            return run.text("save_strategy") if given is None else given
+            return run.text("save_strategy") if value is None else value
         case "split_dataset_ratio" if not run.evaluates:
             return 0.0
         case "sleep_level" if run.recipe.ray is not None and name not in run.given:
             return 1
         case "sleep_level" if run.grpo:
             apart = run.text("vllm_mode") == "server" or run.true("async_generate")
-            return 0 if apart or not run.true("use_vllm") else given
+            return 0 if apart or not run.true("use_vllm") else value
         case "vllm_tensor_parallel_size" if run.grpo and not run.true("use_vllm"):
             return 1
         case "max_completion_length":
             for older in ("response_length", "max_new_tokens"):
                 if older in run.given and older in run.flags:
                     return run.value_of(run.as_given(older))
-        case "gradient_accumulation_steps" if given is None and not run.grpo:
+        case "gradient_accumulation_steps" if value is None and not run.grpo:
             rows = run.integer("per_device_train_batch_size") * run.processes
             return max(1, math.ceil(16 / rows))
-        case "gradient_accumulation_steps" if given is None:
+        case "gradient_accumulation_steps" if value is None:
             return 1
-        case "beta" if given is None:
+        case "beta" if value is None:
             return {"grpo": 0.04, "gkd": 0.5, "simpo": 2.0}.get(run.text("rlhf_type") or "", 0.1)
-        case "learning_rate" if given is None:
+        case "learning_rate" if value is None:
             return 1e-5 if run.text("tuner_type") == "full" else 1e-4
-        case "truncation_strategy" if given is None:
+        case "truncation_strategy" if value is None:
             return "left" if run.grpo else "delete"
-        case "vit_gradient_checkpointing" if given is None:
+        case "vit_gradient_checkpointing" if value is None:
             return run.true("gradient_checkpointing")
-    return given
+    return value

@@ -1,4 +1,4 @@
-"""A script read once, straight from top to bottom, without running anything.
+"""Read a script once, straight from top to bottom, without running anything.
 
 export MAX_PIXELS=${MAX_PIXELS:-401408}
 NPROC_PER_NODE=4 nohup \
@@ -70,7 +70,7 @@ SHELL_OPTIONS = ("pipefail", "errexit", "nounset", "xtrace", "allexport", "noglo
 
 @dataclass(kw_only=True)
 class Command:
-    """A `swift` command, with the environment that it sees."""
+    """A command is a `swift` command with the environment that it sees."""
 
     environment: dict[str, str]
     line: int = 1
@@ -89,7 +89,7 @@ class Command:
     """From `swift` on."""
     written: frozenset[str] = frozenset()
     """Files that the script writes before."""
-    given: frozenset[str] = frozenset()
+    maybe_written: frozenset[str] = frozenset()
     """Paths that the script may make before (wrappers.py: made_by)."""
     file: Path | None = None
     """The other script that this one runs and in which the command stands; None: this one."""
@@ -110,7 +110,7 @@ class Script(Words):
             script,
         )
         self.commands: list[Command] = []
-        self._written, self._given = set[str](), set[str]()
+        self._written, self._maybe_written = set[str](), set[str]()
         self._functions: dict[str, Node] = {}
         """Those that are not read yet."""
         self._called = set[str]()
@@ -205,7 +205,7 @@ class Script(Words):
 
     @contextmanager
     def _block(self, what: str, line: int, node: Node | None = None) -> Iterator[None]:
-        """What may run, not at all or again: it ends nothing, and ``node`` may read other files."""
+        """The body may run never or often: it ends nothing, and ``node`` may read other files."""
         reads = (
             [n.text for n in node.walk() if first_word(n) in ("source", ".", "eval")]
             if node
@@ -249,8 +249,8 @@ class Script(Words):
         before = old.items if node.Append else ()
         items = (*before, *(v for e in elements for v in self.expand(e.Value) if not v.vanishes))
         if not node.Array:
-            text = "".join(one.text for one in (*before, value))
-            known = all(one.known for one in (*before, value)) and len(text) <= MOST
+            text = "".join(item.text for item in (*before, value))
+            known = all(item.known for item in (*before, value)) and len(text) <= MOST
             items = (replace(value, text=text, known=known, notes=notes_of((*before, value))),)
         one_by_one = node.Index or any(element.Index for element in elements)
         if one_by_one or (node.Append and old.array and not node.Array) or len(items) > MOST // 20:
@@ -267,7 +267,7 @@ class Script(Words):
         """export, readonly, local, declare ...: what options do to a value is not followed."""
         kind, options = node.Variant.Value, ""
         # bash expands all words before it assigns the first.
-        given = {w.Pos.at: self._assign(w) for w in node.Args if w.Name and not w.Naked}
+        assigned = {w.Pos.at: self._assign(w) for w in node.Args if w.Name and not w.Naked}
         for word in node.Args:
             if not word.Name:
                 for value in self.expand(word.Value or word):
@@ -285,7 +285,7 @@ class Script(Words):
                 why = f"`{kind} {options}` gives a variable a second name, which is not followed"
                 raise Mistake(word.line, 1, f"{why}; {BY_RUN}")
             if not word.Naked:
-                self._set_to(name, given[word.Pos.at])
+                self._set_to(name, assigned[word.Pos.at])
             odd = kind != "export" and set(options) & set("iluA")
             if odd or (word.Value and braced(word.Value)):
                 self.unknown(name, word.line, f"`{kind} {word.text}` sets it")
@@ -306,21 +306,21 @@ class Script(Words):
             if inner.Type == "CmdSubst" and WITHIN.search(inner.text[2:]):
                 why = f"a `swift` command within $(...) is not read; {BY_RUN}"
                 self.notes.append(Note(inner.line, "unread", why))
-        given = [value for value in values if not value.vanishes]
-        if not given:
+        words = [value for value in values if not value.vanishes]
+        if not words:
             for assigned in node.Assigns:
                 self._set_to(assigned.Name.Value, self._assign(assigned))
             return
-        if given[0].text.startswith("-") and given[0].known and given[0] is values[0]:
-            why = f"{given[0].text} stands alone: no backslash ends the line before it (or a "
+        if words[0].text.startswith("-") and words[0].known and words[0] is values[0]:
+            why = f"{words[0].text} stands alone: no backslash ends the line before it (or a "
             why += "comment stands between), so bash takes it for a command, and this flag and all "
-            self.notes.append(Note(given[0].line, "continuation", f"{why}below it are lost"))
+            self.notes.append(Note(words[0].line, "continuation", f"{why}below it are lost"))
             return
-        if given[0].text in ("command", "builtin") and given[1:]:
-            given = given[1:]
-        name, line, rest = given[0].text if given[0].known else "", given[0].line, given[1:]
+        if words[0].text in ("command", "builtin") and words[1:]:
+            words = words[1:]
+        name, line, rest = words[0].text if words[0].known else "", words[0].line, words[1:]
         if name in self._functions:
-            self._call(name, line, given)
+            self._call(name, line, words)
         elif name in self._called:
             pass
         elif name in ("exit", "return", "break", "continue"):
@@ -367,8 +367,8 @@ class Script(Words):
         else:
             # What is kept as a file, no script, is a text that nothing runs.
             files = [r.Word.text for r in redirections if ">" in r.Op]
-            kept = files and not any(map(A_SCRIPT.search, files))
-            fed = " ".join(r.Hdoc.text for r in redirections if r.Hdoc and not kept)
+            saved = files and not any(map(A_SCRIPT.search, files))
+            fed = " ".join(r.Hdoc.text for r in redirections if r.Hdoc and not saved)
             conditional = dict(self.conditional)
             with self._alone():
                 for assigned in node.Assigns:
@@ -376,7 +376,7 @@ class Script(Words):
                     self.conditional.pop(assigned.Name.Value, None)
                 before = len(self.commands)
                 self.program(values, fed)
-            self._given.update(made_by(values, len(self.commands) > before))
+            self._maybe_written.update(made_by(values, len(self.commands) > before))
             self.conditional = conditional
             self._ended |= name == "exec" and bool(rest) and not self._blocks
 
@@ -427,7 +427,7 @@ class Script(Words):
             self.arguments = None
 
     def program(self, values: Sequence[Value], fed: str = "") -> None:
-        """`swift`, what runs it, or another program, which is of no use here."""
+        """Take `swift`, or what runs it; another program is of no use here."""
         inner = unwrapped([value for value in values if not value.vanishes])
         if inner is None:
             if why := not_read(values, fed):
@@ -453,7 +453,7 @@ class Script(Words):
             Command(
                 words=list(values[at:]),  # with those that vanish
                 written=frozenset(self._written),
-                given=frozenset(self._given),
+                maybe_written=frozenset(self._maybe_written),
                 environment=environment,
                 line=line,
                 notes=[replace(n, kind="needed") if n.kind == "unset" else n for n in notes],
@@ -466,7 +466,7 @@ class Script(Words):
         )
         if blocks := [block for block in self._blocks if block[0]]:
             what, begin = blocks[-1]
-            why = f"inside the {what} of line {begin}: read once, as if it ran; {BY_RUN}"
+            why = f"the command in the {what} of line {begin} is read once, as if it ran; {BY_RUN}"
             self.notes.append(Note(line, "conditional", why))
         for name, variable in self.variables.items():
             if FOR_SWIFT.fullmatch(name) and variable.line and variable.items:
@@ -491,8 +491,8 @@ class Script(Words):
                 raise ValueError("the script writes it itself")
             if not inside and os.path.realpath(file) == os.path.realpath(self.script):
                 raise ValueError(f"the script runs itself; {BY_RUN}")
-            name, *given = [value.text for value in rest[inside:]] or [who.text]
-            other = Script({}, given, name)
+            name, *arguments = [value.text for value in rest[inside:]] or [who.text]
+            other = Script({}, arguments, name)
             other.variables, other.folder, other.lost = dict(seen), self.folder, self.lost
             other._depth = self._depth + 1
             text = rest[0].text if inside else file.read_text()
@@ -515,7 +515,7 @@ class Script(Words):
 
 
 def _bodies(node: Node) -> Iterator[Sequence[Node]]:
-    """The commands of a branch or loop, its conditions among them, but for that of `if`."""
+    """Yield the commands of a branch or loop with its conditions, except the condition of `if`."""
     yield from (node.Then, node.Do, *(item.Stmts for item in node.Items))
     yield node.Cond if node.Type == "WhileClause" else ()
     if node.Else:

@@ -1,4 +1,4 @@
-"""The shipped recipes, by the names that `vlrft recipe` prints.
+"""Find the shipped recipes by the names that `vlrft recipe` prints.
 
 recipe_path("qwen2_5_vl_3b/detection_4x80g")        .../recipes/qwen2_5_vl_3b/detection_4x80g.sh
 """
@@ -14,20 +14,20 @@ from swift_vlrft.recipe.reader import RecipeError
 
 
 def shipped_recipes() -> dict[str, Path]:
-    """Every shipped recipe, by its name without .sh."""
+    """Return every shipped recipe, by its name without .sh."""
     folder = shipped_file("recipes", "demo_cpu.sh").parent
     return {str(p.relative_to(folder).with_suffix("")): p for p in sorted(folder.rglob("*.sh"))}
 
 
 def recipe_path(name: str | Path) -> Path:
-    """The file of that path if there is one, else the shipped recipe of that name; RecipeError,
-    with near names, if there is neither.
+    """Return the file of that path, or the shipped recipe of that name; RecipeError, with near
+    names, if there is neither.
     """
     if os.path.exists(name):
         return Path(name)
-    known, given = shipped_recipes(), str(name).removesuffix(".sh")
-    if given in known:
-        return known[given]
-    near = difflib.get_close_matches(given, known, n=3, cutoff=0.5)
+    known, wanted = shipped_recipes(), str(name).removesuffix(".sh")
+    if wanted in known:
+        return known[wanted]
+    near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5)
     listed = f"; near names: {', '.join(near)}" if near else "; `vlrft recipe` lists the names"
     raise RecipeError(f"{name}: no such file, and no shipped recipe has that name{listed}")

@@ -1,4 +1,4 @@
-"""Bash text as the syntax tree of shfmt (mvdan.cc/sh), whose nodes know where they stand.
+"""Parse bash text into the syntax tree of shfmt (mvdan.cc/sh), whose nodes know their place.
 
 A=1 swift rlhf --model "$M"     [Stmt(Cmd=CallExpr(Assigns=[A=1], Args=[swift, ..., "$M"]))]
 """
@@ -32,7 +32,7 @@ BLANK_BEHIND = re.compile(r"\\([ \t]+)(?=\r?\n)")
 
 
 class Mistake(ValueError):
-    """A text that bash refuses: line, column and why."""
+    """bash refuses the text: at this line and column, for this reason."""
 
     def __str__(self) -> str:
         line, column, why = self.args
@@ -41,8 +41,8 @@ class Mistake(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What the reader has to say about a line; ``kind`` is one of continuation, placeholder,
-    unset, needed (unset, and no fault of the script), not-exported, unread, conditional, syntax.
+    """A note says what the reader noticed in a line; its ``kind`` is continuation, placeholder,
+    unset, needed (unset, and no fault of the script), not-exported, unread, conditional or syntax.
     """
 
     line: int
@@ -52,8 +52,8 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where a word stands: ``text[start:end]``, by characters of the file as it is decoded.
-    ``literal``: what stands there is, quotes aside, the value itself; not so for ``"$MODEL"``.
+    """A word stands at ``text[start:end]``, counted in characters of the decoded file.
+    ``literal``: the text there is, quotes aside, the value itself; not so for ``"$MODEL"``.
     """
 
     start: int
@@ -67,8 +67,8 @@ class Place(NamedTuple):
 
 
 class Node:
-    """A node with the fields of https://pkg.go.dev/mvdan.cc/sh/v3/syntax; a field that is not given
-    is empty. ``source`` is the whole text, which is another file's where ``inner``.
+    """A node has the fields of https://pkg.go.dev/mvdan.cc/sh/v3/syntax; a missing field is empty.
+    ``source`` is the whole text, which is another file's where ``inner``.
     """
 
     Type: str
@@ -88,12 +88,12 @@ class Node:
 
     @property
     def text(self) -> str:
-        """The node as it is written."""
+        """Return the text of the node, as written."""
         return self.source[self.Pos.at : self.End.at]
 
     @property
     def span(self) -> Span | None:
-        """The place of a word; None in another file."""
+        """Return the place of a word; None in another file."""
         if self.inner:
             return None
         return Span(self.Pos.at, self.End.at, bool(self.Parts) and all(map(_literal, self.Parts)))
@@ -105,7 +105,7 @@ class Node:
                     yield node
 
     def walk(self) -> Iterator[Node]:
-        """The node itself and all nodes below it."""
+        """Yield the node itself and all nodes below it."""
         yield self
         for child in self.children():
             yield from child.walk()
@@ -120,7 +120,7 @@ def _literal(part: Node) -> bool:
 
 @lru_cache(maxsize=200)
 def parse(text: str, line: int = 0) -> tuple[Sequence[Node], Sequence[Note]]:
-    """The statements of a text, and notes on blanks that end its continued lines.
+    """Return the statements of a text, and notes on blanks that end its continued lines.
 
     ``line``: of the `source` that reads the text of another file. Mistake where bash refuses it;
     FileNotFoundError if there is no shfmt.
@@ -154,7 +154,7 @@ def parse(text: str, line: int = 0) -> tuple[Sequence[Node], Sequence[Note]]:
 
 
 def as_json(data: bytes) -> bytes:
-    """The tree of a text of bash, as shfmt prints it; Mistake where bash refuses the text."""
+    """Return the tree of a bash text as shfmt prints it; Mistake where bash refuses the text."""
     done = subprocess.run([shfmt(), "--to-json", "-ln", "bash"], input=data, capture_output=True)
     if done.returncode:
         match = re.match(r"(?:<.*>:)?(\d+):(\d+): (.*)", done.stderr.decode(errors="replace"))

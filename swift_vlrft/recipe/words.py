@@ -1,4 +1,4 @@
-"""Expansion of a script's words, as in bash: variables, defaults, arrays, splitting, arithmetic.
+"""Expand a script's words as bash does: variables, defaults, arrays, splitting, arithmetic.
 
 "$MODEL"    one word    $FLAGS    its words    "${ARGS[@]}"    the items    $((N - 1))    a number
 
@@ -42,7 +42,7 @@ BY_RUN = "`--run` reads it"
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An argument as the command would get it; not ``known``: as it is written in the file.
+    """A value is an argument as the command gets it; not ``known``: as it is written in the file.
 
     ``many``: a word that is not known and may be any number of words. ``vanishes``: written without
     quotes and not set, so nothing unless it is set elsewhere. Of a piece of an argument:
@@ -62,8 +62,8 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One value, those of an array, or none (not set). ``exported`` None: perhaps. ``line``: where
-    it is set, 0 by the caller.
+    """A variable has a value, an array's values, or none (not set). ``exported`` None: perhaps.
+    ``line``: where it is set, 0 by the caller.
     """
 
     items: tuple[Value, ...] = ()
@@ -73,13 +73,13 @@ class Variable:
 
     @property
     def text(self) -> str | None:
-        """The value of a variable that is set, is no array, and is known."""
+        """Return the value of a variable that is set, is no array, and is known."""
         known = self.items and not self.array and self.items[0].known
         return self.items[0].text if known else None
 
 
 def unread(text: str, line: int, why: str, many: bool = True) -> Value:
-    """A value that is not known, and why."""
+    """Return a value that is not known, with the reason."""
     return Value(
         text, line, False, None, (Note(line, "unread", f"{text} is not read: {why}"),), many
     )
@@ -90,25 +90,25 @@ def notes_of(values: Iterable[Value]) -> tuple[Note, ...]:
 
 
 def any_exported(*exported: bool | None) -> bool | None:
-    """Whether a variable is exported: for one of these reasons, perhaps (None), or not."""
+    """Say whether a variable is exported: for a reason of these, perhaps (None), or not."""
     return True if True in exported else None if None in exported else False
 
 
 def braced(word: Node) -> bool:
-    """Whether a word may be several by its braces: ``data/{a,b}.jsonl``, ``{1..3}``."""
+    """Say whether braces may make several words of it: ``data/{a,b}.jsonl``, ``{1..3}``."""
     bare = "".join(re.sub(r"\\.", "", p.Value) for p in word.Parts if p.Type == "Lit")
     return re.search(r"\{.*(,|\.\.).*\}", bare) is not None
 
 
 def parameters(words: Iterable[Node]) -> Iterator[str]:
-    """The names of all variables in words."""
+    """Return the names of all variables in words."""
     return (n.Param.Value for word in words for n in word.walk() if n.Type == "ParamExp")
 
 
 @dataclass
 class Words:
-    """The variables and arguments at one place of a script, in a folder; None: not known.
-    ``script`` is what ``$0`` stands for.
+    """Words expand by the variables, the arguments and the folder (None: not known) of a place
+    in a script. ``script`` is what ``$0`` stands for.
     """
 
     variables: dict[str, Variable]
@@ -117,7 +117,7 @@ class Words:
     script: str = ""
     exports_all: bool | None = False
     globs: bool = True
-    """Whether patterns are those of bash without `shopt`."""
+    """Whether patterns work as in bash without `shopt`."""
     lost: Note | None = None
     """Why any variable may have any value since, where it is not assigned again."""
     conditional: dict[str, Note] = field(default_factory=dict)
@@ -142,13 +142,13 @@ class Words:
         return variable or Variable()
 
     def expand(self, word: Node) -> list[Value]:
-        """A word as the arguments that it becomes: none, one, or several."""
+        """Return the arguments that a word becomes: none, a single argument, or several."""
         if braced(word):
             value = unread(word.text, word.line, f"its braces stand for several words; {BY_RUN}")
             return [replace(value, span=word.span)]
         fields = self._fields(word, True)
-        if any(not piece.known and not piece.quoted for one in fields for piece in one):
-            fields = [[piece for one in fields for piece in one]]
+        if any(not piece.known and not piece.quoted for pieces in fields for piece in pieces):
+            fields = [[piece for pieces in fields for piece in pieces]]
         values = [self._finished(pieces, word) for pieces in fields]
         listed = values and len(fields[0]) == 1 and fields[0][0].listed and values[0].known
         if len(values) == 1 and values[0].span is None and not listed:
@@ -175,7 +175,7 @@ class Words:
         return Value(text, word.line)
 
     def joined(self, word: Node) -> Value:
-        """A word without splitting and patterns, as on the right of an assignment."""
+        """Expand a word without splitting and patterns, as on the right of an assignment."""
         fields = self._fields(word, False)
         values = [value for pieces in fields for value in pieces]
         text = " ".join("".join(value.text for value in pieces) for pieces in fields)

@@ -1,4 +1,4 @@
-"""What runs another command: nohup, env, uv run, srun, torchrun ...
+"""Unwrap programs that run another command: nohup, env, uv run, srun, torchrun ...
 
 unwrapped(["timeout", "-k", "10", "3600", "uv", "run", "swift", "rlhf", "--x"])  -> swift rlhf --x
 """
@@ -61,7 +61,7 @@ ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=")
 
 @dataclass(slots=True)
 class Unwrapped:
-    """A command, what `env` sets for it, and whether other variables are cleared, or may not be
+    """The inner command has variables that `env` sets for it; others may be cleared, or not be
     handed on. ``launcher``: torchrun and the like, with ``processes`` and ``nodes`` where it says
     them.
     """
@@ -82,7 +82,7 @@ def base(word: Value) -> str:
 
 
 def command_at(words: Sequence[Value]) -> int | None:
-    """Where `swift rlhf`, `-m swift.cli.rlhf` or `.../swift/cli/rlhf.py` begins, or Megatron's."""
+    """Find where `swift rlhf`, `-m swift.cli.rlhf`, `.../cli/rlhf.py` or Megatron's begins."""
     for i, word in enumerate(words):
         following = words[i + 1] if i + 1 < len(words) else None
         if word.known and base(word) in PROGRAMS and following is not None:
@@ -97,7 +97,7 @@ def command_at(words: Sequence[Value]) -> int | None:
 
 
 def called(words: Sequence[Value]) -> tuple[tuple[str, str], list[Value]]:
-    """Program and command of words that ``command_at`` found, and the words behind them."""
+    """Return program and command of words that ``command_at`` found, and the words behind."""
     first, second = words[0].text, words[1].text if len(words) > 1 else ""
     if match := SCRIPT.fullmatch(first):
         rest = words[1:]
@@ -113,7 +113,7 @@ def called(words: Sequence[Value]) -> tuple[tuple[str, str], list[Value]]:
 
 
 def unwrapped(words: Sequence[Value]) -> Unwrapped | None:
-    """The command inside of known wrappers; None if the first word is none that is known."""
+    """Return the command inside of known wrappers; None if the first word is not known."""
     texts, at = [word.text for word in words], command_at(words)
     shell = next((i for i, word in enumerate(words) if base(word) in SHELLS), at)
     at = shell if at is None or (shell is not None and shell < at) else at
@@ -122,7 +122,7 @@ def unwrapped(words: Sequence[Value]) -> Unwrapped | None:
     inner, setter = Unwrapped(list(words[at:])), ""
     for i, word in enumerate(words[:at]):
         name, text = base(word), word.text
-        exports = name == "srun" and any(re.match("--export=(?!ALL$)", one) for one in texts[:at])
+        exports = name == "srun" and any(re.match("--export=(?!ALL$)", part) for part in texts[:at])
         inner.hides |= exports or name in ("sudo", "doas", "dotenv", "direnv", "systemd-run")
         inner.hides |= text.startswith("--env-file")
         inner.moves |= setter == "env" and text.startswith(("-C", "--chdir"))
@@ -150,25 +150,25 @@ def unwrapped(words: Sequence[Value]) -> Unwrapped | None:
 
 
 def _launched(inner: Unwrapped, words: Sequence[Value], name: str) -> None:
-    """The processes that a launcher says it starts, on each node."""
-    given: dict[str, str] = {}
+    """Read how many processes a launcher starts on each node."""
+    options: dict[str, str] = {}
     for word, following in zip(words, [*words[1:], Value("", 0)], strict=True):
         option, equals, value = word.text.partition("=")
         known = word.known if equals else following.known
         value = value if equals else following.text
-        given.setdefault(option.lstrip("-").replace("-", "_"), value if known else "")
+        options.setdefault(option.lstrip("-").replace("-", "_"), value if known else "")
     processes, nodes, default = LAUNCHERS[name]
     inner.launcher = name
-    inner.nodes = given.get(nodes, "1") if nodes else ""
-    inner.processes = given.get(processes, default)
+    inner.nodes = options.get(nodes, "1") if nodes else ""
+    inner.processes = options.get(processes, default)
     if name == "accelerate":
         divides = inner.processes.isdecimal() and inner.nodes.isdecimal() and int(inner.nodes)
         inner.processes = str(int(inner.processes) // int(inner.nodes)) if divides else ""
 
 
 def made_by(words: Sequence[Value], is_swift: bool) -> Iterator[str]:
-    """The paths that a command may make: all that it is given, as `models/q` and, of a download or
-    an archive, its name; a program of the user's may make any. Of `swift` it is --output_dir
+    """Yield the paths that a command may make: all its arguments, as `models/q`, and the name of
+    a download or an archive; a user's program may make any path. `swift` makes --output_dir
     and the like.
     """
     texts = [word.text for word in words if word.known]
@@ -186,8 +186,8 @@ def made_by(words: Sequence[Value], is_swift: bool) -> Iterator[str]:
 
 
 def not_read(words: Sequence[Value], fed: str = "") -> str | None:
-    """Why a command that mentions `swift`, or is fed a text that does, was not read; None if it
-    does not, or only prints.
+    """Say why a command that mentions `swift`, or is fed such a text, was not read; None if it
+    does not mention it, or only prints.
     """
     name = base(words[0]) if words else ""
     if PRINTS.fullmatch(name) or not words:
@@ -195,12 +195,12 @@ def not_read(words: Sequence[Value], fed: str = "") -> str | None:
     scripts = [word.text for word in words[:3] if A_SCRIPT.search(word.text)]
     if scripts and name not in ("chmod", "cat", "cp", "mv", "rm", "ls", "sed", "tee", "touch"):
         return f"{scripts[0]} is another script: it is not read"
-    given = any(WITHIN.search(text) for text in (*(word.text for word in words), fed))
+    mentions = any(WITHIN.search(text) for text in (*(word.text for word in words), fed))
     by_name = not words[0].known and words[1:] and words[1].text in COMMANDS
-    if command_at(words) is None and not given and not by_name:
+    if command_at(words) is None and not mentions and not by_name:
         return None
     who = f"`{name}`" if name else f"`{words[0].text}`, a name that only bash knows,"
     return (
-        f"{who} is given a `swift` command, and what it makes of it is not known: it is not read. "
-        "Give that command by itself"
+        f"{who} is given a `swift` command and may change it: it is not read. Give that "
+        "command by itself"
     )

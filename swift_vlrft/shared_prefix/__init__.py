@@ -1,4 +1,4 @@
-"""Each prompt of a micro-batch computed once, with its images: same results, fewer operations.
+"""Compute each prompt of a micro-batch once, with its images: same results, fewer operations.
 
     packed = pack(input_ids, attention_mask, position_ids, completion_mask, images)
     logits = forward(model, packed)                 # one row per completion token

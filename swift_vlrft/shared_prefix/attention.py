@@ -1,4 +1,4 @@
-"""Attention over a packed sequence, in two parts and without a quadratic mask.
+"""Attend over a packed sequence, in two parts and without a quadratic mask.
 
     prompt       sees itself, causally                        [1, heads, P, P]
     completions  see their prompt and themselves, causally    [G, heads, C, P + C], lower right
@@ -53,7 +53,7 @@ def attend(
     shared_prefix: Sequence[Group] | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """transformers' attention function; ``shared_prefix`` are the groups of a packed sequence.
+    """Replace transformers' attention; ``shared_prefix`` holds the groups of a packed sequence.
 
     Query is [1, heads, tokens, width]; key and value may have fewer heads.
     """

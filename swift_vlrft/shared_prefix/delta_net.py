@@ -1,4 +1,4 @@
-"""Gated DeltaNet (Qwen3.5) over a packed sequence, in two passes.
+"""Run Gated DeltaNet (Qwen3.5) over a packed sequence, in two passes.
 
     prompts      [prompts, longest, width]      padded in front
     completions  [completions, longest, width]  padded after, from the state that their prompt left
@@ -29,8 +29,8 @@ def use_shared_delta_net(model: Any) -> None:
 
 
 def has_another_forward(model: Any) -> bool:
-    """Whether such a layer's forward is not its class's, so that ours would never be called:
-    accelerate's hooks for several devices and kernels from the hub put one on the instance.
+    """Say whether a layer's forward is not its class's, so that ours would never be called:
+    accelerate's hooks for several devices and the hub's kernels put theirs on the instance.
     """
     return any("forward" in vars(layer) for layer in _layers(model))
 
@@ -40,7 +40,7 @@ def _layers(model: Any) -> list[Any]:
 
 
 class _SharedDeltaNet:
-    """Before transformers' class (``Qwen3_5GatedDeltaNet``, ``Qwen3_5MoeGatedDeltaNet``)."""
+    """It stands before transformers' ``Qwen3_5GatedDeltaNet``, ``Qwen3_5MoeGatedDeltaNet``."""
 
     def forward(
         self: Any,
@@ -49,7 +49,7 @@ class _SharedDeltaNet:
         shared_prefix: Sequence[Group] | None = None,
         **kwargs: Any,
     ) -> torch.Tensor:
-        """``shared_prefix`` are the groups of a packed sequence [1, tokens, width]."""
+        """``shared_prefix`` holds the groups of a packed sequence [1, tokens, width]."""
         if shared_prefix is None:
             plain: torch.Tensor = super().forward(hidden_states, *args, **kwargs)  # type: ignore[misc]
             return plain
@@ -78,7 +78,7 @@ def _attend(layer: Any, tensors: Sequence[torch.Tensor], groups: Sequence[Group]
     )
     mixed = F.pad(mixed, (0, 0, before, 0))
     out, state = _delta_rule(layer, mixed, beta, g)
-    found = {i: out[row, -len(parts[0][i]) :] for row, i in enumerate(firsts)}
+    results = {i: out[row, -len(parts[0][i]) :] for row, i in enumerate(firsts)}
     if rest:
         copies = torch.tensor([len(group.lengths) for group in groups], device=mixed.device)
         tails, state = (
@@ -87,8 +87,8 @@ def _attend(layer: Any, tensors: Sequence[torch.Tensor], groups: Sequence[Group]
         )
         mixed, beta, g = (pad_sequence([x[i] for i in rest], batch_first=True) for x in parts)
         out, _ = _delta_rule(layer, torch.cat([tails, mixed], 1), beta, g, state)
-        found |= {i: out[row, : len(parts[0][i])] for row, i in enumerate(rest)}
-    return [found[i] for i in range(len(found))]
+        results |= {i: out[row, : len(parts[0][i])] for row, i in enumerate(rest)}
+    return [results[i] for i in range(len(results))]
 
 
 def _delta_rule(

@@ -1,4 +1,4 @@
-"""Image features of a frozen encoder, kept for one generation batch.
+"""Keep the image features of a frozen encoder for a generation batch.
 
     cache = FeatureCache(limit=512 << 20)
     with cache.fill(model.visual, digests, tokens):  # the encoder runs: its output is kept
@@ -24,7 +24,7 @@ import torch
 
 @dataclass(frozen=True)
 class ImageFeatures:
-    """What a model's ``get_image_features`` returns, as far as the language model reads it."""
+    """The features are what ``get_image_features`` returns and the language model reads."""
 
     pooler_output: tuple[torch.Tensor, ...] | torch.Tensor  # [tokens, hidden] for each image
     deepstack_features: list[tuple[torch.Tensor, ...]] | None = None
@@ -32,13 +32,13 @@ class ImageFeatures:
 
 
 def encoders(model: Any) -> list[Any]:
-    """The modules that make image features; the last one's output are the features."""
+    """Return the modules that make image features; the last module puts them out."""
     names = ("visual", "vision_tower", "multi_modal_projector")
     return [part for name in names if (part := getattr(model.model, name, None)) is not None]
 
 
 class FeatureCache:
-    """Features by image content, at most ``limit`` bytes of them."""
+    """The cache holds features by image content, at most ``limit`` bytes."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -50,7 +50,7 @@ class FeatureCache:
         self.bytes = 0
 
     def get(self, encoder: Any, digests: Sequence[bytes]) -> ImageFeatures | None:
-        """The features of these images; None unless all are there."""
+        """Return the features of these images; None unless all are there."""
         try:
             images = [self._kept[id(encoder), digest] for digest in digests]
         except KeyError:
@@ -60,8 +60,8 @@ class FeatureCache:
 
     @contextmanager
     def fill(self, encoder: Any, digests: Sequence[bytes], tokens: Sequence[int]) -> Iterator[None]:
-        """Keep what the encoder returns in this block for images with these digests, in the order
-        in which they are given to it, of so many tokens each.
+        """Keep what the encoder returns in this block for images with these digests, in the
+        encoder's order, of so many tokens each.
         """
 
         def keep(_module: Any, _arguments: Any, output: Any) -> None:

@@ -1,4 +1,4 @@
-"""The packed sequence through the model, and its values back into rows.
+"""Pass the packed sequence through the model, and put its values back into rows.
 
 logits [1200, 151936]  ->  log-probabilities [1200]  ->  [8, 150], 0 where a row has no token
 """
@@ -16,7 +16,7 @@ from swift_vlrft.shared_prefix.settings import LOGPS_PART
 
 
 def forward(model: Any, packed: Packed, features: ImageFeatures | None = None) -> torch.Tensor:
-    """Logits that predict the completion tokens, [completion tokens, vocabulary], in row order.
+    """Return the logits of completion tokens, [completion tokens, vocabulary], in row order.
 
     The model encodes the distinct images itself unless ``features`` has them.
     """
@@ -44,7 +44,7 @@ def forward(model: Any, packed: Packed, features: ImageFeatures | None = None) -
 def values_of(
     logits: torch.Tensor, targets: torch.Tensor, temperature: float, *, entropy: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Log-probabilities of ``targets`` [tokens] under ``logits`` [tokens, vocabulary] divided by
+    """Return log-probabilities of ``targets`` [tokens] under ``logits`` [tokens, vocabulary] over
     the temperature, and entropies; as swift/rlhf_trainers/grpo_trainer.py takes them
     (_get_logps_via_local_forward).
 
@@ -62,7 +62,7 @@ def values_of(
 
 
 def unpack(values: torch.Tensor, completion_mask: torch.Tensor) -> torch.Tensor:
-    """One value per completion token -> [rows, columns] with zeros elsewhere."""
+    """Put a value per completion token into [rows, columns], with zeros elsewhere."""
     rows = values.new_zeros(completion_mask.shape)
     rows[completion_mask.bool()] = values
     return rows

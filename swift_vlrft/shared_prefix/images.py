@@ -1,4 +1,4 @@
-"""Which images belong to which row of a micro-batch, and whether two rows have the same ones.
+"""Find which images belong to which row of a micro-batch, and whether two rows share them.
 
     pixel_values [3072 x 8, 1176]   image_grid_thw [[1, 64, 48]] * 8   eight rows, an image each
 
@@ -21,12 +21,12 @@ import torch
 
 
 class CannotPack(ValueError):
-    """Why this micro-batch has to be computed as separate rows."""
+    """The micro-batch has to be computed as separate rows; the message says why."""
 
 
 @dataclass(frozen=True)
 class Images:
-    """The images of a micro-batch as the processor returns them."""
+    """Images hold the images of a micro-batch, as the processor returns them."""
 
     pixel_values: torch.Tensor
     grid_thw: torch.Tensor | None
@@ -51,18 +51,18 @@ class Images:
 
     @cached_property
     def parts(self) -> tuple[torch.Tensor, ...]:
-        """The patches of each image, or the tiles, as views."""
+        """Return the patches of each image, or the tiles, as views."""
         return tuple(self.pixel_values.split(self._shares))
 
     @property
     def tokens(self) -> list[int]:
-        """Language-model tokens of each image."""
+        """Return the language-model tokens of each image."""
         if self.grid_thw is None:
             return [self.tile_tokens] * len(self.parts)
         return [share // self.merge**2 for share in self._shares]
 
     def of_rows(self, image_tokens: Sequence[int]) -> list[range]:
-        """The images of each row, from the number of image tokens in it."""
+        """Return the images of each row, from the number of its image tokens."""
         tokens, rows, i = self.tokens, [], 0
         for row, expected in enumerate(image_tokens):
             first, got = i, 0
@@ -76,21 +76,21 @@ class Images:
         return rows
 
     def inputs(self, images: Sequence[int]) -> dict[str, torch.Tensor]:
-        """What the model is given of these images, in this order."""
+        """Return the model's inputs for these images, in this order."""
         pixels = {"pixel_values": torch.cat([self.parts[i] for i in images])}
         if self.grid_thw is None:
             return pixels
         return pixels | {"image_grid_thw": self.grid_thw[list(images)]}
 
-    def same(self, one: range, other: range) -> bool:
-        """Whether two runs of images are equal to the last bit."""
-        return len(one) == len(other) and all(
+    def same(self, these: range, other: range) -> bool:
+        """Say whether two runs of images are equal to the last bit."""
+        return len(these) == len(other) and all(
             self._shape(i) == self._shape(j) and torch.equal(self.parts[i], self.parts[j])
-            for i, j in zip(one, other, strict=True)
+            for i, j in zip(these, other, strict=True)
         )
 
     def digest(self, image: int) -> bytes:
-        """A digest of this image's content, the same in every micro-batch."""
+        """Return a digest of this image's content, the same in every micro-batch."""
         pixels = self.parts[image].detach().cpu().contiguous()
         content = hashlib.blake2b(pixels.view(torch.uint8).numpy().data, digest_size=20)
         content.update(repr((self._shape(image), pixels.dtype)).encode())

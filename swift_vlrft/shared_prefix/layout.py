@@ -1,4 +1,4 @@
-"""From rows with the same beginning to one sequence in which every prompt occurs once.
+"""Pack rows with the same beginning into a sequence in which every prompt occurs once.
 
     rows    P P P a a .      two completions of prompt P, one of Q; "." is padding
             P P P b . .
@@ -25,7 +25,7 @@ __all__ = ["CannotPack", "Group", "Packed", "pack"]
 
 @dataclass(frozen=True)
 class Group:
-    """The positions of one prompt and its completions in the packed sequence."""
+    """A group holds the positions of a prompt and its completions in the packed sequence."""
 
     start: int
     shared: int  # Tokens of the prompt and of the completions' common beginning
@@ -38,7 +38,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Packed:
-    """The input of the model in place of the rows, and the map back to the rows' tokens."""
+    """Packed replaces the rows as the model's input, with the map back to the rows' tokens."""
 
     input_ids: torch.Tensor  # [1, packed tokens]
     position_ids: torch.Tensor  # [3, 1, packed tokens], without M-RoPE [1, packed tokens]
@@ -58,17 +58,17 @@ class Packed:
 
     @property
     def distinct_tokens(self) -> list[int]:
-        """Language-model tokens of each distinct image."""
+        """Return the language-model tokens of each distinct image."""
         return [self.images.tokens[i] for i in self.distinct_images]
 
     @cached_property
     def digests(self) -> list[bytes]:
-        """Of the distinct images."""
+        """Return the digests of the distinct images."""
         return [self.images.digest(i) for i in self.distinct_images]
 
     @property
     def repeats(self) -> bool:
-        """Whether any prompt occurs in more than one row."""
+        """Say whether any prompt occurs in several rows."""
         return len(self.groups) < self.rows
 
 

@@ -1,4 +1,4 @@
-"""Two environment variables, read when the trainer is chosen and created.
+"""Read two environment variables when the trainer is chosen and created.
 
 VLRFT_SHARED_PREFIX=1           each prompt and image of a micro-batch once; 0 or unset: off
 VLRFT_SHARED_PREFIX_CACHE=512   MiB of image features kept for one generation batch; 0: none
@@ -19,10 +19,10 @@ LOGPS_PART = 128
 
 
 def switched_on(environment: Mapping[str, str] | None = None) -> bool:
-    """Whether shared prefixes are switched on; ValueError says what the variable may hold."""
+    """Say whether shared prefixes are on; ValueError says what the variable may hold."""
     return is_on(SWITCH, environment)
 
 
 def cache_bytes(environment: Mapping[str, str] | None = None) -> int:
-    """Bytes of image features to keep; ValueError says what the variable may hold."""
+    """Return the bytes of image features to keep; ValueError says what the variable may hold."""
     return number(CACHE, environment) << 20

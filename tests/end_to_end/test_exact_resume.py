@@ -102,7 +102,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tiny_qwen2_5_vl, shapes
     resume = ["vlrft", "resume", str(tmp_path / "broken"), "--run"]
     done = run_swift_unchecked(resume, MAX_PIXELS="784")
     assert done.returncode == 0, done.stdout[-6000:]
-    assert "note: MAX_PIXELS is set here, and was not then" in done.stdout
+    assert "note: MAX_PIXELS is set now and was not then" in done.stdout
     (whole,), (rest,) = (tmp_path / "whole").iterdir(), (tmp_path / "broken").glob("v1-*")
     assert_the_same(whole, rest, first=4, last=6)
     again = run_swift_unchecked(resume)

@@ -190,7 +190,7 @@ def test_what_is_not_planned_as_it_is_written_is_said(more, said, tmp_path):
     variable = "" if more.startswith("--") else f"export {more}\n"
     flags = "--num_generations 2 --per_device_train_batch_size 2" if variable else more
     notes = settings_with(tmp_path, flags, before=variable + PIXELS).assumptions
-    about = [note for note in notes if re.match(r"optim|what `vlrft check`|2 nodes|CUDA|NFR", note)]
+    about = [note for note in notes if re.match(r"optim|planned without|2 nodes|CUDA|NFR", note)]
     assert said in "".join(about) and bool(said) == bool(about)
 
 

@@ -128,7 +128,7 @@ def test_another_script_that_is_run_is_left_alone(tmp_path, monkeypatch):
     Path("inner.sh").write_text(old)
     Path("run.sh").write_text(f"bash inner.sh\n{old}")
     shown = " ".join(invoke("check", "--fast", "--fix", "run.sh").output.split())
-    assert "inner.sh:1: --train_type: it is no word of this script" in shown
+    assert "inner.sh:1: --train_type: it does not stand in this script" in shown
     assert Path("inner.sh").read_text() == old
     assert Path("run.sh").read_text() == f"bash inner.sh\n{old.replace('train', 'tuner')}"
 

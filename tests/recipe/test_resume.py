@@ -135,11 +135,11 @@ def test_checkpoints_of_an_earlier_run_in_the_folder_are_not_gone_on_from(tmp_pa
     run = make_run(tmp_path / "out", "--add_version", "false")
     change(run, earlier=earlier_checkpoints(run, 0))  # as one that begins anew
     shown = resume(run)
-    assert shown.exit_code == 3 and "checkpoint-2, checkpoint-4: of an earlier" in shown.stderr
+    assert shown.exit_code == 3 and "made checkpoint-2, checkpoint-4" in shown.stderr
     shutil.rmtree(run / "checkpoint-2")
     make_checkpoint(run / "checkpoint-2", 2, 6)
     shown = resume(run)
-    assert f"{run}/checkpoint-2" in shown.stdout and "checkpoint-4: of an earlier" in shown.stderr
+    assert f"{run}/checkpoint-2" in shown.stdout and "made checkpoint-4" in shown.stderr
     change(run, earlier=earlier_checkpoints(run, 2))  # as one that went on from checkpoint-2
     assert f"{run}/checkpoint-2" in resume(run).stdout
 
@@ -207,7 +207,7 @@ def test_what_is_gone_or_was_other(tmp_path, monkeypatch):
     change(run, versions=record_of_run(run).versions | {"ms-swift": "4.5.3"})
     for option in ((), ("--json",), ("--run",)):  # which starts nothing
         shown = resume(run, *option)
-        assert shown.exit_code == 1 and "ms-swift 4.5.3 then" in shown.output
+        assert shown.exit_code == 1 and "ms-swift was 4.5.3" in shown.output
         assert f"--dataset {data}" in shown.output and f"cd {folder}" in shown.output
 
 

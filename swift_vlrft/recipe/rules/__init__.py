@@ -1,4 +1,4 @@
-"""Checks of a recipe without running it: one file per kind of rule; each rule is a generator.
+"""Check a recipe without running it: one file per kind of rule; each rule is a generator.
 
 for finding in check_recipe(recipe): print(finding.line, finding.text)
 
@@ -44,7 +44,7 @@ RULES: tuple[Rule, ...] = (
     ),
     *(*PREFIX, *ZOOM, *RESUME, *DATA, installed, kernels),
 )
-"""For `swift`, whose trainers are those of transformers and TRL."""
+"""For `swift`, whose trainers extend transformers' and TRL's."""
 RULES_OF_MEGATRON: tuple[Rule, ...] = (
     *(*TEXT, removed_flags, clashes, *OF_BOTH, length_bias, unscaled_cispo, *MEGATRON),
     *(rule for rule in (*MODEL, *PREFIX, *ZOOM, *DATA, installed) if rule is not liger),
@@ -52,20 +52,20 @@ RULES_OF_MEGATRON: tuple[Rule, ...] = (
 
 
 def check(path: str | Path) -> list[Finding]:
-    """The findings for every command of a script or configuration, in the order of their lines;
-    nothing is run, and ms-swift is not imported. ValueError for a file that cannot be read as one.
+    """Check every command of a script or configuration; the findings come in the order of lines.
+    Nothing is run, and ms-swift is not imported. ValueError for a file that cannot be read.
     """
     return check_recipes(read_recipes(path))
 
 
 def check_recipes(recipes: Iterable[Recipe | Run]) -> list[Finding]:
-    """The findings for the commands of one script, and for what they do to one another."""
+    """Check the commands of a script, and what they do to one another."""
     runs = [resolve(recipe) for recipe in recipes]
-    return in_order([*(one for run in runs for one in check_recipe(run)), *together(runs)])
+    return in_order([*(finding for run in runs for finding in check_recipe(run)), *together(runs)])
 
 
 def check_recipe(recipe: Recipe | Run, rules: Iterable[Rule] | None = None) -> list[Finding]:
-    """The findings for one command, in the order of its lines; by default of all rules for it."""
+    """Check a command by all its rules, or by these; findings come in the order of lines."""
     run = resolve(recipe)
     if rules is None:
         rules = RULES_OF_MEGATRON if run.megatron else RULES
@@ -78,7 +78,7 @@ def check_recipe(recipe: Recipe | Run, rules: Iterable[Rule] | None = None) -> l
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    return sorted(dict.fromkeys(findings), key=lambda found: (found.line, found.level != PROBLEM))
+    return sorted(dict.fromkeys(findings), key=lambda each: (each.line, each.level != PROBLEM))
 
 
 __all__ = ["NOTE", "PROBLEM", "Edit", "Finding", "Rule", "check", "check_recipe", "check_recipes"]

@@ -1,4 +1,4 @@
-"""Rules between flags: batches, engines, lengths.
+"""Check rules between flags: batches, engines, lengths.
 
 4 processes x 2 a device x 4 steps = 32 completions; --num_generations 8 divides them
 
@@ -38,12 +38,12 @@ def rewards(run: Run) -> Iterator[Finding]:
     if names and not run.lacks("reward_weights"):
         weights, count = run.texts("reward_weights"), len(names) + len(run.texts("reward_model"))
         if len(weights) != count:
-            text = f"{len(weights)} --reward_weights for {count} rewards"
+            text = f"--reward_weights has {len(weights)} numbers for {count} rewards"
             yield problem(run, "reward_weights", "reward-weights", text)
 
 
 def rollout_steps(run: Run) -> int:
-    """Micro-batches of a rollout, on each process."""
+    """Return the micro-batches of a rollout on each process."""
     steps, batch = run.optional("steps_per_generation"), run.optional("generation_batch_size")
     if steps is None and batch is not None:
         return batch // (run.processes * run.integer("per_device_train_batch_size")) or 1
@@ -61,19 +61,19 @@ def generation_batch(run: Run) -> Iterator[Finding]:
 def generation_size(
     run: Run, step: int, product: str, steps: int, share: int = 1, shared: str = ""
 ) -> Iterator[Finding]:
-    """Of ``step`` completions a step (``product``) and by default ``steps`` steps;
-    ``--num_generations`` times ``share`` (``shared``) divides it.
+    """A generation has ``steps`` steps, if no flag says how many, of ``step`` (``product``)
+    completions; ``--num_generations`` times ``share`` (``shared``) must divide it.
     """
-    batch, given = run.optional("generation_batch_size"), run.optional("steps_per_generation")
+    batch, set_steps = run.optional("generation_batch_size"), run.optional("steps_per_generation")
     group = run.integer("num_generations")
-    size = batch or step * (given or steps)
+    size = batch or step * (set_steps or steps)
     if group == 1 and run.lacks("teacher_model", "teacher_model_server"):
-        text = "--num_generations 1: GRPO compares the completions of one prompt, so it needs 2"
+        text = "--num_generations 1: GRPO compares completions of a prompt, so it needs 2 or more"
         yield problem(run, "num_generations", "num-generations", text)
-    elif given is not None and size != step * given:
+    elif set_steps is not None and size != step * set_steps:
         text = (
-            f"--generation_batch_size {size} contradicts --steps_per_generation {given}: {product} "
-            f"x {given} = {step * given}. Give one of them"
+            f"--generation_batch_size {size} contradicts --steps_per_generation {set_steps}: "
+            f"{product} x {set_steps} = {step * set_steps}. Leave out either flag"
         )
         yield problem(run, "generation_batch_size", "generation-batch", text)
     elif size % step:
@@ -90,8 +90,8 @@ def generation_size(
 
 
 def steps(run: Run, rows: int) -> Iterator[Finding]:
-    """Of the optimizer in an epoch of so many rows: RepeatSampler (TRL) repeats the prompts of one
-    generation and leaves out the last rows that do not fill one.
+    """Count the optimizer's steps in an epoch of so many rows: RepeatSampler (TRL) repeats the
+    prompts of a generation and leaves out the last rows that do not fill a generation.
     """
     if not run.grpo or run.megatron or run.true("streaming") or run.number("split_dataset_ratio"):
         return
@@ -129,8 +129,8 @@ def evaluation_batch(run: Run) -> Iterator[Finding]:
 
 
 def vllm_mode(run: Run) -> str | None:
-    """None without vLLM; if the mode is missing, the default before ms-swift 3.12. On Ray engines
-    have their own GPUs unless colocate_groups says otherwise.
+    """Return the mode, None without vLLM; a missing mode is the default before ms-swift 3.12. On
+    Ray engines have their own GPUs unless colocate_groups says otherwise.
     """
     if not run.grpo or not run.true("use_vllm"):
         return None
@@ -151,16 +151,14 @@ def sleep_level(run: Run) -> Iterator[Finding]:
     if vllm_mode(run) != "colocate" or run.integer("sleep_level"):
         return
     if run.true("offload_model") or run.true("offload_optimizer"):
-        text = (
-            "the trainer is offloaded for vLLM, and vLLM not for the trainer: add --sleep_level 1"
-        )
+        text = "the trainer makes room for vLLM, but vLLM not for the trainer: add --sleep_level 1"
         yield note(run, "offload_model", "sleep-level", text)
 
 
 def server(run: Run) -> Iterator[Finding]:
     """rollout_mixin.py: _prepare_vllm asks the server what it is, and builds no engine."""
     if vllm_mode(run) == "colocate" and run.true("vllm_use_async_engine"):
-        text = "--vllm_use_async_engine has no effect here: a colocated engine never is (ms-swift)"
+        text = "--vllm_use_async_engine has no effect here: ms-swift colocates no such engine"
         yield note(run, "vllm_use_async_engine", "vllm-server", text)
     if vllm_mode(run) != "server":
         return
@@ -205,7 +203,7 @@ def sampling(run: Run) -> Iterator[Finding]:
 
 
 def precision(run: Run) -> Iterator[Finding]:
-    """bfloat16 weights without a 32-bit copy."""
+    """Find bfloat16 weights that train without a 32-bit copy."""
     low = run.text("torch_dtype") in ("bfloat16", "float16")
     if not run.grpo or not low or not run.lacks("deepspeed", "fsdp"):
         return

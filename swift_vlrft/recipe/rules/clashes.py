@@ -1,5 +1,5 @@
-"""Flags that do not go together: ms-swift 4.6.0 and its libraries end the run, many after the model
-is loaded, at the line that stands in the row.
+"""Find flags that do not go together: ms-swift 4.6.0 and its libraries end the run at the line that
+stands in the row, many only after the model is loaded.
 
 --bf16 true --fp16 true                    transformers/training_args.py:1753
 --packing true --attn_impl sdpa            swift/arguments/sft_args.py:196
@@ -40,7 +40,7 @@ def _split(run: Run) -> bool:
 
 
 def _both_types(run: Run) -> bool:
-    """A type that is not given follows --torch_dtype (model_args.py: _init_mixed_precision)."""
+    """A missing type follows --torch_dtype (model_args.py: _init_mixed_precision)."""
     return any(
         run.true(name)
         and (run.true(other) or (run.text("torch_dtype") == dtype and run.lacks(other)))
@@ -69,7 +69,7 @@ def _frozen(run: Run) -> bool:
 
 
 def _crossed(run: Run) -> bool:
-    """MIN_PIXELS above MAX_PIXELS, of which one may be the family's own."""
+    """MIN_PIXELS is above MAX_PIXELS; either may be the family's default."""
     known = family(run)
     if known is None or known.images is None or not getattr(known.images, "from_environment", 0):
         return False
@@ -112,7 +112,7 @@ CLASHES = (
           "--streaming true needs --lazy_tokenize false"),
     Clash("streaming", "transformers/trainer.py:730",
           lambda run: run.true("streaming") and run.integer("max_steps") <= 0,
-          "--streaming true: a stream has no length; --max_steps says how many train"),
+          "--streaming true: a stream has no length, so give --max_steps"),
     Clash("fp16", f"{TRAINING}:1753", _both_types, "bf16 and fp16 exclude each other"),
     Clash("load_best_model_at_end", f"{TRAINING}:1719",
           lambda run: _best(run) and run.text("eval_strategy") != run.text("save_strategy"),
@@ -137,7 +137,7 @@ CLASHES = (
           "MAX_PIXELS is less than MIN_PIXELS (by default 4 tokens, of 784 or 1024 pixels each); "
           "both count pixels, as 401408"),
     Clash("template", "", lambda run: _of_text(run, "template"),
-          "--template {template} is of models without images: they would not be seen"),
+          "--template {template} is for models without images: no image would be seen"),
     Clash("model_type", "", lambda run: _of_text(run, "model_type"),
           "--model_type {model_type} takes no images, and this model does: leave it out"),
     Clash("deepspeed", f"{SFT}:295",
@@ -151,7 +151,7 @@ CLASHES = (
     Clash("vllm_server_group_port", "swift/rlhf_trainers/vllm_client.py:224",
           lambda run: run.grpo and not run.lacks("vllm_server_group_port")
           and len(run.texts("vllm_server_group_port")) != _servers(run),
-          "--vllm_server_group_port {vllm_server_group_port}: as many as servers"),
+          "--vllm_server_group_port {vllm_server_group_port}: give a port for each server"),
     Clash("async_generate", f"{RLHF}:456",
           lambda run: run.grpo and run.true("async_generate") and run.text("vllm_mode") != "server",
           "--async_generate true needs --vllm_mode server"),
@@ -171,12 +171,12 @@ CLASHES = (
 
 OF_MEGATRON = (
     Clash("train_iters", "", lambda run: run.lacks("train_iters", "num_train_epochs"),
-          "Megatron has no default for --train_iters or --num_train_epochs: give one"),
+          "Megatron needs --train_iters or --num_train_epochs"),
     Clash("use_vllm", "", lambda run: _alone(run) and not run.true("use_vllm"),
-          "--use_vllm false: in Megatron GRPO generates with vLLM alone"),
+          "--use_vllm false: Megatron's GRPO generates only with vLLM"),
     Clash("vllm_mode", "",
           lambda run: _alone(run) and run.true("use_vllm") and run.lacks("vllm_mode"),
-          "GRPO in Megatron needs --vllm_mode colocate or server"),
+          "Megatron's GRPO needs --vllm_mode colocate or server"),
     *(Clash(flag, "", holds, f"--{flag} {{{flag}}}: Megatron's GRPO does not support it")
       for flag, holds in (
           ("async_generate", lambda run: run.grpo and run.true("async_generate")),
@@ -215,5 +215,5 @@ class _Values(dict[str, str]):
         self.run = run
 
     def __missing__(self, name: str) -> str:
-        given = self.run.given.get(name)
-        return " ".join(given.values) if given else str(self.run.read(name))
+        flag = self.run.given.get(name)
+        return " ".join(flag.values) if flag else str(self.run.read(name))

@@ -1,4 +1,4 @@
-"""Rewards and data sets: do they exist, and do they match?
+"""Check rewards and data sets: do they exist, and do they match?
 
 vlrft_detection_iou needs the column solution          a folder with image, problem, answer lacks it
 a norm1000 set and Qwen2.5-VL, which writes pixels     a note that names :native
@@ -31,12 +31,12 @@ from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
 
 def reward_names(run: Run) -> Iterator[Finding]:
-    """Reward names that neither ms-swift nor a plugin file registers."""
+    """Find reward names that neither ms-swift nor a plugin file registers."""
     if run.command != "rlhf":
         return
     paths = [path for *_, path in given_plugins(run)]
     plugins = [read_plugin(path) for path in paths if path and path.is_file()]
-    if len(plugins) < len(paths) or any(one.fault or one.anything for one in plugins):
+    if len(plugins) < len(paths) or any(plugin.fault or plugin.anything for plugin in plugins):
         return  # it may register any name
     own = [name for plugin in plugins for name in plugin.names]
     every = [*dict.fromkeys([*own, *REWARDS, *run.facts.rewards])]
@@ -45,8 +45,8 @@ def reward_names(run: Run) -> Iterator[Finding]:
         if name in known or "," in name:
             continue
         if name in REWARDS:
-            text = f'{name} is ours: add --external_plugins "$(vlrft plugin)"'
-            text += ", in front of yours, which does not register it" if plugins else ""
+            text = f'{name} is a reward of this package: add --external_plugins "$(vlrft plugin)"'
+            text += " in front of your plugin, which does not register it" if plugins else ""
         else:
             near = difflib.get_close_matches(name, every, n=1, cutoff=0.5)
             meant = f" Did you mean {near[0]}?" if near else ""
@@ -56,7 +56,7 @@ def reward_names(run: Run) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class _Set:
-    """A data set as named by a flag, ``[hf::]NAME[:subset][#count]``, and what is known of it."""
+    """A flag names this data set, ``[hf::]NAME[:subset][#count]``; the rest is known of it."""
 
     flag: str
     value: str
@@ -73,7 +73,7 @@ class _Set:
 
     @property
     def rows(self) -> int:
-        """0 if they are not known, or cannot be trained on."""
+        """Return the number of rows, 0 if it is not known or they cannot be trained on."""
         known = self.report.rows if self.report and not self.report.problems else 0
         return known and (self.count or known)
 
@@ -86,32 +86,32 @@ def _set(run: Run, flag: str, value: str, rewards: Sequence[str]) -> _Set:
         return path is not None and path.exists()
 
     asked = parse(value, exists)
-    found = partial(_Set, flag, value, asked.name, asked.subsets, count=asked.count)
+    described = partial(_Set, flag, value, asked.name, asked.subsets, count=asked.count)
     if asked.in_store:
         if not run.true("streaming"):
             raise DataError(f"--{flag} {value}: a set in a store needs --streaming true")
-        return found(ours=True)
+        return described(ours=True)
     for source in SOURCES:
         if source.hub_id == asked.name:
             hub = report_of_source(source)
-            return found(("image", "problem", "solution"), ours=True, report=hub)
+            return described(("image", "problem", "solution"), ours=True, report=hub)
     path = run.recipe.at(asked.name)
     stored = local_set(path, rename=_renamed(run)) if path and path.exists() else None
     if stored and (root := run.variable("ROOT_IMAGE_DIR")):
         stored.root = image_root(run.recipe.at(root) or root)
     columns = tuple(stored.columns) if stored else ()
     if stored is None or not is_ours(stored, run.texts("reward_funcs")):
-        return found(columns)
+        return described(columns)
     check_columns(stored)
     report = _report(run, stored, asked.subsets, rewards) if rewards else None
-    return found((*columns, "solution"), ours=True, report=report)
+    return described((*columns, "solution"), ours=True, report=report)
 
 
 def _report(
     run: Run, stored: StoredSet, subsets: Sequence[str], rewards: Sequence[str]
 ) -> Report | None:
-    """None: the set cannot be opened here. DataError: it is misread, or no row is of the tasks that
-    are asked for.
+    """Return the report, None if the set cannot be opened here. DataError: it is misread, or no
+    row is of the tasks that are asked for.
     """
     tasks = [task for task in subsets if task in TASK_NAMES]
     first = CHECKED if run.true("streaming") else None
@@ -201,10 +201,9 @@ def _stream(run: Run) -> Iterator[Finding]:
     if not run.true("streaming") or run.command not in ("rlhf", "sft", "pt"):
         return
     if run.grpo and run.integer("num_generations") > 1 and not given_plugins(run):
-        text = (
-            "--streaming true: ms-swift 4.6.0 samples one answer a prompt, so GRPO compares those "
-            'of different ones; our plugin repeats prompts: --external_plugins "$(vlrft plugin)"'
-        )
+        text = "--streaming true: ms-swift 4.6.0 samples one answer a prompt, so GRPO compares "
+        text += "answers to different prompts. Our plugin repeats prompts: "
+        text += '--external_plugins "$(vlrft plugin)"'
         yield problem(run, "streaming", "streaming", text)
     if run.grpo and run.texts("val_dataset"):
         text = "--streaming true: GRPO needs the length of --val_dataset, and a stream has none"

@@ -1,4 +1,4 @@
-"""One finding of a check about a recipe, and how to fix it."""
+"""A finding of a check says what is wrong in a recipe, and how to fix it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ NOTE = "note"
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """How to fix the flags of a name and line: another name, another value, or neither (``drop``:
-    leave them out).
+    """An edit fixes the flags of a name and line: by another name, another value, or neither
+    (``drop``: leave them out).
     """
 
     flag: str
@@ -36,7 +36,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``level``: a problem ends or ruins a run; a note is for information."""
+    """A finding's ``level`` is a problem, which ends or ruins a run, or a note, for information."""
 
     path: Path
     line: int
@@ -59,7 +59,7 @@ class Finding:
 def problem(
     run: Run, at: str | int, rule: str, text: str, edit: Edit | None = None, level: str = PROBLEM
 ) -> Finding:
-    """``at``: a line, or a flag by name; for an absent flag, the line of the command."""
+    """Return a problem ``at`` a line or a flag; for an absent flag, at the command's line."""
     line = run.line(at) if isinstance(at, str) else at
     return Finding(run.recipe.path, line, level, rule, text, edit)
 

@@ -49,7 +49,7 @@ def visible_gpus(run: Run) -> Iterator[Finding]:
 
 
 def named(visible: str) -> list[str]:
-    """The GPUs that a list names; as in CUDA, the first invalid entry ends it."""
+    """Return the GPUs that a list names; as in CUDA, the first invalid entry ends it."""
     return list(takewhile(A_GPU.fullmatch, map(str.strip, visible.split(","))))
 
 

@@ -1,4 +1,4 @@
-"""Flags, values and defaults of older versions of ms-swift (recipe/history.py)."""
+"""Find flags, values and defaults of older versions of ms-swift (recipe/history.py)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODE_SINCE = "3.12.0"
 
 
 def old_value(flag: Flag) -> str | None:
-    """The current name of an old value of a flag."""
+    """Return the current name of an old value of a flag."""
     scales = flag.name == "scale_rewards" and flag.known and flag.values
     return SCALES.get(flag.values[0].lower()) if scales else None
 
@@ -41,7 +41,7 @@ def missing_mode(run: Run) -> Iterator[Finding]:
 
 
 def new_defaults(run: Run) -> Iterator[Finding]:
-    """Changed defaults, for a recipe whose flags show that it is older than they are."""
+    """Find changed defaults, if a recipe's flags show that it is older than they are."""
     flags = run.recipe.flags
     since = [_version(old.since) for flag in flags if (old := OLD_FLAGS.get(flag.name))]
     since += [_version("3.10.0") for flag in flags if old_value(flag)]

@@ -1,4 +1,4 @@
-"""Packages that a recipe needs and this machine lacks, checked without importing them."""
+"""Find packages that a recipe needs and this machine lacks, without importing them."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def kernels(run: Run) -> Iterator[Finding]:
 
 
 def needs(run: Run) -> Iterator[tuple[str, str, str]]:
-    """Flag, module, what to install."""
+    """Yield a flag, the module that it needs, and what to install."""
 
-    def given(name: str) -> str:
+    def value_of(name: str) -> str:
         """The value, or the default; empty if there is none, or if it is not known."""
         value = run.setting(name)
         if isinstance(value, tuple):
@@ -63,16 +63,16 @@ def needs(run: Run) -> Iterator[tuple[str, str, str]]:
     if run.megatron:
         yield "", "mcore_bridge", "'ms-swift[megatron]'"
         yield "", "transformer_engine", "'transformer_engine[pytorch]'"
-    generates = not run.megatron or given("rlhf_type") in ("grpo", "gkd")
-    if (given("use_vllm") == "true" and generates) or run.command == "rollout":
+    generates = not run.megatron or value_of("rlhf_type") in ("grpo", "gkd")
+    if (value_of("use_vllm") == "true" and generates) or run.command == "rollout":
         yield "use_vllm", "vllm", "vllm"
     for flag, part, module, install in OF_FLAGS:
-        if flag in run.given and part in given(flag):
+        if flag in run.given and part in value_of(flag):
             yield flag, module, install
-    if "qwen" in given("model") and "vl" in given("model"):
+    if "qwen" in value_of("model") and "vl" in value_of("model"):
         yield "model", "qwen_vl_utils", "'qwen-vl-utils>=0.0.14'"
-    if "accuracy" in given("reward_funcs").split():
+    if "accuracy" in value_of("reward_funcs").split():
         yield "reward_funcs", "math_verify", "math_verify"
-    answers = run.command == "sft" and given("predict_with_generate") == "true"
-    if answers and given("eval_metric") in ("", "nlg"):  # a reward's metric needs no jieba
+    answers = run.command == "sft" and value_of("predict_with_generate") == "true"
+    if answers and value_of("eval_metric") in ("", "nlg"):  # a reward's metric needs no jieba
         yield "predict_with_generate", "jieba", "jieba"

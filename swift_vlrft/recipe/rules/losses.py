@@ -1,4 +1,4 @@
-"""Rules of the loss: settings that do nothing, or that work against each other.
+"""Find settings of the loss that do nothing, or that work against each other.
 
 docs/how_to/learn_faster.md has the sources behind them, dev/measurements.md the figures.
 """
@@ -18,12 +18,12 @@ OF_THE_RATIO = ("epsilon", "epsilon_high", LEVEL, "delta")
 
 
 def loss_types(run: Run) -> list[str]:
-    """Several in `swift rlhf`, one in `megatron rlhf`; by default none."""
+    """Return the loss types: several in `swift rlhf`, one in `megatron rlhf`; by default none."""
     return list(run.texts("loss_type")) or [run.text("loss_type") or ""]
 
 
 def length_bias(run: Run) -> Iterator[Finding]:
-    """The mean over each completion (arXiv:2503.20783, section 3.1; om-ai-lab/VLM-R1#280)."""
+    """A mean over each completion biases length (arXiv:2503.20783, 3.1; om-ai-lab/VLM-R1#280)."""
     longest = run.integer("max_completion_length")
     if not run.texts("reward_funcs") and not run.lacks("teacher_model", "teacher_model_server"):
         return  # a teacher's tokens, no answer that is right or wrong
@@ -43,16 +43,16 @@ def idle_ratio(run: Run) -> Iterator[Finding]:
     # cispo's scale is epsilon_high: see unscaled_cispo.
     names = OF_THE_RATIO if loss_types(run) != ["cispo"] else (LEVEL,)
     per_token = run.text(LEVEL) == "token"
-    given = [name for name in names if name in run.given and not (per_token and name == LEVEL)]
-    if not given:
+    idle = [name for name in names if name in run.given and not (per_token and name == LEVEL)]
+    if not idle:
         return
     accumulated = run.integer("gradient_accumulation_steps")
     if accumulated % (rollout_steps(run) * (run.optional("sequence_parallel_size") or 1)) == 0:
         text = (
-            f"--{given[0]} changes nothing: a rollout trains one update, so the policies' ratio is "
+            f"--{idle[0]} changes nothing: a rollout trains one update, so the policies' ratio is "
             f"1. --steps_per_generation {2 * accumulated} or --num_iterations 2 makes two updates"
         )
-        yield note(run, given[0], "idle-ratio", text)
+        yield note(run, idle[0], "idle-ratio", text)
 
 
 def unscaled_cispo(run: Run) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Rules of `megatron`, and of ms-swift's two ways to Ray, where ms-swift 4.6.0 ends with an error.
+"""Find where ms-swift 4.6.0 ends with an error under `megatron`, or in either of its ways to Ray.
 
 swift sft --use_ray true --device_groups '{...}'     workers of a group; `swift sample` has it, too
 megatron rlhf --use_ray true --config cfg.yaml       GRPO and GKD: roles that have GPUs
@@ -28,13 +28,13 @@ def batch(run: Run) -> Iterator[Finding]:
     """MegatronArguments._init_distributed; RLHFMegatronArgumentsMixin.validate_batch_dp_alignment
     and resolve_generation_batch_size.
     """
-    world, one = run.processes, prod(map(run.integer, SIZES))
-    if world % one:
+    world, per_copy = run.processes, prod(map(run.integer, SIZES))
+    if world % per_copy:
         sizes = " x ".join(f"--{name} {run.integer(name)}" for name in SIZES)
-        text = f"{world} processes do not divide by {sizes} = {one}"
+        text = f"{world} processes are no multiple of {sizes} = {per_copy}"
         yield problem(run, SIZES[0], "model-parallel", text)
     elif world and run.trains:
-        yield from _batch(run, world // one, run.integer("micro_batch_size"))
+        yield from _batch(run, world // per_copy, run.integer("micro_batch_size"))
 
 
 def _batch(run: Run, copies: int, micro: int) -> Iterator[Finding]:
@@ -72,7 +72,7 @@ def roles(run: Run) -> Iterator[Finding]:
     for text in _wrong_roles(ray):
         yield problem(run, recipe.line, "ray", text)
     if run.text("rlhf_type") not in ("grpo", "gkd"):
-        text = f"rlhf_type {run.text('rlhf_type')}: on Ray Megatron trains grpo and gkd"
+        text = f"rlhf_type {run.text('rlhf_type')}: Megatron on Ray trains only grpo and gkd"
         yield problem(run, "rlhf_type", "ray", text)
 
 
@@ -115,19 +115,19 @@ def _wrong_groups(groups: dict[str, Any], needed: tuple[str, ...]) -> Iterator[s
     """ray_utils/resource_manager.py, ray_utils/base.py: _create_workers."""
     if not str(groups.get("nproc_per_node", "")).isdecimal():
         yield "nproc_per_node, the GPUs of a node, is missing or no number"
-    found = {name: group for name, group in groups.items() if name not in COUNTS}
-    for name, group in found.items():
+    workers = {name: group for name, group in groups.items() if name not in COUNTS}
+    for name, group in workers.items():
         keys = group if isinstance(group, dict) else {}
         lacks = any(keys.get(key) is None for key in ("device", "ranks"))
         if lacks or not isinstance(keys.get("workers"), list):
             yield f"{name} needs a device, ranks and a list of workers"
             return
-    devices = {str(group["device"]).upper() for group in found.values()}
+    devices = {str(group["device"]).upper() for group in workers.values()}
     if "CPU" in devices:
         yield "device 'CPU': ms-swift 4.6.0 ends with an error; give GPU or NPU"
     elif len(devices) > 1:
-        yield f"devices of several kinds ({', '.join(sorted(devices))}); it takes one"
-    known = {str(worker) for group in found.values() for worker in group["workers"]}
+        yield f"the devices are of several kinds ({', '.join(sorted(devices))}); give one kind"
+    known = {str(worker) for group in workers.values() for worker in group["workers"]}
     if missing := [worker for worker in needed if worker not in known]:
         yield f"no group has the worker {', '.join(missing)}"
 

@@ -1,5 +1,5 @@
-"""The model, the size of its images, and the files that flags name: do they exist, and what would
-they run?
+"""Check the model, the size of its images, and the files that flags name: do they exist, and what
+would they run?
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ FILES = (
 def no_such_path(
     run: Run, flag: str, rule: str, name: str, why: str = "does not exist"
 ) -> Iterator[Finding]:
-    """A path that does not exist; only a note where the script may make it."""
+    """Report a path that does not exist, in a note where the script may make it."""
     path = run.recipe.at(name)
     if path is None or path.exists() or PLACEHOLDER.search(name):
         return
     if run.recipe.may_make(name):
-        text = f"--{flag} {name} does not exist yet; a command before makes it, or is given it"
+        text = f"--{flag} {name} does not exist yet; an earlier command may make it"
         yield note(run, flag, rule, text)
     else:
         yield problem(run, flag, rule, f"--{flag} {name} {why} (from {run.recipe.folder})")
 
 
 def family(run: Run) -> Family | None:
-    """The model's family: from --model_type, its folder, or its name; a run that goes on from a
+    """Return the model's family by --model_type, its folder, or its name; a run that resumes a
     checkpoint may name that alone.
     """
     name = run.text("model") or run.text("resume_from_checkpoint") or ""
@@ -84,7 +84,7 @@ def images(run: Run) -> Iterator[Finding]:
             text = "ms-swift does not hand MAX_PIXELS to this family: give --max_pixels 401408"
             yield note(run, "model", "max-pixels", text)
         elif not any(map(run.variable, seen)) and run.lacks("model_kwargs"):
-            text = "MAX_PIXELS is not set: one image may take 16,384 tokens, with 401408 it is 512"
+            text = "MAX_PIXELS is not set: an image may take 16,384 tokens; with 401408 it is 512"
             yield note(run, "model", "max-pixels", text)
 
 
@@ -125,19 +125,19 @@ def liger(run: Run) -> Iterator[Finding]:
 
 
 def experts(run: Run) -> Iterator[Finding]:
-    """Slow, not stuck: register.py names the blocks of experts of these families to DeepSpeed (leaf
-    modules), and in transformers 5 the experts of a layer are one module anyway.
+    """ZeRO-3 is slow here, not stuck: register.py names the blocks of experts of these families to
+    DeepSpeed (leaf modules), and in transformers 5 the experts of a layer are one module anyway.
     """
     name = Path(run.text("model") or "").name if run.trains and not run.megatron else ""
     if not EXPERTS.search(name) or not (run.text("deepspeed") or "").startswith("zero3"):
         return
     text = f"{name} under ZeRO-3: each pass gathers all experts of a layer on every GPU, which is "
-    text += "slow; `megatron rlhf` leaves them apart (modelscope/ms-swift#9719)"
+    text += "slow; `megatron rlhf` gathers none (modelscope/ms-swift#9719)"
     yield note(run, "deepspeed", "experts", text)
 
 
 def given_plugins(run: Run) -> list[tuple[str, str, Path | None]]:
-    """Each plugin file that is named, with its flag and its path, if that is known."""
+    """Return each plugin file that a flag names, with the flag, and its path if known."""
     named = [(name, value) for name in PLUGINS for value in run.texts(name)]
     return [(name, value, run.recipe.at(value)) for name, value in named]
 
@@ -148,7 +148,7 @@ def plugins(run: Run) -> Iterator[Finding]:
         if path is None:
             continue
         if path.is_dir():
-            why = f"a folder; ms-swift takes a file, as {value.rstrip('/')}/__init__.py"
+            why = f"it is a folder; ms-swift takes a file, as {value.rstrip('/')}/__init__.py"
         elif not path.is_file():
             why = "is no file; ms-swift's wheel has no examples"
             why += '. Ours is "$(vlrft plugin)"' if path.name == "vlrft.py" else ""
@@ -169,20 +169,20 @@ def code_and_pickles(run: Run) -> Iterator[Finding]:
             folder = run.recipe.at(name)
             if folder is None or not folder.is_dir():
                 continue
-            known, given = family(run), f"--{flag} {name}"
+            known, option = family(run), f"--{flag} {name}"
             if (code := own_code(folder)) and (known is None or known.name != OURS):
-                text = f"{given} brings code that is run ({', '.join(code)}): read it first"
+                text = f"{option} brings code that will run ({', '.join(code)}): read it first"
                 yield note(run, flag, "trust", text)
             if pickles := only_pickles(folder):
-                text = f"{given}: pickles ({', '.join(pickles)}) can hold code; take safetensors"
+                text = f"{option}: pickles ({', '.join(pickles)}) can hold code; take safetensors"
                 yield note(run, flag, "trust", text)
 
 
 def own_code(folder: Path) -> list[str]:
-    """The files of Python that auto_map names in the folder's JSON, and those of other
-    repositories; the first three.
+    """Return the first three Python files that auto_map names in the folder's JSON, other
+    repositories' among them.
     """
-    found: dict[str, None] = {}
+    files: dict[str, None] = {}
     for name in ("config.json", "tokenizer_config.json", "processor_config.json"):
         try:
             named = read_json(folder / name).get("auto_map", {}).values()
@@ -190,20 +190,20 @@ def own_code(folder: Path) -> list[str]:
             continue
         for value in named:
             values = value if isinstance(value, list) else [value]
-            found |= {f"{v.rpartition('.')[0]}.py": None for v in values if isinstance(v, str)}
-    return list(found)[:3]
+            files |= {f"{v.rpartition('.')[0]}.py": None for v in values if isinstance(v, str)}
+    return list(files)[:3]
 
 
 def only_pickles(folder: Path) -> list[str]:
-    """The files of weights that are pickles, where there are no safetensors; the first three."""
+    """Return the first three files of weights that are pickles, if there are no safetensors."""
     if any(folder.glob("*.safetensors")):
         return []
     weights = ("pytorch_model*.bin", "adapter_model*.bin", "model*.bin", "consolidated*.pth")
-    return sorted(file.name for one in weights for file in folder.glob(one))[:3]
+    return sorted(file.name for pattern in weights for file in folder.glob(pattern))[:3]
 
 
 def files(run: Run) -> Iterator[Finding]:
-    """Files that flags name: a prompt, a DeepSpeed configuration."""
+    """Check files that flags name: a prompt, a DeepSpeed configuration."""
     for name, ending, other in FILES:
         value = run.text(name) or ""
         if value.endswith(ending):

@@ -1,4 +1,4 @@
-"""What the chat template writes before each completion, and how the format rewards read it."""
+"""Check how the format rewards read what the chat template writes before each completion."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def response_prefix(run: Run) -> Iterator[Finding]:
     if not formats:
         text = f"{begins}; the answer is read behind it"
     elif well_formed(prefix + THINKS + ANSWERS):
-        text = f"{begins}: not counted by {formats}; the model is to think in a block of its own"
+        text = f"{begins}, not counted by {formats}; the model must write its own think block"
     elif well_formed(prefix + THINKS.removeprefix("<think>") + ANSWERS):
         text = f"{begins}, counted by {formats} as if the model had written it"
     else:
-        text = f"{begins}, so none of them earns {formats}. Give --response_prefix ''"
+        text = f"{begins}, so no completion earns {formats}. Give --response_prefix ''"
         yield problem(run, at, "response-prefix", text)
         return
     if at != "response_prefix":  # who gives it knows it
@@ -59,7 +59,7 @@ def _template(run: Run) -> tuple[str, Template | None]:
     name = run.text("template") or _of_checkpoint(run, model)
     if name is None:
         called = PurePosixPath(model).name.lower()
-        name = next((name for name, found in known.items() if called in found.models), None)
+        name = next((name for name, template in known.items() if called in template.models), None)
     if name is None and (its := family(run)) is not None and len(its.templates) == 1:
         name = next(iter(its.templates))
     return name or "", known.get(name or "")
@@ -68,8 +68,8 @@ def _template(run: Run) -> tuple[str, Template | None]:
 def _of_checkpoint(run: Run, model: str) -> str | None:
     folder = run.recipe.at(model) if model else None
     try:
-        found = json.loads((folder / "args.json").read_text()) if folder else {}
-        return str(found["template"]) if found.get("template") else None
+        arguments = json.loads((folder / "args.json").read_text()) if folder else {}
+        return str(arguments["template"]) if arguments.get("template") else None
     except (OSError, ValueError, AttributeError):
         return None
 

@@ -1,4 +1,4 @@
-"""Going on from a checkpoint: is it complete, and what does it not bring back?
+"""Check a run that resumes a checkpoint: is it complete, and what does it not bring back?
 
 Without a word here a run that goes on is the run that was not interrupted
 (tests/end_to_end/test_exact_resume.py).
@@ -30,10 +30,10 @@ def checkpoint(run: Run) -> Iterator[Finding]:
     if folder is None or not os.path.isdir(folder) or run.true(ALONE):
         return
     if why := why_not(folder):
-        text = f"--{FLAG} {name} is not complete: {why}. `vlrft resume` finds the newest that is"
+        text = f"--{FLAG} {name} is not complete: {why}. Let `vlrft resume` choose"
         yield problem(run, FLAG, "resume", text)
     elif not any(folder.glob("rng_state*.pth")):
-        text = f"--{FLAG} {name} has weights alone (--save_only_model): the rest begins anew"
+        text = f"--{FLAG} {name} has only weights (--save_only_model): all else begins anew"
         yield note(run, FLAG, "resume", text)
 
 
@@ -52,7 +52,7 @@ def reference(run: Run) -> Iterator[Finding]:
     if not run.grpo or run.text("tuner_type") != "full" or run.number("beta") <= 0:
         return
     if run.true("sync_ref_model"):
-        text = "--sync_ref_model true: no checkpoint has that model: a resumed run has the first"
+        text = "--sync_ref_model true: checkpoints lack that model: a resumed run has the first"
         yield note(run, "sync_ref_model", "resume", text)
     if run.text(FLAG) and run.true(ALONE) and run.lacks("ref_model"):
         text = f"--{ALONE} true: the checkpoint is --beta's reference, too, without --ref_model"

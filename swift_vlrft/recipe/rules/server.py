@@ -1,4 +1,4 @@
-"""A `swift rollout` and the training that it serves, in one script.
+"""Check a `swift rollout` against the training that it serves, in the same script.
 
 CUDA_VISIBLE_DEVICES=0 swift rollout ... &   CUDA_VISIBLE_DEVICES=0,1 swift rlhf ...   GPU 0 twice
 """
@@ -20,7 +20,7 @@ GROUP_PORT = "51216"
 
 
 def together(runs: Iterable[Run]) -> Iterator[Finding]:
-    """What the commands of a script do to one another."""
+    """Find what the commands of a script do to one another."""
     runs = [*runs]
     served = [run for run in runs if _is_served(run)]
     rollouts = [run for run in runs if run.command == "rollout"]
@@ -62,8 +62,8 @@ def _pair(rollout: Run, run: Run) -> Iterator[Finding]:
         yield problem(run, run.recipe.line, "server-gpus", text)
     rank, most = run.integer("lora_rank"), rollout.integer("vllm_max_lora_rank")
     if rollout.true("vllm_enable_lora") and run.text("tuner_type") == "lora" and rank > most:
-        text = f"--lora_rank {rank} exceeds --vllm_max_lora_rank {most} of the engine that"
-        text += f" --vllm_enable_lora gives the adapter to: add --vllm_max_lora_rank {rank}"
+        text = f"--lora_rank {rank} exceeds the engine's --vllm_max_lora_rank {most}"
+        text += f" under --vllm_enable_lora: add --vllm_max_lora_rank {rank}"
         yield problem(rollout, "vllm_enable_lora", "server-lora", text)
 
 
@@ -73,7 +73,7 @@ def _one_port(first: Run, second: Run) -> Iterator[Finding]:
     own = [set(_servers(run)) for run in (first, second)]
     if all(own) and not own[0] & own[1] and (both := ports[0] & ports[1]):
         text = (
-            f"port {', '.join(sorted(both))} is that of line {first.recipe.line}, too: at the same "
-            "time only one run can send its weights there; give another --vllm_server_group_port"
+            f"line {first.recipe.line} uses port {', '.join(sorted(both))}, too: only one run at a "
+            "time can send its weights there; give another --vllm_server_group_port"
         )
         yield note(second, "vllm_server_group_port", "server-port", text)

@@ -1,4 +1,4 @@
-"""Rules about single flags: names, values, placeholders, secrets.
+"""Check single flags: names, values, placeholders, secrets.
 
 --tuner_typ lora         unknown; did you mean --tuner_type?
 --num_generations many   a whole number is needed, 1 or more
@@ -27,7 +27,7 @@ from swift_vlrft.recipe.rules.finding import (
 )
 from swift_vlrft.recipe.rules.history import old_value
 from swift_vlrft.recipe.rules.model import given_plugins
-from swift_vlrft.recipe.run import NoValue, Run, one, typed, written
+from swift_vlrft.recipe.run import NoValue, Run, scalar, typed, written
 
 CLOSED = ("deepspeed", "fsdp", "attn_impl", "lr_scheduler_type", "report_to")
 """Flags whose names no plugin adds to."""
@@ -50,15 +50,15 @@ VARIABLE = re.compile(r"^\s*(?:export\s+)?([A-Z_]+)=[\"']?([^\s\"'$]+)")
 
 
 def not_read(run: Run) -> Iterator[Finding]:
-    for found in run.recipe.notes:
-        level = NOTE if found.kind in ("unread", "conditional", "needed") else PROBLEM
-        yield problem(run, found.line, found.kind, found.text, level=level)
+    for remark in run.recipe.notes:
+        level = NOTE if remark.kind in ("unread", "conditional", "needed") else PROBLEM
+        yield problem(run, remark.line, remark.kind, remark.text, level=level)
     if run.facts.note:
         yield note(run, run.recipe.line, "ms-swift", run.facts.note)
 
 
 def names(run: Run) -> Iterator[Finding]:
-    """Flags that ms-swift does not have, as argparse reads names."""
+    """Find flags that ms-swift does not have, as argparse reads names."""
     for flag in run.recipe.flags:
         if not flag.name and flag.known:
             text = f"{' '.join(flag.values)} belongs to no flag"
@@ -78,7 +78,7 @@ def names(run: Run) -> Iterator[Finding]:
 
 
 def values(run: Run) -> Iterator[Finding]:
-    """Values that ms-swift's parser would reject, or took in an older version."""
+    """Find values that ms-swift's parser would reject, or took in an older version."""
     for flag in run.recipe.flags:
         if now := old_value(flag):
             text = f"--scale_rewards {flag.values[0]} is `{now}` since ms-swift 3.10.0"
@@ -101,7 +101,7 @@ def values(run: Run) -> Iterator[Finding]:
 
 
 def named_values(run: Run) -> Iterator[Finding]:
-    """Names that no registry of the installed packages has; a plugin of the user's may add some."""
+    """Find names that no registry of the installed packages has; a user's plugin may add some."""
     kind, plugins = run.text("rlhf_type") if run.command == "rlhf" else None, given_plugins(run)
     own = any(not path or path.is_file() and not read_plugin(path).ours for *_, path in plugins)
     for name, flag in run.given.items():
@@ -127,20 +127,20 @@ def commas(run: Run) -> Iterator[Finding]:
         for value in flag.values if fact and fact.kind == "strs" and flag.known else ():
             path = run.recipe.at(value)
             if LISTED.fullmatch(value) and name != "stop_words" and not (path and path.exists()):
-                text = f"--{name} {value} is one name with a comma in it; part names by blanks: "
+                text = f"--{name} {value} is one name with a comma in it; put blanks between: "
                 yield problem(run, name, "comma", f"{text}--{name} {value.replace(',', ' ')}")
 
 
 def variables(run: Run) -> Iterator[Finding]:
-    """Of the environment, where ms-swift makes numbers and switches of them."""
-    given = dict(run.recipe.environment)
+    """Check the variables of the environment that ms-swift reads as numbers and switches."""
+    environment = dict(run.recipe.environment)
     with suppress(NoValue):
-        given |= {name.upper(): str(value) for name, value in run.model_kwargs.items()}
+        environment |= {name.upper(): str(value) for name, value in run.model_kwargs.items()}
     for name, kind in run.facts.variables.items():
-        bounds, text = run.facts.bounds.get(name), given.get(name, "").strip()
+        bounds, text = run.facts.bounds.get(name), environment.get(name, "").strip()
         taken = {*run.facts.names.get(name, ()), *(("on", "off") if kind == "bool" else ()), ""}
         try:
-            one(kind, "1" if text.lower() in taken else text, bounds)
+            scalar(kind, "1" if text.lower() in taken else text, bounds)
         except ValueError as error:
             why = f"{name}={text}: {error}"
             if PRODUCT.fullmatch(text):
@@ -151,7 +151,7 @@ def variables(run: Run) -> Iterator[Finding]:
 
 
 def near_variables(run: Run) -> Iterator[Finding]:
-    """Of the script, in the environment of its command: almost the name of one that is read."""
+    """Find variables of the script whose names are almost those that ms-swift reads."""
     version = run.facts.versions["ms-swift"]
     for name in run.recipe.environment:
         known = [*READ, *run.facts.variables]
@@ -167,15 +167,15 @@ def _is_placeholder(flag: Flag) -> bool:
 
 
 def placeholders(run: Run) -> Iterator[Finding]:
-    """Those, and the quotes of a word processor, which bash takes for letters."""
+    """Find placeholders, and the quotes of a word processor, which bash takes for letters."""
     for flag in run.recipe.flags:
         for value in flag.values if flag.known else ():
-            given = f"--{flag.name} {value}"
+            option = f"--{flag.name} {value}"
             if flag.name not in ("", "system") and PLACEHOLDER.search(value):
-                text = f"{given} is a placeholder: put the value in its place"
+                text = f"{option} is a placeholder: put the value in its place"
                 yield problem(run, flag.line, "placeholder", text)
             if value and value[0] in QUOTES and value[-1] in QUOTES:
-                text = f"{given}: these quotes become part of the value; write ' or \""
+                text = f"{option}: these quotes become part of the value; write ' or \""
                 yield problem(run, flag.line, "typographic-quotes", text)
 
 
@@ -183,15 +183,15 @@ def repeated(run: Run) -> Iterator[Finding]:
     for flag in run.recipe.flags:
         last = run.recipe.flag(flag.name)
         if flag.name and last and flag is not last and flag.line != last.line:
-            text = f"--{flag.name} is repeated in line {last.line}, and only that one counts"
+            text = f"--{flag.name} is repeated in line {last.line}, and only the last counts"
             yield note(run, flag.line, "repeated-flag", text)
 
 
 def secrets(run: Run) -> Iterator[Finding]:
-    """Never shows the value."""
+    """Find secrets, without showing their values."""
     for flag in run.recipe.flags:
         if is_secret_name(flag.name) and flag.values and not _is_placeholder(flag):
-            text = f"--{flag.name} gets into ms-swift's log: set a variable, as HF_TOKEN, outside"
+            text = f"--{flag.name} gets into ms-swift's log: set a variable outside, as HF_TOKEN"
             yield problem(run, flag.line, "secret", text)
     for line, text in enumerate(run.recipe.text.splitlines(), 1):
         match = VARIABLE.match(text)

@@ -1,4 +1,4 @@
-"""Runs in several turns (--multi_turn_scheduler vlrft_zoom): do the flags beside it fit?
+"""Check flags of a run in several turns (--multi_turn_scheduler vlrft_zoom).
 
 --vllm_mode server without --vllm_server_pass_dataset    the engine does not know the row's frame
 --vllm_limit_mm_per_prompt '{"image": 1}'                vLLM refuses the second turn's picture
@@ -18,7 +18,7 @@ OURS = ("vlrft_zoom_cover", "vlrft_tool_format")
 
 
 def most_turns(run: Run) -> int:
-    """How many turns a row may have; 1 without our scheduler."""
+    """Return how many turns a row may have; 1 without our scheduler."""
     if not run.grpo or run.text("multi_turn_scheduler") != NAME:
         return 1
     return min(run.optional("max_turns") or TURNS, MOST_TURNS)
@@ -31,7 +31,7 @@ def zoom(run: Run) -> Iterator[Finding]:
     if run.text(flag) != NAME:
         for name in OURS[: run.lacks(flag)]:
             if name in run.texts("reward_funcs"):
-                text = f"{name} scores crops, and no model calls for one without --{flag} {NAME}"
+                text = f"{name} scores crops, and no model asks for crops without --{flag} {NAME}"
                 yield problem(run, "reward_funcs", rule, text)
         return
     if (run.optional("max_turns") or 0) > MOST_TURNS:
@@ -46,8 +46,8 @@ def zoom(run: Run) -> Iterator[Finding]:
         with suppress(OSError, ValueError):
             allowed = run.json("vllm_limit_mm_per_prompt").get("image")
         if type(allowed) is int and allowed < turns:
-            text = f"{turns} turns show up to {turns} images: vLLM ends the run where it allows "
-            text += f"{allowed}; write '{{\"image\": {turns}}}'"
+            text = f"{turns} turns show up to {turns} images: vLLM allows "
+            text += f"{allowed} and ends the run; write '{{\"image\": {turns}}}'"
             yield problem(run, "vllm_limit_mm_per_prompt", rule, text)
 
 
