@@ -92,13 +92,13 @@ def open_annotations(path: Path) -> Annotations | None:
     refuse_bad_images(instances)
     boxes = [
         {
-            "image_id": one["image_id"],
-            "category_id": one["category_id"],
-            "bbox": one["bbox"],
-            "area": one.get("area", one["bbox"][2] * one["bbox"][3]),
-            "iscrowd": int(bool(one.get("iscrowd"))),
+            "image_id": box["image_id"],
+            "category_id": box["category_id"],
+            "bbox": box["bbox"],
+            "area": box.get("area", box["bbox"][2] * box["bbox"][3]),
+            "iscrowd": int(bool(box.get("iscrowd"))),
         }
-        for one in instances.annotations
-        if isinstance(one.get("bbox"), list) and len(one["bbox"]) == 4
+        for box in instances.annotations
+        if isinstance(box.get("bbox"), list) and len(box["bbox"]) == 4
     ]
     return Annotations(instances, boxes)

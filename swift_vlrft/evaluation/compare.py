@@ -126,10 +126,10 @@ def compare(
             metrics[name] = Difference(before, after, None)
     flips = []
     others = dict(zip((row.id for row in second.predictions.rows), second.reasons, strict=True))
-    for row, one in zip(first.predictions.rows, first.reasons, strict=True):
-        other = others.get(row.id, one)
-        if one.score is not None and other.score is not None and one.score != other.score:
-            flips.append(Flip(row.id, one.score, other.score, one.text, other.text))
+    for row, reason in zip(first.predictions.rows, first.reasons, strict=True):
+        other = others.get(row.id, reason)
+        if reason.score is not None and other.score is not None and reason.score != other.score:
+            flips.append(Flip(row.id, reason.score, other.score, reason.text, other.text))
     flips.sort(key=lambda flip: (flip.a - flip.b, flip.id))
     scored = first.predictions.rows
     reward, headline = EVALUATED[a.task]
@@ -151,9 +151,9 @@ def compare(
         protocol=first.protocol,
         notes=list(dict.fromkeys(first.predictions.notes + second.predictions.notes)),
         other_prompts=sum(
-            bool(one.prompt and other.prompt)
-            and question_key(one.prompt) != question_key(other.prompt)
-            for one, other in zip(scored, second.predictions.rows, strict=True)
+            bool(row.prompt and other.prompt)
+            and question_key(row.prompt) != question_key(other.prompt)
+            for row, other in zip(scored, second.predictions.rows, strict=True)
         ),
     )
 
@@ -246,10 +246,10 @@ def _paired(
         for name, side in (("A", a), ("B", b))
     )
     # Golds are compared below, with what may be the cause if they differ.
-    made = pair(
+    row_numbers = pair(
         lines, rows, join, contents=lambda r: filter(None, [rows[r].image_hash]), reworded=True
     )
-    of_row = {r: row for row, r in zip(b.rows, made, strict=True) if r is not None}
+    of_row = {r: row for row, r in zip(b.rows, row_numbers, strict=True) if r is not None}
     pairs = [(row, of_row[r]) for r, row in enumerate(a.rows) if r in of_row]
     if not pairs:
         some = [", ".join(row.id for row in side.rows[:3]) for side in (a, b)]

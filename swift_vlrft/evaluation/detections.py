@@ -171,7 +171,7 @@ def boxes_of_annotations(
             boxes.predicted += [entry] if entry["category_id"] in chosen else []
     for (image, category), row in rows.items():
         boxes.predicted += _answered(row, image, category)
-    gold = [one for one in annotations.boxes if one["category_id"] in chosen]
+    gold = [box for box in annotations.boxes if box["category_id"] in chosen]
     scored = list(annotations.instances.images)
     if not known:
         names = [f"{c}: {name}" for c, name in chosen.items()]
@@ -180,7 +180,7 @@ def boxes_of_annotations(
             f"images are like {', '.join(list(images)[:3])}, its categories {', '.join(names[:3])}"
         )
     if predictions.detections is None and protocol == "all":
-        gold = [one for one in gold if (one["image_id"], one["category_id"]) in rows]
+        gold = [box for box in gold if (box["image_id"], box["category_id"]) in rows]
         queried = {image for image, _ in rows}
         for image in scored:
             if image not in queried:
@@ -215,8 +215,8 @@ def _located(
     for row in rows:
         image = images.get(row.image_id)
         if image is None:  # `swift infer` writes the image's path and no id
-            found = names.find(row.image_names) or set()
-            image = images[next(iter(found))] if len(found) == 1 else None
+            matches = names.find(row.image_names) or set()
+            image = images[next(iter(matches))] if len(matches) == 1 else None
         category = None if row.category is None else ids.get(normalise(row.category))
         if image is None:
             problems.add("rows of unknown images, left out", row.image_id)
@@ -241,12 +241,12 @@ def _located(
             solution = row.solution
             if not solution and not pixels:  # `swift infer` on a set without solutions
                 boxes = annotations.instances.boxes[category].get(image, [])
-                made = detection_row("", chosen[category], boxes)["solution"]
+                text = detection_row("", chosen[category], boxes)["solution"]
                 any_size = (1, 1)  # no pixels
-                made = in_box_format(
-                    "", made, "norm1000", box_format, size=any_size, to_size=any_size
+                text = in_box_format(
+                    "", text, "norm1000", box_format, size=any_size, to_size=any_size
                 )[1]
-                solution = gold_text(made)
+                solution = gold_text(text)
             located[image, category] = msgspec.structs.replace(
                 row,
                 image_id=str(image),

@@ -41,22 +41,22 @@ def intervals(table: Table, weights: Array, before: Table | None = None) -> dict
     """Of every metric, or of its difference from ``before``, a table of the same rows; metrics that
     fewer than two images tell have none. ``weights``: the draws.
     """
-    found: dict[str, Interval | None] = {}
+    bounds: dict[str, Interval | None] = {}
     tables = [table] if before is None else [before, table]
     once = np.ones((1, len(table.units)))
-    aps = [one.ap for one in tables if one.ap is not None]
+    aps = [t.ap for t in tables if t.ap is not None]
     drawn, values = ([ap.resampled(at) for ap in aps] for at in (weights, once))
     for name in drawn[0] if aps else ():
         draws, value = (s[-1][name] - (s[0][name] if before else 0.0) for s in (drawn, values))
-        found[name] = of_draws(draws, float(value[0]), len(table.units), -1.0 if before else 0.0)
+        bounds[name] = of_draws(draws, float(value[0]), len(table.units), -1.0 if before else 0.0)
     for name in (name for name in table.ratios if name in tables[0].ratios):
-        columns = [one.ratios[name] for one in tables]
+        columns = [t.ratios[name] for t in tables]
         of_shares = all(((c >= 0) & (c <= c[:, 1:])).all() for c in columns)
-        sums = [_sums(one.unit, c, len(one.units)) for one, c in zip(tables, columns, strict=True)]
-        found[name] = (
+        sums = [_sums(t.unit, c, len(t.units)) for t, c in zip(tables, columns, strict=True)]
+        bounds[name] = (
             of_difference(sums[0], sums[1], of_shares) if before else of_mean(sums[0], of_shares)
         )
-    return {name: ends for name, ends in found.items() if ends is not None}
+    return {name: ends for name, ends in bounds.items() if ends is not None}
 
 
 def of_draws(draws: Array, value: float, n: int, least: float = 0.0) -> Interval | None:

@@ -101,10 +101,10 @@ _renamed = msgspec.structs.replace
 def _unanswered(query: Query, dataset: Path) -> Prediction:
     """The query with an empty answer."""
     content, path = query.row.image.get("bytes"), query.row.image.get("path")
-    found = [None if content is None else content_key(content), path, query.column("image_id")]
+    known = [None if content is None else content_key(content), path, query.column("image_id")]
     if path and os.path.isabs(path):
-        found.append(os.path.relpath(path, dataset if dataset.is_dir() else dataset.parent))
-    names = [str(name) for name in found if name is not None]
+        known.append(os.path.relpath(path, dataset if dataset.is_dir() else dataset.parent))
+    names = [str(name) for name in known if name is not None]
     return _renamed(
         query.unanswered(),
         solution=gold_text(query.row.solution),
@@ -146,7 +146,7 @@ def _content_keys(image: dict[str, Any]) -> list[str]:
         turned = [] if image_info(image).plain else [upright_bytes(image)["bytes"]]
     except (DataError, OSError):
         return []
-    return [content_key(one) for one in (content, *turned)]
+    return [content_key(data) for data in (content, *turned)]
 
 
 def _size(image: dict[str, Any]) -> Size | None:

@@ -104,8 +104,8 @@ def reason_of(task: str, row: Prediction) -> Reason:
     if row.incomplete:
         return Reason(None, "incomplete_gold", "the annotations do not say every object")
     columns = {"aliases": row.aliases, "tolerance": row.tolerance}
-    given = {name: value for name, value in columns.items() if value is not None}
-    return explain(EVALUATED[task][0], row.completion, row.solution, **given)
+    stated = {name: value for name, value in columns.items() if value is not None}
+    return explain(EVALUATED[task][0], row.completion, row.solution, **stated)
 
 
 def _ratios(task: str, rows: list[Prediction], reasons: list[Reason]) -> dict[str, Array]:

@@ -41,8 +41,8 @@ def refuse_misread(annotations: Annotations, entries: Sequence[Entry]) -> None:
     sizes = {i: (image["width"], image["height"]) for i, image in images.items()}
     boxes = [(entry["bbox"], sizes[entry["image_id"]]) for entry in entries]
     outside = leaving(boxes, GIVEN)
-    if found := misfit(boxes, GIVEN, len(outside), stated=True):
-        problem, ways = found
+    if misread := misfit(boxes, GIVEN, len(outside), stated=True):
+        problem, ways = misread
         raise _other_boxes(f"{problem}; they fit as {' or '.join(map(str, ways)) or 'nothing'}")
     best, golds = _best(annotations, entries)
     on = {
@@ -52,7 +52,7 @@ def refuse_misread(annotations: Annotations, entries: Sequence[Entry]) -> None:
         ]
         for reading in READINGS
     }
-    hits = {reading: sum(map(bool, found)) for reading, found in on.items()}
+    hits = {reading: sum(map(bool, hit)) for reading, hit in on.items()}
     likely = max(READINGS, key=lambda reading: (hits[reading], reading == GIVEN))
     if hits[likely] >= max(2, SHARE * len(best)) and hits[GIVEN] * 2 <= hits[likely]:
         problem = f"{hits[GIVEN]} of the {len(best)} best boxes lie on a gold box as {GIVEN}"
@@ -61,7 +61,7 @@ def refuse_misread(annotations: Annotations, entries: Sequence[Entry]) -> None:
         problem = f"{len(outside)} of {len(boxes)} boxes leave their images as {GIVEN}"
         raise _other_boxes(f"{problem}, and they fit as nothing else")
     pairs = zip(best, on[GIVEN], strict=True)
-    categories = [(entry["category_id"], {c for c, _ in found}) for entry, found in pairs]
+    categories = [(entry["category_id"], {c for c, _ in hit}) for entry, hit in pairs]
     _refuse_other_ids(annotations, {entry["category_id"] for entry in entries}, categories)
 
 
@@ -96,11 +96,11 @@ def _is_hit(entry: Entry, reading: Reading, sizes: dict[Any, Any], gold: Box) ->
 
 
 def _refuse_other_ids(
-    annotations: Annotations, used: set[Any], found: Sequence[tuple[Any, set[Any]]]
+    annotations: Annotations, used: set[Any], pairs: Sequence[tuple[Any, set[Any]]]
 ) -> None:
-    """``used``: the list's ids; ``found``: its best boxes', with those of the gold boxes there."""
+    """``used``: the list's ids; ``pairs``: its best boxes', with those of the gold boxes there."""
     names = annotations.instances.categories
-    if not all(isinstance(one, int) for one in (*names, *used)):
+    if not all(isinstance(c, int) for c in (*names, *used)):
         return
     ids = sorted(names)
     numberings = {
@@ -110,12 +110,12 @@ def _refuse_other_ids(
     }
 
     def right(meant: dict[Any, Any]) -> int:
-        return sum(meant[given] in of_gold for given, of_gold in found if given in meant)
+        return sum(meant[c] in of_gold for c, of_gold in pairs if c in meant)
 
-    own = right({one: one for one in ids})
+    own = right({c: c for c in ids})
     possible = [how for how, meant in numberings.items() if used <= meant.keys()]
     how = max(possible, key=lambda how: right(numberings[how]), default="")
-    other = next((one for one in sorted(used) if how and numberings[how][one] != one), None)
+    other = next((c for c in sorted(used) if how and numberings[how][c] != c), None)
     if other is None:
         return
     meant, lead = numberings[how], right(numberings[how]) - own

@@ -74,8 +74,8 @@ class ImageIndex:
         """The images that may be meant: empty if no row has one, None if there is no name."""
         if not names and key is None:
             return None
-        found = [images for images in map(self._by_name, names) if images]
-        return set.intersection(*found) if found else self._by_content(names, key)
+        groups = [images for images in map(self._by_name, names) if images]
+        return set.intersection(*groups) if groups else self._by_content(names, key)
 
     def _by_name(self, name: str) -> set[str]:
         """Those whose whole name the given name ends with, else those that end with it."""
@@ -133,21 +133,21 @@ def pair(
     pairs: list[int | None] = []
     taken: dict[int, int] = {}
     for n, line in enumerate(lines):
-        found = rows_of(n)
-        free = [r for r in found if r not in taken]
-        same = {(sides.asked[r], gold_key(rows[r].solution)) for r in found}
-        if len(same) > 1 or (join == "id" and len(found) > 1):
-            some = " and ".join(rows[r].place for r in found[:2])
-            raise EvaluationError(f"{line.place} could be of {len(found)} rows, such as {some}")
-        if found and (wrong := sides.contradiction(n, found[0], join)):
+        matches = rows_of(n)
+        free = [r for r in matches if r not in taken]
+        same = {(sides.asked[r], gold_key(rows[r].solution)) for r in matches}
+        if len(same) > 1 or (join == "id" and len(matches) > 1):
+            some = " and ".join(rows[r].place for r in matches[:2])
+            raise EvaluationError(f"{line.place} could be of {len(matches)} rows, such as {some}")
+        if matches and (wrong := sides.contradiction(n, matches[0], join)):
             raise EvaluationError(
                 f"{line.place} {wrong}, with which it is joined: give the set that the answers "
                 "were made on (what was corrected since, remove from the lines: 'solution' and "
                 "'labels', 'prompt' and 'messages')"
             )
-        if found and not free:
-            other = lines[taken[found[0]]].place
-            raise EvaluationError(f"{other} and {line.place} are both of {rows[found[0]].place}")
+        if matches and not free:
+            other = lines[taken[matches[0]]].place
+            raise EvaluationError(f"{other} and {line.place} are both of {rows[matches[0]].place}")
         pairs.append(free[0] if free else None)
         taken |= {free[0]: n} if free else {}
     return pairs
@@ -199,11 +199,11 @@ class _Sides:
         line, meant = self.lines[n], self.meant[n]
         if meant is None:
             raise EvaluationError(f"{line.place} names no image, by which --join image joins")
-        found = sorted(r for image in meant for r in self.of_image.get(image, ()))
-        if len(found) > 1 and (question := question_key(line.prompt)):
-            near = max((q for r in found if (q := self.asked[r]) in question), key=len, default="")
-            found = [r for r in found if self.asked[r] == near] or found[:1]
-        return [r for r in found if self.agrees(n, r)] or found[:1]
+        likely = sorted(r for image in meant for r in self.of_image.get(image, ()))
+        if len(likely) > 1 and (question := question_key(line.prompt)):
+            near = max((q for r in likely if (q := self.asked[r]) in question), key=len, default="")
+            likely = [r for r in likely if self.asked[r] == near] or likely[:1]
+        return [r for r in likely if self.agrees(n, r)] or likely[:1]
 
     def by_order(self, n: int) -> list[int]:
         if len(self.lines) != len(self.rows):
@@ -249,14 +249,14 @@ def _which(sides: _Sides) -> str:
     possible, wrong = [], []
     for join in JOINS:
         try:
-            found = pair(
+            row_numbers = pair(
                 sides.lines, sides.rows, join, contents=sides.contents, agrees=sides.agrees,
                 reworded=sides.reworded,
             )  # fmt: skip
         except EvaluationError as error:
             wrong.append(f"--join {join}: {str(error).split(', with which')[0]}")
         else:
-            if any(r is not None for r in found):
+            if any(r is not None for r in row_numbers):
                 possible.append(f"--join {join}")
             else:
                 wrong.append(f"--join {join}: no row has one of theirs")

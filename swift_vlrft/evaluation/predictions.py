@@ -138,9 +138,9 @@ class Problems(msgspec.Struct):
     def joined(self, *others: Problems) -> Problems:
         """A copy with those of ``others`` appended."""
         copy = Problems()
-        for one in (self, *others):
-            copy.counts += one.counts
-            for kind, named in one.examples.items():
+        for problems in (self, *others):
+            copy.counts += problems.counts
+            for kind, named in problems.examples.items():
                 copy.examples.setdefault(kind, []).extend(named)
         return copy
 
@@ -316,7 +316,7 @@ def _task_of(rows: list[Prediction], path: Path) -> str:
 def _coco_results(path: Path, task: str | None) -> Predictions:
     content = read_json(path)
     needed = {"image_id", "category_id", "bbox", "score"}
-    if content and not any(isinstance(one, dict) and needed <= one.keys() for one in content):
+    if content and not any(isinstance(entry, dict) and needed <= entry.keys() for entry in content):
         first = content[0]
         keys = ", ".join(map(str, first)) if isinstance(first, dict) else type(first).__name__
         raise EvaluationError(

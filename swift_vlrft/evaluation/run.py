@@ -99,8 +99,8 @@ def move_aside(folder: Path, names: Iterable[str]) -> Path:
 def _other_results(folder: Path, manifest: Manifest) -> str | None:
     """A description of results in ``folder`` that do not belong to this run."""
     if not (folder / "run.json").exists():
-        found = [name for name in RESULTS[2:] if (folder / name).exists()]
-        return "results that no run.json describes" if found else None
+        names = [name for name in RESULTS[2:] if (folder / name).exists()]
+        return "results that no run.json describes" if names else None
     try:
         before = read_record(folder / "run.json", Manifest)
     except (OSError, LineError) as error:
@@ -120,18 +120,18 @@ ROWS = {".parquet", ".arrow", ".jsonl", ".json", ".csv"}
 
 def stamps(settings: Settings) -> dict[str, str]:
     """Sizes and times of the files that answers depend on: an overwritten checkpoint is another."""
-    found_of = {}
+    hashes = {}
     of = {"model": (Path(settings.model), WEIGHTS), "dataset": (settings.dataset, ROWS)}
     for what, (path, kinds) in of.items():
         if path.exists():
             # Of other folders no JSON: they may hold runs, as runs/eval does.
             below = ("*", "data/*", "*/*.parquet", "*/*.arrow")
-            found = [path] if path.is_file() else list({f for one in below for f in path.glob(one)})
+            paths = [path] if path.is_file() else list({f for p in below for f in path.glob(p)})
             # cache-* is written by the library datasets
-            used = [f for f in found if f.suffix in kinds and not f.name.startswith("cache-")]
+            used = [f for f in paths if f.suffix in kinds and not f.name.startswith("cache-")]
             stats = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in sorted(used)]
-            found_of[what] = sha256(json.dumps(stats).encode()).hexdigest()[:16]
-    return found_of
+            hashes[what] = sha256(json.dumps(stats).encode()).hexdigest()[:16]
+    return hashes
 
 
 def answered(folder: Path) -> dict[str, str]:
@@ -181,8 +181,8 @@ def finish(folder: Path, queries: QuerySet) -> Problems:
             if None in lines:
                 problems.add("queries without an answer", query.id)
             else:
-                found = [line for line in lines if line is not None]
-                file.writelines(found if query.samples == 1 else with_pass_rate(found, task))
+                answers = [line for line in lines if line is not None]
+                file.writelines(answers if query.samples == 1 else with_pass_rate(answers, task))
     return problems
 
 
@@ -211,19 +211,19 @@ def gold_of(settings: Settings, annotations: Annotations | None) -> Gold:
 # ---- predictions that were given -------------------------------------------------------------
 
 
-def make_room(folder: Path, given: Path, *, force: bool = False) -> None:
+def make_room(folder: Path, file: Path, *, force: bool = False) -> None:
     """EvaluationError if the folder has other predictions' results; ``force`` moves them aside."""
-    if not any((folder / name).exists() for name in RESULTS) or _is_held(given, folder):
+    if not any((folder / name).exists() for name in RESULTS) or _is_held(file, folder):
         return
     of = None
     with suppress(OSError, ValueError, LookupError, TypeError):
         of = read_json(folder / "summary.json")["run"]["predictions"]
-    if of != str(given) and not force:
+    if of != str(file) and not force:
         raise EvaluationError(
-            f"{folder} holds results of {of or 'a model'}, not of {given}. Give another --out, or "
+            f"{folder} holds results of {of or 'a model'}, not of {file}. Give another --out, or "
             "--force to move them aside"
         )
-    if of != str(given):
+    if of != str(file):
         move_aside(folder, RESULTS)
 
 
@@ -231,13 +231,13 @@ def keep(folder: Path, predictions: Predictions, settings: Settings, *, has_gold
     """Write the predictions of the file ``settings.model`` into the folder, joined with their rows,
     and for ``has_gold`` which gold they answer: `vlrft compare` and `report` read it as a run.
     """
-    given = file_of_run(Path(settings.model))
-    if _is_held(given, folder):
+    source = file_of_run(Path(settings.model))
+    if _is_held(source, folder):
         return
     for name in ("run.json", "predictions.jsonl", "predictions.json"):
         (folder / name).unlink(missing_ok=True)
     if predictions.detections is not None:
-        copyfile(given, folder / "predictions.json")
+        copyfile(source, folder / "predictions.json")
     else:
         with beside(folder / "predictions.jsonl") as path, path.open("w", encoding="ascii") as file:
             file.writelines(_kept(row, predictions.task) for row in predictions.rows)
@@ -245,8 +245,8 @@ def keep(folder: Path, predictions: Predictions, settings: Settings, *, has_gold
         write_record(folder / "run.json", Manifest(settings))
 
 
-def _is_held(given: Path, folder: Path) -> bool:
-    return folder.resolve() in (given.resolve(), given.resolve().parent)
+def _is_held(file: Path, folder: Path) -> bool:
+    return folder.resolve() in (file.resolve(), file.resolve().parent)
 
 
 def _kept(row: Prediction, task: str) -> str:

@@ -103,7 +103,7 @@ def summarise(
             by_class[str(name)] = known | by_class.get(str(name), {})
         for name, names in CATEGORY_LISTS.items():
             if by_class.keys() >= set(names):
-                values = [v for one in names if (v := by_class[one].get("AP")) is not None]
+                values = [v for c in names if (v := by_class[c].get("AP")) is not None]
                 selected[name] = sum(values) / len(values) if values else None
         notes.append(PROTOCOL_NOTES[table.protocol or "rows"])
         if not table.sizes_known:
