@@ -23,8 +23,8 @@ def left_locks() -> list[Path]:
         locks = list(Path(folder).glob(pattern))
     for lock in locks:
         with suppress(OSError):
-            found = lock.stat()
-            if not found.st_size and lock.is_file() and _holder(found) is None:
+            status = lock.stat()
+            if not status.st_size and lock.is_file() and _holder(status) is None:
                 left.append(lock.absolute())
     return left
 

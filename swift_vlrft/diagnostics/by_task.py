@@ -47,7 +47,7 @@ class TaskFigures(msgspec.Struct):
 
 def by_task(completions: Iterable[Scored]) -> dict[str, TaskFigures]:
     """The figures by the task's name."""
-    tasks = by_group((one.task, one) for one in completions)
+    tasks = by_group((scored.task, scored) for scored in completions)
     total = sum(map(len, tasks))
     return {
         rows[0].task: _figures(rows, total) for rows in sorted(tasks, key=lambda rows: rows[0].task)
@@ -69,14 +69,14 @@ def has_no_variance(scores: Sequence[float]) -> bool:
 
 
 def _figures(rows: list[Scored], total: int) -> TaskFigures:
-    groups = by_group((one.group, one.reward) for one in rows if one.reward is not None)
+    groups = by_group((row.group, row.reward) for row in rows if row.reward is not None)
     equal = [has_no_variance(rewards) for rewards in groups if len(rewards) > 1]
     return TaskFigures(
         share=len(rows) / total,
         completions=len(rows),
-        reward=_mean(one.reward for one in rows),
-        length=fmean(one.length for one in rows),
-        parse_rate=_mean(one.was_read for one in rows),
+        reward=_mean(row.reward for row in rows),
+        length=fmean(row.length for row in rows),
+        parse_rate=_mean(row.was_read for row in rows),
         groups=len(equal),
         zero_variance=_mean(equal),
     )

@@ -219,25 +219,25 @@ class Health:
         empty = listed is not None and not len(listed)
         gold_empty = isinstance(gold, (BoxList, list)) and not len(gold)
         earned = reason, reason.score, len(answer.completion), group
-        one = Answered(said, gold_text(solution), empty, gold_empty, *earned)
+        answered = Answered(said, gold_text(solution), empty, gold_empty, *earned)
         self.seen += 1
         if len(self.first) < LEAST_SAMPLED:
-            self.first.append(one)
-        self.rows.append(one)
-        self.always_1 &= one.score == 1.0
+            self.first.append(answered)
+        self.rows.append(answered)
+        self.always_1 &= answered.score == 1.0
         self.ever_read |= reason.was_read
         self.ever_written |= answer.short is not None
 
     def finding(self) -> Finding | None:
         return self.explained(judge(self.facts()))
 
-    def explained(self, found: Finding | None) -> Finding | None:
+    def explained(self, finding: Finding | None) -> Finding | None:
         """Misplaced boxes are the cause of what follows from them, and a problem without it."""
-        if found is not None and found.code not in OF_MISPLACED:
-            return found
+        if finding is not None and finding.code not in OF_MISPLACED:
+            return finding
         if (cause := self.boxes.problem()) is None:
-            return found
-        text = f"{cause}; {found.text}" if found else cause
+            return finding
+        text = f"{cause}; {finding.text}" if finding else cause
         return Finding("box_format", task_named(self.reward), text, "")
 
     def facts(self) -> Facts:
@@ -275,8 +275,8 @@ class Health:
 
 def distinct(findings: Iterable[Finding | None]) -> list[Finding]:
     """Each once, though several rewards of a task find it."""
-    found = [one for one in findings if one is not None]
-    return list({(one.code, one.subject): one for one in reversed(found)}.values())[::-1]
+    problems = [finding for finding in findings if finding is not None]
+    return list({(p.code, p.subject): p for p in reversed(problems)}.values())[::-1]
 
 
 def _commonest(texts: Sequence[str], of: int) -> tuple[str, float]:

@@ -162,8 +162,8 @@ def main() -> None:
     )
     parser.add_argument("--seconds", type=float, default=60.0, help="that a wait may last")
     seconds = parser.parse_args().seconds
-    given = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    if missing := [name for name in given if name not in os.environ]:
+    needed = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    if missing := [name for name in needed if name not in os.environ]:
         parser.error(f"{missing[0]} is not set: start it with torchrun on every node, as in --help")
     late = Timer(2 * seconds, stop, [f"no end within {2 * seconds:.0f} s"])
     late.daemon = True

@@ -129,7 +129,7 @@ def _losses(reward: Reward, answer: Answer, gold: Any, row: dict[str, Any], stat
     elif text is None:
         yield "no_answer", "no complete answer block after the reasoning"
     elif of_format or kind in ("detection", "grounding", "pointing"):
-        what, one = ("points", "point") if kind == "pointing" else ("boxes", "box")
+        what, noun = ("points", "point") if kind == "pointing" else ("boxes", "box")
         placed: Any = answer.points if kind == "pointing" else answer.boxes
         if placed is None and too_long(text) and not of_format:
             yield "too_long", f"answer of {len(text)} characters is too long to be read"
@@ -139,7 +139,7 @@ def _losses(reward: Reward, answer: Answer, gold: Any, row: dict[str, Any], stat
             invalid = placed.boxes.count(None)
             yield "invalid_boxes", f"{invalid} of {len(placed)} boxes invalid"
         elif isinstance(gold, BoxList) and not gold:
-            told = f"{_count(len(placed), one)} where there is no object"
+            told = f"{_count(len(placed), noun)} where there is no object"
             yield "missed_empty_prediction", told
         elif not placed:
             there = f"; there are {len(gold)}" if isinstance(gold, BoxList) else ""
@@ -193,12 +193,12 @@ def _grounding(answer: Answer, gold: Any) -> Losses:
 
 
 def _pointing(points: list[Any], gold: BoxList) -> Losses:
-    found, invalid = matched_points(points, gold), points.count(None)
+    matched, invalid = matched_points(points, gold), points.count(None)
     if invalid:
         yield "invalid_points", f"{invalid} of {len(points)} points cannot be read"
-    if other := len(points) - invalid - found:
+    if other := len(points) - invalid - matched:
         yield "points_outside", f"{other} of {len(points)} points in no box of their own"
-    if missed := len(gold) - found:
+    if missed := len(gold) - matched:
         yield "missed_boxes", f"{missed} of {_count(len(gold), 'gold box')} missed"
 
 
@@ -216,9 +216,9 @@ def _text(text: str, right: list[str]) -> tuple[str, str]:
 def _items(items: list[str], gold: list[str]) -> Losses:
     missed, extra = Counter(gold) - Counter(items), Counter(items) - Counter(gold)
     told = ("missed_items", missed, "missed"), ("extra_items", extra, "that the gold has not")
-    for code, found, what in told:
-        if found:
-            yield code, f"{_count(found.total(), 'item')} {what}: {_short(next(iter(found)))}"
+    for code, of_kind, what in told:
+        if of_kind:
+            yield code, f"{_count(of_kind.total(), 'item')} {what}: {_short(next(iter(of_kind)))}"
     if not missed and not extra:
         yield "wrong_order", f"tau {tau(items, gold) or 0.0:.2f}"
 

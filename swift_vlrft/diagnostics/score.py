@@ -118,8 +118,8 @@ def score_completions(
     rows = list(completions)
     for completion in rows:
         if "completion" not in completion.row:
-            found = ", ".join(completion.row)
-            raise ValueError(f"{completion}: no key 'completion' (found: {found}).")
+            keys = ", ".join(completion.row)
+            raise ValueError(f"{completion}: no key 'completion' (found: {keys}).")
     results = {
         name: _under_own(name, own[name], rows)
         if name in own
@@ -192,7 +192,7 @@ def _under_own(name: str, function: RewardFunction, rows: Sequence[Completion]) 
 
 def _of_task(completion: Completion, reasons: dict[str, Reason]) -> Scored:
     row = completion.row
-    scores = {name: one.score for name, one in reasons.items() if one.score is not None}
+    scores = {name: reason.score for name, reason in reasons.items() if reason.score is not None}
     tasks = ((n, REWARDS[n].task) for n in scores if n in REWARDS)
     name, task = next(((n, task.name) for n, task in tasks if task is not None), (None, ""))
     return Scored(

@@ -78,11 +78,11 @@ def _rows(
 ) -> list[dict[str, Any]]:
     """One dict per completion, with the columns that have a value for each."""
     solutions = [None] * len(completions) if solution is None else solution
-    kept = {"completion": completions, "solution": solutions}
+    full = {"completion": completions, "solution": solutions}
     for key, values in columns.items():
         if isinstance(values, (list, tuple)) and len(values) == len(completions):
-            kept[key] = values
-    return [{key: values[n] for key, values in kept.items()} for n in range(len(completions))]
+            full[key] = values
+    return [{key: values[n] for key, values in full.items()} for n in range(len(completions))]
 
 
 def _is_due(code: str, subject: str, seen: int = 0) -> bool:
@@ -94,12 +94,12 @@ def _is_due(code: str, subject: str, seen: int = 0) -> bool:
 
 
 def _say_findings(health: Health, call: int) -> None:
-    found, cause = judge(health.facts()), ("box_format", task_named(health.reward))
+    finding, cause = judge(health.facts()), ("box_format", task_named(health.reward))
     # Causes take a second to find, so they are asked for where something is to be said.
     early = call <= FIRST_CALLS and cause not in _said
-    if _is_due(found.code, found.subject, health.seen) if found else early:
-        told = health.explained(found)
-        if told and (told == found or _is_due(*cause, health.seen * bool(found))):
+    if _is_due(finding.code, finding.subject, health.seen) if finding else early:
+        told = health.explained(finding)
+        if told and (told == finding or _is_due(*cause, health.seen * bool(finding))):
             log.warning("%s", told)
 
 
