@@ -160,8 +160,8 @@ class ChatGLM4VTemplate(Template):
         """An answer may end with any of three tokens; none of them is part of its text."""
         if is_finished and generate_ids and generate_ids[-1] in self._stops:
             generate_ids = generate_ids[:-1]
-        kept: list[int] = super().skip_stop_tokens(generate_ids, is_finished)
-        return kept
+        ids: list[int] = super().skip_stop_tokens(generate_ids, is_finished)
+        return ids
 
     @property
     def _stops(self) -> list[int]:
@@ -224,10 +224,10 @@ def as_task(text: str) -> str:
 def refuse_several_images(stored: StoredSet, name: str) -> None:
     """DataError for a set in ms-swift's own form with more than one image in a row."""
     bad = []
-    for found in stored.records(["messages", "images", "image"]):
-        if isinstance(found, BadRow):
+    for entry in stored.records(["messages", "images", "image"]):
+        if isinstance(entry, BadRow):
             continue
-        place, record = found
+        place, record = entry
         images = record.get("images") or record.get("image")
         images = images or re.findall(r"<img>.+?</img>", str(record.get("messages")))
         count = len(images) if isinstance(images, list) else 1

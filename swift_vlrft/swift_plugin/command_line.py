@@ -56,8 +56,8 @@ def arguments() -> list[str]:
     own, the driver's (swift/utils/utils.py: parse_args); for `megatron rlhf --use_ray true`, the
     flags of its configuration (swift/ray/megatron/driver_utils.py: parse_ray_yaml).
     """
-    if given := os.environ.get("RAY_SWIFT_ARGS"):
-        return [str(word) for word in json.loads(given)]
+    if handed := os.environ.get("RAY_SWIFT_ARGS"):
+        return [str(word) for word in json.loads(handed)]
     words = sys.argv[1:]
     if "swift.ray.megatron.pipeline" not in sys.modules or "--config" not in words[:-1]:
         return words
@@ -79,11 +79,11 @@ def running_command() -> CommandLine:
 
 def read_command_line(argv: list[str]) -> CommandLine:
     """The values of the flags that matter here; wrong values are left for ms-swift to report."""
-    given = {flag.name: list(flag.values) for flag in flags_of(argv)}
-    if paths := given.pop("custom_register_path", []):
-        given["external_plugins"] = given.get("external_plugins", []) + paths
-    known = [field for field in fields(CommandLine) if field.name in given]
-    values = {field.name: READ[str(field.type)](given[field.name]) for field in known}
+    flags = {flag.name: list(flag.values) for flag in flags_of(argv)}
+    if paths := flags.pop("custom_register_path", []):
+        flags["external_plugins"] = flags.get("external_plugins", []) + paths
+    known = [field for field in fields(CommandLine) if field.name in flags]
+    values = {field.name: READ[str(field.type)](flags[field.name]) for field in known}
     return CommandLine(**values)
 
 

@@ -99,14 +99,14 @@ def read_flags(arguments: type) -> dict[str, Flag]:
     # FSDP's flag is parsed under another name (sft_args.py: _init_fsdp).
     parsed = {name for text in texts for name in PARSED.findall(text)} | {"fsdp"}
     hints = typing.get_type_hints(arguments)
-    found = {}
+    flags = {}
     for action in HfArgumentParser([arguments])._actions:
         name = action.option_strings[0][2:]
         if name == action.dest and action.nargs != 0:
             takes = typing.get_args(hints[name]) or (hints[name],)
             is_json = name in parsed or any("dict" in str(kind).lower() for kind in takes)
-            found[name] = _flag(action, is_json)
-    return dict(sorted(found.items()))
+            flags[name] = _flag(action, is_json)
+    return dict(sorted(flags.items()))
 
 
 def _flag(action: Action, is_json: bool) -> Flag:
@@ -137,13 +137,13 @@ def templates() -> dict[str, Template]:
             ids = [name for m in group.models for name in (m.hf_model_id, m.ms_model_id) if name]
             names = {name.rpartition("/")[2].lower() for name in ids}
             models.setdefault(group.template or meta.template, set()).update(names)
-    found = {}
+    by_name = {}
     for name, meta in sorted(TEMPLATE_MAPPING.items()):
         on, off = meta.thinking_prefix, meta.non_thinking_prefix
         if on or off:
             usual = on if meta.is_thinking and not off else off
-            found[str(name)] = Template(usual, on, off, tuple(sorted(models.get(name, ()))))
-    return found
+            by_name[str(name)] = Template(usual, on, off, tuple(sorted(models.get(name, ()))))
+    return by_name
 
 
 def as_text(facts: Facts) -> str:

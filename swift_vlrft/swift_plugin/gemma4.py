@@ -30,10 +30,10 @@ class Features(tuple[torch.Tensor, ...]):
 
 class Gemma4Model(transformers_own.Gemma4Model):
     def get_image_features(self, *args: Any, **kwargs: Any) -> Any:
-        found = super().get_image_features(*args, **kwargs)
-        if not isinstance(found.pooler_output, tuple):
-            return found
-        return type(found)(**{**found, "pooler_output": Features(found.pooler_output)})
+        features = super().get_image_features(*args, **kwargs)
+        if not isinstance(features.pooler_output, tuple):
+            return features
+        return type(features)(**{**features, "pooler_output": Features(features.pooler_output)})
 
 
 # Checkpoints keep the name of the class.

@@ -149,8 +149,8 @@ WantedFormat = tuple[str, str | None, ImageResize | None]
 
 
 def _command(model: str, settings: Settings) -> CommandLine:
-    given = settings.engine_options.get
-    return CommandLine(model=model, model_type=given("model_type"), max_pixels=given("max_pixels"))
+    get = settings.engine_options.get
+    return CommandLine(model=model, model_type=get("model_type"), max_pixels=get("max_pixels"))
 
 
 def answer_batch(

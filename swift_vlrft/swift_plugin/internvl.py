@@ -16,8 +16,8 @@ from swift.template.templates.internvl import InternvlhfTemplate
 
 class SamePromptTemplate(InternvlhfTemplate):
     def replace_tag(self, media_type: str, index: int, inputs: Any) -> Any:
-        found = super().replace_tag(media_type, index, inputs)
-        return ["<IMG_CONTEXT>\n"] if found == ["<IMG_CONTEXT>"] else found
+        tags = super().replace_tag(media_type, index, inputs)
+        return ["<IMG_CONTEXT>\n"] if tags == ["<IMG_CONTEXT>"] else tags
 
 
 def register() -> None:

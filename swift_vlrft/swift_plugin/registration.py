@@ -205,9 +205,9 @@ def _register_hub_id(
     source = next((s for s in SOURCES if s.hub_id == asked.name), None)
     if source is None:
         syntax = DatasetSyntax(asked.name)
-        found = [syntax.get_dataset_meta(use_hf) for use_hf in (True, False)]
+        metas = [syntax.get_dataset_meta(use_hf) for use_hf in (True, False)]
         # For an id that nobody has registered ms-swift returns an empty entry.
-        new = not any(m.ms_dataset_id or m.hf_dataset_id or m.dataset_path for m in found)
+        new = not any(m.ms_dataset_id or m.hf_dataset_id or m.dataset_path for m in metas)
         if new and set(asked.subsets) <= {*SUBSETS, *TASK_NAMES}:
             register_dataset(dataset_meta(asked.name), exist_ok=True)
         return None

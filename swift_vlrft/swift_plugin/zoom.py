@@ -148,7 +148,7 @@ def go_on(
 
     first = [RolloutOutput(response=answer) for answer in answers]
     done = run_multi_turn(begun, first, scheduler, rollout, config, scheduler.most)
-    return [one.response for one in done], [one.rollout_infos.get("turns", []) for one in done]
+    return [o.response for o in done], [o.rollout_infos.get("turns", []) for o in done]
 
 
 @lru_cache(maxsize=64)

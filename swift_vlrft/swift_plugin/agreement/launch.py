@@ -35,8 +35,8 @@ def node(recipe: Recipe, run: Run) -> int | None:
     """This node's rank where the recipe says how it finds the others; else None."""
     rank = recipe.environment.get("NODE_RANK", "")
     several = (run.count("NNODES") or 1) > 1 and not recipe.launcher
-    found = several and rank.isdecimal() and recipe.environment.get("MASTER_ADDR")
-    return int(rank) if found else None
+    known = several and rank.isdecimal() and recipe.environment.get("MASTER_ADDR")
+    return int(rank) if known else None
 
 
 def measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> int:
@@ -53,8 +53,8 @@ def measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> int:
         with socket.socket() as free:  # the recipe's own may be that of a training
             free.bind((address, 0))
             port = str(free.getsockname()[1])
-    given = {k: v for k, v in recipe.environment.items() if k not in OF_A_CLUSTER}
-    environment = given | {"NPROC_PER_NODE": str(processes)}
+    inherited = {k: v for k, v in recipe.environment.items() if k not in OF_A_CLUSTER}
+    environment = inherited | {"NPROC_PER_NODE": str(processes)}
     environment |= {"MASTER_PORT": port, "MASTER_ADDR": address}
     place += ["--master_addr", address, "--master_port", port]
     if not gpu_count():
@@ -73,7 +73,7 @@ def measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> int:
 @contextmanager
 def server(run: Run, commands: Sequence[Recipe], log: Path) -> Iterator[None]:
     """The `swift rollout` of the same script, while the trainer needs it."""
-    rollout = next((one for one in commands if one.command[-1] == "rollout"), None)
+    rollout = next((command for command in commands if command.command[-1] == "rollout"), None)
     if run.text("vllm_mode") != "server" or rollout is None:
         yield  # the server is running elsewhere
         return

@@ -66,7 +66,7 @@ class Comparing(Base):  # type: ignore[misc]
         self._last_loaded_step = -1 if sync else self.state.global_step
         samples = self._generate_completions(self.to_samples([row for _, row in numbered]))
         scores = self.score(samples)
-        decode, found = self.template.tokenizer.decode, []
+        decode, rows = self.template.tokenizer.decode, []
         for (number, _), sample, answer, score in zip(
             numbered, samples, self.answers, scores, strict=True
         ):
@@ -75,7 +75,7 @@ class Comparing(Base):  # type: ignore[misc]
             prompt = whole[: len(whole) - len(tokens)]
             place = None if asked is None else first_apart(prompt, asked)
             pair = [] if place is None else [side[place : place + 1] for side in (prompt, asked)]
-            found.append(
+            rows.append(
                 Row(
                     place=f"row {number}",
                     images=len(sample.images or ()),
@@ -87,7 +87,7 @@ class Comparing(Base):  # type: ignore[misc]
                     apart=[f"{s[0]} {decode(s)!r}" if s else "no more" for s in map(list, pair)],
                 )
             )
-        return gather_object(found), samples
+        return gather_object(rows), samples
 
     def split_by_mini_batches(self, samples: Samples) -> list[Samples]:
         """As many at once as in training; ms-swift parts a whole generation."""
@@ -96,14 +96,14 @@ class Comparing(Base):  # type: ignore[misc]
 
     def score(self, samples: Samples) -> list[list[float]]:
         """The trainer's log-probabilities, as in its own steps but without dropout."""
-        training, found = self.model.training, []
+        training, scores = self.model.training, []
         self.model.eval()
         for batch in self._prepare_batch_inputs(samples):
             grpo = batch["grpo_batch"]
             rows = zip(grpo.old_per_token_logps, grpo.completion_mask.bool(), strict=True)
-            found += [row[kept].float().tolist() for row, kept in rows]
+            scores += [row[mask].float().tolist() for row, mask in rows]
         self.model.train(training)
-        return found
+        return scores
 
     def compare_moved(
         self, numbered: list[NumberedRow], samples: Samples, limit: float
@@ -113,22 +113,22 @@ class Comparing(Base):  # type: ignore[misc]
         """
         first = self.score(samples)
         weights = [p for p in self.model.parameters() if p.requires_grad]
-        kept = [local(p).to("cpu", copy=True) for p in weights]
+        before = [local(p).to("cpu", copy=True) for p in weights]
         step = moved = 0.0
         for larger in STEPS:
-            move(weights, kept, larger)
+            move(weights, before, larger)
             scores = zip(first, self.score(samples), strict=True)
             own = [abs(b - a) for pair in scores for a, b in zip(*pair, strict=True)]
             sizes = gather_object(own)
             mean = sum(sizes) / max(1, len(sizes))
             if step and not isfinite(mean):  # too large for the type
-                move(weights, kept, step)
+                move(weights, before, step)
                 break
             step, moved = larger, mean
             if not moved < VISIBLE * limit:
                 break
         rows, _ = self.compare(numbered, sync=True)
-        move(weights, kept, 0.0)
+        move(weights, before, 0.0)
         if not self.colocated:  # a server lives on
             self._move_model_to_vllm()
         return rows, f"weights moved by {step:.0%} before the sync, answers by {moved:.2g}"
@@ -149,11 +149,11 @@ def local(parameter: torch.nn.Parameter) -> torch.Tensor:
     return data.to_local() if hasattr(data, "to_local") else data
 
 
-def move(weights: Sequence[torch.nn.Parameter], kept: Sequence[torch.Tensor], step: float) -> None:
+def move(weights: Sequence[torch.nn.Parameter], saved: Sequence[torch.Tensor], step: float) -> None:
     """Each weight away from where it was, by normal random numbers of ``step`` times its root mean
     square; with 0 exactly back. The same in every process that holds the same part.
     """
-    for number, (weight, was) in enumerate(zip(weights, kept, strict=True)):
+    for number, (weight, was) in enumerate(zip(weights, saved, strict=True)):
         place = local(weight)
         start = was.to(place.device)
         size = float(start.float().square().mean().sqrt()) or 0.02  # a new adapter's B is zero
