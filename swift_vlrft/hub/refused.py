@@ -38,8 +38,8 @@ class Refused(NamedTuple):
 
 def check_files(files: Mapping[str, Path | bytes], what: str) -> None:
     """DataError with the list of ``refused`` files, if there are any."""
-    if found := list(refused(files)):
-        lines = [f"\n  {one.file}: {one.what}; {one.do}" for one in found]
+    if problems := list(refused(files)):
+        lines = [f"\n  {problem.file}: {problem.what}; {problem.do}" for problem in problems]
         raise DataError(f"{what} holds what must not go up:{''.join(lines)}")
 
 
@@ -60,7 +60,7 @@ def refused(files: Mapping[str, Path | bytes]) -> Iterator[Refused]:
             except ValueError as error:
                 yield Refused(name, f"is no JSON ({error})", "mend it, or remove it")
             else:
-                yield from (Refused(name, *one) for one in _of_settings("", read))
+                yield from (Refused(name, *problem) for problem in _of_settings("", read))
 
 
 def _of_settings(name: str, value: Any) -> Iterator[tuple[str, str]]:
