@@ -43,13 +43,13 @@ def agree(
     from swift_vlrft.files.records import as_json as plain
     from swift_vlrft.swift_plugin.agree import agree as compare
 
-    found = compare(
+    compared = compare(
         target, dataset, out=out, engine=engine, rows=rows, tokens=tokens, flags=flags or ()
     )
-    if found is None:
+    if compared is None:
         say("compared; the verdict is said where NODE_RANK is 0", error=True)
         return
-    verdict, measured, folder = found
+    verdict, measured, folder = compared
     if as_json:
         told = {name: getattr(measured, name) for name in ("engine", "model", "dtype")}
         print_json({**plain(verdict), **told, "folder": str(folder)})

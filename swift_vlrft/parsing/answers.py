@@ -82,8 +82,8 @@ class Answer:
         if self.text is not None:
             return self.text
         after = max(self.completion.rfind("</think>"), 0)
-        found = boxed(self.completion[after:]) if "\\boxed" in self.completion else []
-        return found[-1] if found else None
+        contents = boxed(self.completion[after:]) if "\\boxed" in self.completion else []
+        return contents[-1] if contents else None
 
     @cached_property
     def label(self) -> str:
@@ -143,8 +143,8 @@ def think_block(completion: str) -> tuple[bool, str]:
     text = completion[of_template.end() :] if of_template else completion
     thought, _, rest = text.strip().partition("</think>")
     reasoned = thought.startswith("<think>") and bool(thought[len("<think>") :].strip())
-    one = thought.find("<think>", 1) < 0 and "<think>" not in rest and "</think>" not in rest
-    return reasoned and one, rest.lstrip()
+    single = thought.find("<think>", 1) < 0 and "<think>" not in rest and "</think>" not in rest
+    return reasoned and single, rest.lstrip()
 
 
 _TAG = re.compile(r"</?(?:think|answer)>")

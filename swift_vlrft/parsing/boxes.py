@@ -81,15 +81,15 @@ def read_boxes(text: str) -> BoxList | None:
     box; empty for the empty set; None if it holds neither, or an empty list beside other things.
     """
     text = without_wrappers(text)
-    if (found := _read_virft(text)) is not None:
-        return found
+    if (virft := _read_virft(text)) is not None:
+        return virft
     if is_empty_set(text):
         return BoxList()
     if too_long(text):
         return None
     if len(text) < 1000 and _BARE.fullmatch(text):
         return BoxList([_box(text.rstrip(".").split(","))], [None], [None])
-    found = BoxList()
+    boxes = BoxList()
     readable = True
     corner: list[Any] | None = None  # the first of (x1,y1),(x2,y2)
     label: str | None = None  # what <|object_ref_start|> named last
@@ -101,20 +101,20 @@ def read_boxes(text: str) -> BoxList | None:
                 corner = value
             elif len(value) == 2 or not value:
                 readable = readable and bool(value)
-                found.add(_box([*(corner or ()), *value]), None, label)
+                boxes.add(_box([*(corner or ()), *value]), None, label)
                 corner = None
             # a lone [1] is prose
         elif type(value) is tuple:  # <box>x1 y1 x2 y2</box>
-            found.add(_box(list(value)), None, label)
+            boxes.add(_box(list(value)), None, label)
         else:
-            count = len(found)
-            _add(found, value, label, 0)
-            readable = readable and len(found) > count
+            count = len(boxes)
+            _add(boxes, value, label, 0)
+            readable = readable and len(boxes) > count
     if corner is not None:
-        found.add(None, None, label)
-    if found.boxes in ([], [None]) and holds_nothing(literal(text), KEYS):
+        boxes.add(None, None, label)
+    if boxes.boxes in ([], [None]) and holds_nothing(literal(text), KEYS):
         return BoxList()
-    return found if found.boxes and readable else None
+    return boxes if boxes.boxes and readable else None
 
 
 KEYS = ("Position", "bbox_2d", "bbox", "box", "box_2d")

@@ -84,8 +84,8 @@ def meant(items: list[str], gold: list[str]) -> list[str]:
 
 def _meant(item: str, known: set[str]) -> list[str]:
     bare = item
-    if (found := _NUMBERED.match(item)) is not None:
-        bare = normalise(item[found.end() :])
+    if (match := _NUMBERED.match(item)) is not None:
+        bare = normalise(item[match.end() :])
     bare = bare if bare in known else bare.removeprefix("and ")
     if bare in known:
         return [bare]

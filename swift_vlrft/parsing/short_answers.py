@@ -163,15 +163,15 @@ def number(text: str) -> float | None:
         if plain[:6].casefold() == "there " and is_empty_set(plain):
             return 0.0
         plain = _IN_WORDS.sub(_in_digits, plain)
-        plain = _IN_CHINESE.sub(lambda found: str(_CHINESE[found[1] or found[2]]), plain)
+        plain = _IN_CHINESE.sub(lambda match: str(_CHINESE[match[1] or match[2]]), plain)
     return _stated(plain, _NUMBER)
 
 
-def _in_digits(found: re.Match[str]) -> str:
-    tens, ones, small = (word and word.casefold() for word in found.groups())
+def _in_digits(match: re.Match[str]) -> str:
+    tens, ones, small = (word and word.casefold() for word in match.groups())
     known = _VALUES | {"one": 1}
     if tens and known.get(ones or "", 1) not in range(1, 10):
-        return found[0]  # twenty eleven
+        return match[0]  # twenty eleven
     return str(_TENS[tens] + (known[ones] if ones else 0) if tens else known[small])
 
 
@@ -194,15 +194,15 @@ def decimal(text: str) -> float | None:
 def _without_units(plain: str) -> str:
     if "\\" in plain or "^" in plain or "×" in plain:
         plain = _DEGREES.sub("°", _TEXT.sub(r"\1", plain))
-        plain = _TIMES_TEN.sub(lambda found: f"e{found[1] or found[2]}", plain)
+        plain = _TIMES_TEN.sub(lambda match: f"e{match[1] or match[2]}", plain)
         plain = _FRAC.sub(lambda f: f" {f[1] or f[2]}/{f[3] or f[4]}", plain)
     plain = _FRACTION.sub(_divided, _MINUS.sub(r"\1 -", _TIE.sub(" ", plain)))
     return _UNIT.sub(" ", _CURRENCY.sub("", _RAISED.sub(r"\1", plain))).strip()
 
 
-def _divided(found: re.Match[str]) -> str:
-    above, below = int(found[1]), int(found[2])
-    return f"{above / below!r}" if below else found[0]
+def _divided(match: re.Match[str]) -> str:
+    above, below = int(match[1]), int(match[2])
+    return f"{above / below!r}" if below else match[0]
 
 
 def _stated(plain: str, pattern: re.Pattern[str], *, again: bool = False) -> float | None:
@@ -211,8 +211,8 @@ def _stated(plain: str, pattern: re.Pattern[str], *, again: bool = False) -> flo
         return float(plain.replace(",", ""))
     plain = _TAG.sub(" : ", plain.translate(_SIGNS))
     plain = _WITH_PARTS.sub(_without_parts, _EMPHASIS.sub(" ", plain))
-    found = list(pattern.finditer(plain))
-    values = {float(n[0].replace(",", "")) for n in found}
+    matches = list(pattern.finditer(plain))
+    values = {float(n[0].replace(",", "")) for n in matches}
     if (
         len(values) != 1
         or _NUMBER_WORD.search(plain)
@@ -221,7 +221,7 @@ def _stated(plain: str, pattern: re.Pattern[str], *, again: bool = False) -> flo
     ):
         return None
     end = 0
-    for n in found:
+    for n in matches:
         between, after = plain[end : n.start()], plain[n.end() : n.end() + 80]
         clause = _CLAUSE_END.split(between)[-1]
         if _DENIED_NUMBER.search(clause) or _BEFORE.search(clause[-80:]) or _AFTER.match(after):
@@ -232,15 +232,15 @@ def _stated(plain: str, pattern: re.Pattern[str], *, again: bool = False) -> flo
     return None if _TAKEN_BACK.fullmatch(plain, end) else values.pop()
 
 
-def _without_parts(found: re.Match[str]) -> str:
+def _without_parts(match: re.Match[str]) -> str:
     """The number alone, if the numbers in brackets add up to it."""
-    value = _VALUES.get(found[1].casefold())
-    value = int(found[1]) if value is None else value
-    said = found[3] or found[4]
+    value = _VALUES.get(match[1].casefold())
+    value = int(match[1]) if value is None else value
+    said = match[3] or match[4]
     parts = [part.casefold() for part in _PART.findall(said)]
     total = sum(1 if p == "one" else _VALUES[p] if p in _VALUES else int(p) for p in parts)
     open_ = _OPEN.search(said) or _DENIED_NUMBER.search(said)
-    return f"{value}{found[2]}" if parts and total == value and not open_ else found[0]
+    return f"{value}{match[2]}" if parts and total == value and not open_ else match[0]
 
 
 # ---- mathematics -----------------------------------------------------------------------------
@@ -267,7 +267,7 @@ _VULGAR = re.compile(r"(\d{1,9})⁄(\d{1,9})")
 
 def mathematics(text: str) -> str:
     """``text`` as LaTeX: unwrapped, "2√3π cm²" as "2\\sqrt{3}\\pi cm^{2}"."""
-    raised = _RAISED_TO.sub(lambda found: f"^{{{unicodedata.normalize('NFKC', found[0])}}}", text)
+    raised = _RAISED_TO.sub(lambda match: f"^{{{unicodedata.normalize('NFKC', match[0])}}}", text)
     plain = _PI.sub(r"\\pi ", _short(raised).translate(_TO_LATEX))
     measured = _MEASURED.fullmatch(plain)
     if measured is not None and decimal(plain) is not None:
@@ -275,7 +275,7 @@ def mathematics(text: str) -> str:
     plain = _EXPONENT.sub(r"\\times 10^{\1}", _VULGAR.sub(r"\\frac{\1}{\2}", plain))
     plain = plain.removeprefix("m\\angle").replace("\\varnothing", "\\emptyset")
     plain = _LENGTH.sub("", plain).strip()
-    return _ROOT.sub(lambda found: f"\\sqrt{{{found[1] or found[2] or found[3]}}}", plain)
+    return _ROOT.sub(lambda match: f"\\sqrt{{{match[1] or match[2] or match[3]}}}", plain)
 
 
 # ---- an option -------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ def choice(text: str) -> str | None:
         return None
     letter = (match["letter"] or match["enclosed"]).upper()
     rest = _OF_OPTIONS.sub(" ", match["rest"])
-    others = [found["sure"] or found["word"] for found in _OTHER.finditer(rest)]
+    others = [other["sure"] or other["word"] for other in _OTHER.finditer(rest)]
     others += _ALONE.findall(rest)
     # The next option: A. cat B. dog, (b); but not the C. of "B. C. elegans"
     mark = chr(ord(letter) + 1)

@@ -70,8 +70,8 @@ class Task:
     def _may_be(self, solution: Sequence[Any] | dict[Any, Any]) -> bool:
         if isinstance(solution, dict):
             return self.gold_has_boxes
-        one = len(solution) == 1 and isinstance(solution[0], (str, int, float))
-        return self.gold_has_boxes or self.has_items or (one and not self.as_written)
+        single = len(solution) == 1 and isinstance(solution[0], (str, int, float))
+        return self.gold_has_boxes or self.has_items or (single and not self.as_written)
 
     @cached_property
     def _read_once(self) -> Callable[[str], Any]:
@@ -114,10 +114,10 @@ class Reward:
                 f"{self.__name__}: completions is one string; a list of completions is needed."
             )
         texts = self._column("completions", completions, len(completions)) or []
-        given = columns | {"solution": solution}
+        named = columns | {"solution": solution}
         further: list[Sequence[Any]] = []
         for key in (*self.needs, *self.takes):
-            values = self._column(key, given.get(key), len(texts))
+            values = self._column(key, named.get(key), len(texts))
             if values is None and key in self.needs:
                 raise ValueError(
                     f"{self.__name__}: the column {key!r} is missing (given: "

@@ -53,9 +53,9 @@ def _mean_ap(predicted: BoxList | None, gold: BoxList, thresholds: Sequence[floa
         rows = [i for i in order if _is_of(predicted.labels[i], label, gold)]
         overlaps = table[rows][:, columns]
         for threshold in thresholds:
-            found = greedy(np.where(overlaps >= threshold - EPSILON, overlaps, 0.0))
+            ious = greedy(np.where(overlaps >= threshold - EPSILON, overlaps, 0.0))
             # By confidence, among equals misses before hits.
-            hits = sorted((ranks[i], overlap > 0.0) for i, overlap in zip(rows, found, strict=True))
+            hits = sorted((ranks[i], overlap > 0.0) for i, overlap in zip(rows, ious, strict=True))
             values.append(average_precision([hit for _, hit in hits], len(columns)))
     return fsum(values) / len(values) * min(1.0, len(gold) / len(predicted))
 

@@ -46,9 +46,9 @@ def vlrft_grounding_giou(answer: Answer, gold: Target) -> float:
     """
     if isinstance(gold, BoxList):
         return score_without_boxes(answer.boxes, gold)
-    given = answer.boxes.boxes if answer.boxes is not None else []
-    values = [giou(box, gold) for box in given if box is not None]
-    return max(0.0, *values) / len(given) if values else 0.0
+    boxes = answer.boxes.boxes if answer.boxes is not None else []
+    values = [giou(box, gold) for box in boxes if box is not None]
+    return max(0.0, *values) / len(boxes) if values else 0.0
 
 
 @reward(GROUNDING)
@@ -64,5 +64,5 @@ def vlrft_grounding_acc50(answer: Answer, gold: Target) -> float:
 
 def overlaps(answer: Answer, gold: Box) -> list[float]:
     """IoU of every box given, 0 for an invalid one; empty if the answer holds no box."""
-    given = answer.boxes.boxes if answer.boxes is not None else []
-    return [iou(box, gold) if box is not None else 0.0 for box in given]
+    boxes = answer.boxes.boxes if answer.boxes is not None else []
+    return [iou(box, gold) if box is not None else 0.0 for box in boxes]

@@ -29,14 +29,14 @@ def main() -> None:
     def read(text: str) -> list[object]:
         config = (LatexExtractionConfig(),)
         written = text if "$" in text or "\\(" in text else f"\\boxed{{{text}}}"
-        found: list[object] = parse(written, config, parsing_timeout=None)
-        return found
+        values: list[object] = parse(written, config, parsing_timeout=None)
+        return values
 
     def equal(texts: list[str]) -> bool:
-        found = [read(text) for text in texts]
-        if not all(found):
+        values = [read(text) for text in texts]
+        if not all(values):
             return False
-        return len(found) == 1 or bool(verify(*found, timeout_seconds=None))
+        return len(values) == 1 or bool(verify(*values, timeout_seconds=None))
 
     equal([r"\sqrt{8}", r"2\sqrt{2}"])  # which imports the rest
     out = sys.stdout.buffer
