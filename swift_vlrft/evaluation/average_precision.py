@@ -1,4 +1,4 @@
-"""COCO's average precision by faster-coco-eval, also over resampled images.
+"""Compute COCO's average precision by faster-coco-eval, also over resampled images.
 
     gold        {"image_id": 9, "category_id": 18, "bbox": [x, y, w, h], "area": .., "iscrowd": 0}
     detections  {"image_id": 9, "category_id": 18, "bbox": [x, y, w, h], "score": 0.9}
@@ -44,7 +44,7 @@ class _Ranked:
 
 @dataclass(frozen=True)
 class CocoScores:
-    """Means over the categories that have gold boxes, and every category's; None: no gold box."""
+    """Holds the means over categories with gold boxes, and each category's; None: no gold box."""
 
     mean: Scores
     by_category: dict[Any, Scores]
@@ -75,8 +75,8 @@ def coco_scores(
     categories: Sequence[Any],
     units: Mapping[Any, int] | None = None,
 ) -> CocoScores:
-    """AP, AP50, AP75 and AP of small, medium and large boxes. ``units``: the column of the weights
-    for each image, which several images may share; without it nothing can be resampled.
+    """Return AP, AP50, AP75 and AP of small, medium and large boxes. ``units`` gives each image its
+    column of the weights, which several images may share; without it nothing can be resampled.
     """
     place = {image: n for n, image in enumerate(_ordered(images))}
     golds, predicted = _by_category(gold, place), _by_category(detections, place)

@@ -30,7 +30,7 @@ RIGHT = 0.5
 
 
 class Flip(msgspec.Struct, frozen=True):
-    """One row in both: its scores and the reasons for lost points."""
+    """Holds a row's two scores, and the reasons for lost points."""
 
     id: str
     a: float
@@ -40,7 +40,7 @@ class Flip(msgspec.Struct, frozen=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """A metric before and after, and the 95 % interval of its difference."""
+    """Holds a metric before and after, and the 95 % interval of its difference."""
 
     a: float | None
     b: float | None
@@ -50,17 +50,17 @@ class Difference(msgspec.Struct, frozen=True):
 
     @property
     def sure(self) -> bool:
-        """Whether the interval excludes zero."""
+        """Return whether the interval excludes zero."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
     @property
     def course(self) -> int:
-        """1 if it surely rose, -1 if it surely fell, else 0."""
+        """Return 1 if it surely rose, -1 if it surely fell, else 0."""
         return (1 if (self.difference or 0) > 0 else -1) if self.sure else 0
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """``word``: better, not proven, or worse."""
+    """``word`` says better, not proven, or worse."""
 
     word: str
     why: str
@@ -94,8 +94,8 @@ def compare(
     join: str | None = None,
     **draws: int,
 ) -> Comparison:
-    """``join``: how lines of others belong together (pairing.py); by default by their ids.
-    ``draws``: bootstrap and seed. EvaluationError if A and B answer different queries."""
+    """Compare A and B. ``join``: how lines of others belong together (pairing.py), by default by
+    ids; ``draws``: bootstrap and seed. EvaluationError if A and B answer different queries."""
     if a.task != b.task:
         raise EvaluationError(f"A is of {a.task}, B of {b.task}: their metrics are not comparable")
     boxes_alone = a.detections is not None
@@ -161,7 +161,7 @@ def compare(
 def verdict(
     metrics: Mapping[str, Difference], headline: str, reward: str, rows: int, after: Finding | None
 ) -> Verdict:
-    """Of a comparison on so many rows; ``after`` is what is wrong with the answers after. A model
+    """Judge a comparison of so many rows; ``after``: what is wrong with the answers after. A model
     that has collapsed is not better, whatever rose.
     """
     d, paid = (metrics.get(name, Difference(None, None, None)) for name in (headline, reward))

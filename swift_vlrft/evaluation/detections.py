@@ -1,4 +1,4 @@
-"""Gold and predicted boxes in COCO's form, from rows or from an annotation file.
+"""Bring gold and predicted boxes into COCO's form, from rows or from an annotation file.
 
     row         image_id 9, category "dog", frame norm1000, 640 x 480, one box (100, 100, 600, 600)
     gold        {"image_id": 9, "category_id": "dog", "bbox": [64, 48, 320, 240], ...}
@@ -38,7 +38,7 @@ from swift_vlrft.rewards.matching import read_gold
 
 @dataclass
 class BoxSet:
-    """The input of average precision; ``units``: the image of an entry (one for every query)."""
+    """Holds the input of average precision; ``units``: an entry's image (one for every query)."""
 
     gold: list[dict[str, Any]] = field(default_factory=list)
     predicted: list[dict[str, Any]] = field(default_factory=list)
@@ -48,7 +48,7 @@ class BoxSet:
 
 
 def detection_boxes(predictions: Predictions, gold: Gold) -> tuple[Predictions, BoxSet, str]:
-    """The predictions that count, under the annotations' names; their boxes; the protocol."""
+    """Return the predictions that count, under the annotations' names; boxes; the protocol."""
     protocol, names = _protocol(predictions, gold), gold.categories
     if gold.annotations is not None:
         return *boxes_of_annotations(gold.annotations, predictions, names, protocol), protocol
@@ -86,7 +86,7 @@ def _protocol(predictions: Predictions, gold: Gold) -> str:
 
 
 def boxes_of_rows(rows: Sequence[Prediction], problems: Problems) -> BoxSet:
-    """Gold and predicted boxes of rows that have a solution."""
+    """Return gold and predicted boxes of rows that have a solution."""
     boxes, names, predicted = BoxSet(), set[str](), list[dict[str, Any]]()
     turns: Counter[tuple[str, str | None]] = Counter()
     numbers: dict[tuple[str, int], int] = {}
@@ -148,7 +148,7 @@ def boxes_of_annotations(
     categories: Sequence[str] = (),
     protocol: str = "all",
 ) -> tuple[Predictions, BoxSet]:
-    """The rows that belong to the annotations, each query once; gold and predicted boxes."""
+    """Return the annotations' rows, each query once, and gold and predicted boxes."""
     chosen = annotations.chosen(categories)
     problems = predictions.problems.joined()
     rows = _located(annotations, predictions.rows, chosen, problems)

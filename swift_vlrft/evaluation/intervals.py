@@ -1,4 +1,4 @@
-"""95 % intervals of metrics and of their differences, over images: their rows are correlated.
+"""Compute 95 % intervals of metrics and differences over images: their rows are correlated.
 
     18 of 20 right      0.9 (0.68 to 0.97)      of 500: 0.9 (0.87 to 0.92)
 
@@ -30,7 +30,7 @@ HIGH = 0.975
 
 
 def resamples(n_units: int, bootstrap: int = DRAWS, seed: int = 0) -> Array:
-    """Draws of ``n_units`` images with replacement: (draws, images) counts."""
+    """Draw ``n_units`` images with replacement: (draws, images) counts."""
     count = max(1, min(bootstrap, MOST_NUMBERS // max(n_units, 1)))
     rng = np.random.default_rng(seed)
     drawn = rng.multinomial(n_units, np.full(n_units, 1.0 / n_units), size=count)
@@ -38,8 +38,8 @@ def resamples(n_units: int, bootstrap: int = DRAWS, seed: int = 0) -> Array:
 
 
 def intervals(table: Table, weights: Array, before: Table | None = None) -> dict[str, Interval]:
-    """Of every metric, or of its difference from ``before``, a table of the same rows; metrics that
-    fewer than two images tell have none. ``weights``: the draws.
+    """Return the interval of every metric, or of its difference from ``before``, a table of the
+    same rows; metrics that fewer than two images tell have none. ``weights``: the draws.
     """
     bounds: dict[str, Interval | None] = {}
     tables = [table] if before is None else [before, table]
@@ -60,7 +60,7 @@ def intervals(table: Table, weights: Array, before: Table | None = None) -> dict
 
 
 def of_draws(draws: Array, value: float, n: int, least: float = 0.0) -> Interval | None:
-    """Of average precision; None if more than half of the draws are NaN."""
+    """Return the interval of average precision; None if more than half of the draws are NaN."""
     usable = draws[np.isfinite(draws)]
     if n < 2 or len(usable) < max(2, len(draws) / 2):
         return None
@@ -70,8 +70,8 @@ def of_draws(draws: Array, value: float, n: int, least: float = 0.0) -> Interval
 
 
 def of_mean(sums: Array, of_shares: bool) -> Interval | None:
-    """``sums``: numerator and denominator of every image; ``of_shares``: no row's value is outside
-    0 to 1. None for fewer than two images.
+    """Return the interval of a mean; None for fewer than two images. ``sums``: numerator and
+    denominator of every image; ``of_shares``: no row's value is outside 0 to 1.
     """
     used = sums[:, sums[1] > 0]
     n = used.shape[1]
@@ -89,7 +89,7 @@ def of_mean(sums: Array, of_shares: bool) -> Interval | None:
 
 
 def of_difference(before: Array, after: Array, of_shares: bool) -> Interval | None:
-    """Of two runs on the same images; the arguments are those of ``of_mean``."""
+    """Return the interval between two runs on the same images; arguments as of ``of_mean``."""
     used = (before[1] > 0) | (after[1] > 0)
     n = int(used.sum())
     if n < 2 or not before[1].any() or not after[1].any():

@@ -1,4 +1,4 @@
-"""Predictions joined with the data set that they answer, row by row.
+"""Join predictions with the data set that they answer, row by row.
 
     rows of the set 0 1 2 3, predictions of 0 1 3 9      2 is missing, 9 is unknown
 
@@ -37,8 +37,8 @@ NEAR = 2.0
 
 
 def join_gold(predictions: Predictions, queries: QuerySet, join: str | None = None) -> Predictions:
-    """Every row of the set with its answer and its solution, in the order of the set. Rows are
-    paired by pairing.py. EvaluationError if an answer contradicts its row, or none is of a row.
+    """Return every row of the set with its answer and its solution, in the order of the set. Rows
+    are paired by pairing.py. EvaluationError if an answer contradicts its row, or none is of a row.
     """
     problems, lines = predictions.problems.joined(), predictions.rows
     task, dataset = predictions.task, queries.settings.dataset
@@ -121,7 +121,7 @@ def _named(row: Prediction) -> str:
 
 
 def same_gold(first_text: str, second_text: str) -> bool:
-    """Whether two golds are the same, apart from rounding of boxes."""
+    """Return whether two golds are the same, apart from rounding of boxes."""
     if gold_key(first_text) == gold_key(second_text):
         return True
     a, b = read_boxes(first_text), read_boxes(second_text)

@@ -1,4 +1,4 @@
-"""Boxes that are not meant as they are read: said before an average precision of 0 is believed.
+"""Refuse boxes that mean something else than they say, before an AP of 0 is believed.
 
     [{"image_id": 9, "category_id": 17, "bbox": [0.1, 0.2, 0.4, 0.5], "score": 0.9}, ..]
     "hardly a number of its 48 boxes is above 1: they are shares, not x, y, width, height in pixels"
@@ -34,8 +34,8 @@ Entry = dict[str, Any]
 
 
 def refuse_misread(annotations: Annotations, entries: Sequence[Entry]) -> None:
-    """EvaluationError if the boxes of a list cannot be COCO's results on these annotations;
-    ``entries`` are those of known images, categories that are not known included.
+    """Raise EvaluationError if the boxes of a list cannot be COCO's results on these annotations;
+    ``entries`` are of known images, their categories known or not.
     """
     images = annotations.instances.images
     sizes = {i: (image["width"], image["height"]) for i, image in images.items()}
@@ -128,7 +128,7 @@ def _refuse_other_ids(
 
 
 def note_of_answers(rows: Iterable[Prediction]) -> str | None:
-    """What is wrong with nearly all boxes of answers in words, as their rows ask for them."""
+    """Say what is wrong with nearly all boxes of the answers, as their rows ask for them."""
     boxes = [
         (box, row.box_range)
         for row in rows

@@ -1,4 +1,4 @@
-"""Which answer belongs to which row, as ``--join`` says; nothing is guessed.
+"""Find the row of each answer, as ``--join`` says; nothing is guessed.
 
     id      the line's ``id`` is the row's, or the row's number from 0 where the rows have no ids
     image   the line's image is the row's, by its path (of which one may be a part of the other) or
@@ -32,12 +32,12 @@ _HASH = re.compile(r"[0-9a-f]{16,64}")
 
 
 def question_key(prompt: str) -> str:
-    """A prompt without image tags, box-format sentence and runs of blanks."""
+    """Return a prompt without image tags, box-format sentence and runs of blanks."""
     return " ".join(_TOKEN.sub(" ", without_box_format(prompt)).split())
 
 
 def gold_key(text: str) -> Hashable:
-    """A key for the meaning of a gold text, however it is written; None if it is empty."""
+    """Return a key for the meaning of a gold text, however it is written; None if it is empty."""
     if not text.strip():
         return None
     boxes = read_boxes(text)
@@ -51,7 +51,7 @@ def gold_key(text: str) -> Hashable:
 
 
 class ImageIndex:
-    """The images of rows by their names; of a row, the first name identifies the image.
+    """Finds the images of rows by their names; a row's first name identifies its image.
 
     ``contents``: the keys of a row's image by file content, called only if names are not enough.
     """
@@ -71,7 +71,7 @@ class ImageIndex:
                     self.parts.setdefault(end, set()).add(names[0])
 
     def find(self, names: Sequence[str], key: str | None = None) -> set[str] | None:
-        """The images that may be meant: empty if no row has one, None if there is no name."""
+        """Return the images that may be meant: empty if no row has any, None without a name."""
         if not names and key is None:
             return None
         groups = [images for images in map(self._by_name, names) if images]
@@ -115,7 +115,7 @@ def pair(
     agrees: Callable[[int, int], bool] = lambda line, row: True,
     reworded: bool = False,
 ) -> list[int | None]:
-    """The row of every line; None: an id or an image that no row has.
+    """Return the row of every line; None: an id or an image that no row has.
 
     ``join``: one of JOINS; None for lines of `vlrft eval`. ``contents``: the keys of a row's image
     by content. ``agrees``: whether a line's gold is the row's, however it is written.
@@ -214,7 +214,7 @@ class _Sides:
         return [n]
 
     def contradiction(self, n: int, r: int, join: str | None) -> str:
-        """What line n says that is not row r's."""
+        """Say how line n contradicts row r; "" if it does not."""
         line, row, meant = self.lines[n], self.rows[r], self.meant[n]
         if meant and row.image_names and row.image_names[0] not in meant:
             of = line.image_names[0] if line.image_names else f"with the hash {line.image_hash}"
@@ -234,7 +234,7 @@ class _Sides:
         return ""
 
     def is_question(self, line: Prediction, question: str, r: int) -> bool:
-        """Whether a line's question can be row r's."""
+        """Return whether a line's question can be row r's."""
         if not question or not self.asked[r] or question == self.asked[r]:
             return True
         if question in self.questions:

@@ -1,4 +1,4 @@
-"""The metrics of one answer, each a value to average, or numerator and denominator.
+"""Compute the metrics of an answer, each a value to average, or numerator and denominator.
 
     row_metrics("counting", row, reason, {})    {"accuracy": 0.0, "mean_absolute_error": (2, 1)}
 
@@ -47,7 +47,7 @@ counts, as in CER and WER.
 
 @dataclass(frozen=True)
 class Scored:
-    """An answer with its row, its readable gold, and its scores by the names of rewards."""
+    """Holds an answer with its row, its readable gold, and its scores by the names of rewards."""
 
     answer: Answer
     gold: Any
@@ -57,7 +57,7 @@ class Scored:
 
 
 def row_metrics(task: str, row: Prediction, reason: Reason, rewards: dict[str, float]) -> Metrics:
-    """Every metric of an answer; ``reason`` is that of its task's first reward."""
+    """Return every metric of an answer; ``reason`` is under its task's first reward."""
     answer, gold = read(row.completion), TASK_NAMES[task].read_gold(row.solution)
     metrics = OF_TASK[task](Scored(answer, gold, row, reason.score or 0.0, rewards))
     metrics |= {"parse_rate": reason.was_read, "mean_characters": len(row.completion)}
@@ -190,8 +190,8 @@ def _target(scored: Scored, items: BoxList | list[Any] | None) -> Metrics:
 
 
 def substring_rule(completion: str, gold: str) -> bool:
-    """Visual-RFT's rule: lower case, no blanks and underscores, one text contains the other. The
-    first answer block counts, and only one without a line break.
+    """Apply Visual-RFT's rule: lower case, no blanks and underscores, one text contains the other.
+    The first answer block without a line break counts.
     """
     block = re.search(r"<answer>(.*?)</answer>", completion)
     if block is None:

@@ -1,4 +1,4 @@
-"""The summary of predictions that `vlrft eval` prints and writes.
+"""Summarise predictions, as `vlrft eval` prints and writes it.
 
     summarise(read_predictions(file)).metrics["accuracy"]    Measure(value=0.8, low=0.7, high=0.9)
 
@@ -42,7 +42,7 @@ class Measure(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct):
-    """``summary.json``. ``named`` has the first few of each problem."""
+    """Holds ``summary.json``; ``named`` has the first few of each problem."""
 
     task: str
     rows: int
@@ -74,7 +74,7 @@ def summarise(
     seed: int = 0,
     run: dict[str, Any] | None = None,
 ) -> Summary:
-    """Every metric of the predictions with its interval; EvaluationError if there is no gold."""
+    """Compute every metric of predictions and its interval; EvaluationError if there is no gold."""
     table = build_table(predictions, gold)
     rows = table.predictions.rows
     of_rows = gold.annotations is None  # else average precision needs no solutions
