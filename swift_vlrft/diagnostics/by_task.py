@@ -1,4 +1,4 @@
-"""Figures of each task, where one run trains on several: which of them learns, and which does not.
+"""Compute each task's figures where one run trains on several: some learn, and some do not.
 
     detection   share 0.5   reward 0.62   length 210   parse_rate 0.97   zero_variance 0.25
     ocr         share 0.5   reward 1.90   length 12    parse_rate 1.00   zero_variance 0.75
@@ -32,8 +32,8 @@ class Scored(NamedTuple):
 
 
 class TaskFigures(msgspec.Struct):
-    """Means over the completions of a task; ``zero_variance`` is the share of its groups whose
-    completions all have the same reward, and teach nothing.
+    """Holds means over the completions of a task; ``zero_variance`` is the share of its groups
+    whose completions all have the same reward, and teach nothing.
     """
 
     share: float
@@ -46,7 +46,7 @@ class TaskFigures(msgspec.Struct):
 
 
 def by_task(completions: Iterable[Scored]) -> dict[str, TaskFigures]:
-    """The figures by the task's name."""
+    """Return the figures by the task's name."""
     tasks = by_group((scored.task, scored) for scored in completions)
     total = sum(map(len, tasks))
     return {
@@ -55,7 +55,7 @@ def by_task(completions: Iterable[Scored]) -> dict[str, TaskFigures]:
 
 
 def by_group(values: Iterable[tuple[Hashable, T]]) -> list[list[T]]:
-    """The values of each group that is known (not None)."""
+    """Return the values of each group that is known (not None)."""
     groups: dict[Hashable, list[T]] = {}
     for group, value in values:
         if group is not None:
@@ -64,7 +64,7 @@ def by_group(values: Iterable[tuple[Hashable, T]]) -> list[list[T]]:
 
 
 def has_no_variance(scores: Sequence[float]) -> bool:
-    """Whether GRPO's advantages are zero."""
+    """Return whether GRPO's advantages are zero."""
     return math.isclose(min(scores), max(scores), abs_tol=1e-6)
 
 

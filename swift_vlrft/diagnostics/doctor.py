@@ -57,7 +57,7 @@ LEAST_DISK = 20 * GIB
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What one check found; ``remedy`` is empty if nothing is wrong."""
+    """Says what a check found; ``remedy`` is empty if nothing is wrong."""
 
     what: str
     state: str
@@ -71,7 +71,7 @@ def _check(what: str, text: str, remedy: str = "", state: str = PROBLEM) -> Chec
 
 
 def run_checks(seconds: float = 3.0) -> list[Check]:
-    """All checks, in order; a hub gets ``seconds``, an import from a cold disk 20 times that."""
+    """Run all checks in order; a hub gets ``seconds``, an import from a cold disk 20 times that."""
     hubs = {"huggingface.co": _hf_endpoint(), "modelscope.cn": "https://www.modelscope.cn"}
     slow: list[tuple[str, Callable[[], Check], float]] = [
         (name, partial(_hub, name, address, seconds), seconds) for name, address in hubs.items()
@@ -101,7 +101,7 @@ def run_checks(seconds: float = 3.0) -> list[Check]:
 
 
 def tested_set() -> dict[str, str]:
-    """The versions that the tests ran with, by package; the GPU set if there is a driver."""
+    """Return the versions that the tests ran with, by package; the GPU set if there is a driver."""
     name = "gpu.txt" if shutil.which("nvidia-smi") else "cpu.txt"
     try:
         text = shipped_file("requirements", name).read_text()

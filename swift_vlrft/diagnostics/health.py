@@ -1,4 +1,4 @@
-"""What is wrong with a run, from facts alone, and whether a model became better.
+"""Judge from facts alone what is wrong with a run, and whether a model became better.
 
     judge(Facts("vlrft_detection_iou", "the last 256 answers", empty=(0.94, 0.09)))
     Finding(code="collapse", text="the model has stopped detecting: 94% of the last 256 ...")
@@ -60,7 +60,7 @@ Pair = tuple[float, float]
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What is wrong, and what to do; ``subject`` is the task or the reward that it is about."""
+    """Says what is wrong, and what to do; ``subject`` is its task or reward."""
 
     code: str
     subject: str
@@ -73,7 +73,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a reward's completions; pairs are of the beginning and of the end.
+    """Holds what is known of a reward's completions; pairs are of the beginning and of the end.
 
     ``of`` names the completions that the shares are of. ``empty``: the shares of empty answers and
     of empty golds. ``commonest``: an answer, its share, and the share of the commonest gold.
@@ -102,7 +102,7 @@ class Facts:
 
 
 def judge(facts: Facts) -> Finding | None:
-    """The worst that the facts show: what follows from it is not said as well."""
+    """Return the worst problem that the facts show; what follows from it is not said as well."""
     return next(_problems(facts), None)
 
 
@@ -166,7 +166,7 @@ def task_named(reward: str) -> str:
 
 
 class Answered(NamedTuple):
-    """One completion under one reward: what it says, and what it earned."""
+    """Holds one completion under one reward: what it says, and what it earned."""
 
     said: str
     gold: str
@@ -179,7 +179,7 @@ class Answered(NamedTuple):
 
 
 def group_of(row: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """A key for completions of one prompt and gold (images share questions), if it has one."""
+    """Return a key for completions of one prompt and gold (images share questions), if any."""
     prompt = str(row.get("prompt_id") or row.get("prompt") or "")
     if turns := turns_of(row.get("turns")):  # which are logged behind the prompt
         prompt = prompt.partition(turns[0]["text"])[0]
@@ -187,8 +187,8 @@ def group_of(row: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 
 class Health:
-    """The facts of one reward's answers, in their order. ``sampled``: they are those of a run,
-    several to a prompt, of which the latest are judged; else each row is another question.
+    """Collects the facts of one reward's answers, in order. ``sampled``: a run's answers, several
+    to a prompt, of which the latest are judged; else each row is another question.
     """
 
     def __init__(self, reward: str, *, sampled: bool) -> None:
@@ -202,7 +202,7 @@ class Health:
         self.ever_read = self.ever_written = False
 
     def add(self, row: Mapping[str, Any], reason: Reason, group: Hashable = None) -> None:
-        """A row that the reward does not score is left out. ``group``: None if not known."""
+        """Add a row, unless the reward does not score it. ``group``: None if not known."""
         if reason.score is None:
             return
         answer = read(with_prefix(row.get("completion"), row.get("response_prefix")))
@@ -274,7 +274,7 @@ class Health:
 
 
 def distinct(findings: Iterable[Finding | None]) -> list[Finding]:
-    """Each once, though several rewards of a task find it."""
+    """Return each finding once, though several rewards of a task have it."""
     problems = [finding for finding in findings if finding is not None]
     return list({(p.code, p.subject): p for p in reversed(problems)}.values())[::-1]
 

@@ -1,4 +1,4 @@
-"""Boxes that miss, read in other ways: is it the box format that is wrong?
+"""Read boxes that miss in other ways: is it the box format that is wrong?
 
     gold [250, 302, 750, 802], predictions [160, 145, 480, 385], ...
     "46 of 48 misplaced boxes match (mean IoU 0.91) if read as pixels of 640 x 480: use SET:pixels"
@@ -62,7 +62,7 @@ class _Row:
     own: Scale
     scales: dict[str, Scale]
     stated: bool
-    """Whether the row says in which format its gold is."""
+    """Return whether the row says in which format its gold is."""
     points: bool
 
 
@@ -89,7 +89,7 @@ class BoxFormatCheck:
         self.rows: list[_Row] = []
 
     def add_row(self, task: Task, gold: Any, answer: Answer, row: Mapping[str, Any]) -> None:
-        """One row of a task whose golds are boxes, as this one."""
+        """Add a row of a task whose golds are boxes."""
         golds: list[Box] = [gold] if isinstance(gold, tuple) else gold.boxes
         if len(self.rows) >= MOST_ROWS or not golds:
             return
@@ -111,7 +111,7 @@ class BoxFormatCheck:
         self.rows.append(_Row(boxes, shares, own, scales, known is not None, task.has_points))
 
     def problem(self) -> str | None:
-        """One sentence, or None if the box formats agree or too little was seen."""
+        """Return one sentence, or None if the box formats agree or too little was seen."""
         boxes = [box for row in self.rows for box in row.answered]
         if len(boxes) < LEAST_BOXES:
             return None

@@ -1,4 +1,4 @@
-"""Why a completion scored what it did, in words.
+"""Say in words why a completion scored what it did.
 
     explain("vlrft_detection_iou", "<answer>[10, 10, 20, 20]</answer>", "[10, 10, 20, 40]")
     Reason(score=0.0, code="low_iou", text="best IoU 0.33 under 0.5")
@@ -69,7 +69,7 @@ Losses = Iterator[tuple[str, str]]
 
 
 def advice(codes: Counter[str]) -> str:
-    """What to do where answers earn nothing, for these reasons."""
+    """Say what to do where answers earn nothing, for these reasons."""
     (code, number), *_ = codes.most_common(1)
     told = ADVICE.get(code, "take easier rows, or train on golds first (SFT)")
     return f"Most answers ({number} of {codes.total()}): {code.replace('_', ' ')}; {told}."
@@ -77,7 +77,7 @@ def advice(codes: Counter[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """The score (None: not scored), the ``code`` of the main loss, and all losses as ``text``."""
+    """Holds the score (None: not scored), the main loss's ``code``, and all losses as ``text``."""
 
     score: float | None
     code: str
@@ -89,7 +89,7 @@ class Reason:
 
 
 def explain(name: str, completion: Any, solution: Any, **row: Any) -> Reason:
-    """Score and reason of one completion under the reward ``name`` (a key of REWARDS).
+    """Return score and reason of one completion under the reward ``name`` (a key of REWARDS).
 
     ``row`` holds one value per further column (``task``, ``aliases``, ``response_prefix``), and
     ``trainer_state``.

@@ -1,4 +1,4 @@
-"""Completions scored offline: why is my reward 0?
+"""Score completions offline: why is my reward 0?
 
     report = score_file(Path("output/completions.jsonl"), ["vlrft_detection_iou"])
     report.rewards["vlrft_detection_iou"].mean, report.flags
@@ -33,7 +33,7 @@ SAME = 1e-4  # logs round
 
 
 class RewardSummary(msgspec.Struct):
-    """One reward over all rows of its task; ``std`` is over completions."""
+    """Summarises one reward over all rows of its task; ``std`` is over completions."""
 
     scored: int = 0
     skipped: int = 0
@@ -52,7 +52,7 @@ class RewardSummary(msgspec.Struct):
 
 
 class Sample(msgspec.Struct):
-    """One completion that lost points under one reward."""
+    """Holds a completion that lost points under one reward."""
 
     line: str
     reward: str
@@ -64,8 +64,8 @@ class Sample(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """What ``vlrft score`` prints. ``findings`` and ``flags`` ruin a run, ``notes``: lines that
-    were left out, and what the file does not tell; ``tasks``: each task's figures, of the
+    """Holds what ``vlrft score`` prints. ``findings`` and ``flags`` ruin a run; ``notes``: lines
+    that were left out, and what the file does not tell; ``tasks``: each task's figures, of the
     unweighted sum of the rewards and with lengths in characters.
     """
 

@@ -1,4 +1,4 @@
-"""Checks during training: what is wrong with the run is said at once, every sample can be logged.
+"""Check a run during training: problems are said at once, and every sample can be logged.
 
     WARNING swift_vlrft: the model has stopped detecting: 94% of the last 256 answers are empty ...
 
@@ -39,7 +39,7 @@ _said: dict[tuple[str, str], int] = {}
 
 
 def watch(name: str, function: RewardFunction) -> RewardFunction:
-    """``function`` in the checks: same scores, same ``__name__``, same errors."""
+    """Wrap ``function`` in the checks: same scores, same ``__name__``, same errors."""
     health, unscored, calls = Health(name, sampled=True), Counter[str](), count(1)
 
     @wraps(function)
@@ -86,7 +86,7 @@ def _rows(
 
 
 def _is_due(code: str, subject: str, seen: int = 0) -> bool:
-    """Whether to say it after so many completions (0: once), which is then taken as done."""
+    """Return whether to say it after so many completions (0: once), which is then taken as done."""
     last = _said.get((code, subject))
     if due := last is None or (seen > 0 and seen >= AGAIN * last):
         _said[code, subject] = max(seen, LEAST_SAMPLED)
