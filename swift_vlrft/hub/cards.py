@@ -1,4 +1,4 @@
-"""The cards of a data set and of a model, each from its template in ``templates/``.
+"""Write the cards of a data set and of a model, each from its template in ``templates/``.
 
 dataset_card(Path("data/coco8"), "hf", "me/coco8", "cc-by-4.0")     Card({"README.md": ...}, ...)
 model_card(open_checkpoint(Path("runs/demo")), "hf", "me/shapes")
@@ -55,7 +55,7 @@ NO_LICENCE = "the card states no licence; state it with --license NAME"
 
 @dataclass
 class Card:
-    """``files``: what goes up. ``notes``: what the publisher should know."""
+    """Holds ``files``, which go up, and ``notes`` for the publisher."""
 
     files: dict[str, Path | bytes]
     licence: str | None = None
@@ -81,9 +81,9 @@ def _meaning(reward: str) -> str:
 
 
 def dataset_card(folder: Path, hub: str, repo: str, licence: str | None = None) -> Card:
-    """The card and the shards of a converted folder. A README.md that is there is the card, with
-    ``licence`` put into its head. DataError if a shard is broken, or holds no images, and with the
-    list of what must not go up.
+    """Return the card and the shards of a converted folder. A README.md that is there is the card,
+    with ``licence`` put into its head. DataError if a shard is broken, or holds no images, and with
+    the list of what must not go up.
     """
     from huggingface_hub import DatasetCard, DatasetCardData
 
@@ -192,7 +192,7 @@ def _stated(file: Path, licence: str | None) -> tuple[str | None, bytes]:
 
 
 def rewards_of(tasks: list[str]) -> list[str]:
-    """The rewards that a first run on these tasks would take."""
+    """Return the rewards that a first run on these tasks would take."""
     pairs = [TASKS.get(task, (f"vlrft_{task} vlrft_format",))[0] for task in tasks]
     names = list(dict.fromkeys(" ".join(pairs).split()))
     formats = [name for name in names if REWARDS[name].scores_format]
@@ -213,8 +213,8 @@ def model_card(
     after: Path | None = None,
     licence: str | None = None,
 ) -> Card:
-    """The card and the checkpoint's files that belong. ``before`` and ``after``: evaluations; where
-    none is given, those that `vlrft demo` left, if they are of this checkpoint.
+    """Return the card and the checkpoint's files that belong. ``before`` and ``after`` are
+    evaluations, by default those that `vlrft demo` left, if they are of this checkpoint.
 
     DataError if an evaluation is of another model or other rows, and with the list of what must
     not go up.

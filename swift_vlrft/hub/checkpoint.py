@@ -1,4 +1,4 @@
-"""A checkpoint of `swift rlhf` on disk: which of its files belong on a hub, and what trained it.
+"""Read a checkpoint of `swift rlhf`: which of its files belong on a hub, and what trained it.
 
     opened = open_checkpoint(Path("runs/demo"))
     opened.folder                    runs/demo/grpo/checkpoint-100
@@ -40,7 +40,7 @@ OF_ARGS = (
 
 @dataclass
 class Checkpoint:
-    """``args``: ms-swift's args.json. ``base``: the hub id of the model it was trained from."""
+    """Holds ms-swift's args.json (``args``), and the hub id of the base model (``base``)."""
 
     folder: Path
     args: dict[str, Any]
@@ -50,7 +50,7 @@ class Checkpoint:
 
     @property
     def step(self) -> int | None:
-        """The step of checkpoint-N, also of checkpoint-N-merged."""
+        """Return N of checkpoint-N, also of checkpoint-N-merged."""
         match = re.fullmatch(r"checkpoint-(\d+)(-merged)?", self.folder.name)
         return int(match[1]) if match else None
 
@@ -60,8 +60,8 @@ class Checkpoint:
 
 
 def open_checkpoint(path: Path, base_model: str | None = None) -> Checkpoint:
-    """``path``: a checkpoint, the run that holds it (its last one), or the folder of a demo.
-    ``base_model``: hub id of the model that it was trained from, where args.json names a folder.
+    """Open a checkpoint, a run (its last checkpoint), or the folder of a demo. ``base_model``: hub
+    id of the model that it was trained from, where args.json names a folder.
 
     DataError where there is none, or its weights are not whole.
     """
@@ -106,7 +106,7 @@ def open_checkpoint(path: Path, base_model: str | None = None) -> Checkpoint:
 
 
 def find_checkpoint(path: Path) -> Path:
-    """The folder itself if it holds a model; else the last checkpoint in it."""
+    """Return the folder itself if it holds a model; else the last checkpoint in it."""
     if not path.is_dir():
         what = "is a file" if path.exists() else "does not exist"
         raise DataError(f"{path} {what} (from {Path.cwd()}); give a checkpoint's folder")
@@ -188,7 +188,7 @@ _MS_CACHE = re.compile(r"modelscope.*?/models/([\w.-]+)/([\w.-]+)(?:/?$|/snapsho
 
 
 def name_of(path: str) -> str:
-    """A hub id as it is; of a path the last name, of a checkpoint that of its run before it. A
+    """Return a hub id as it is, the last name of a path, or the name of a checkpoint's run. A
     format or a count behind it (":pixels#500") stays.
     """
     if _is_hub_id(path):
@@ -198,7 +198,7 @@ def name_of(path: str) -> str:
 
 
 def _is_hub_id(text: str) -> bool:
-    """Whether this is ORG/NAME and no folder here; "hf::" or "ms::" may stand before it."""
+    """Return whether this is ORG/NAME and no folder here; "hf::" or "ms::" may stand before it."""
     if not _HUB_ID.fullmatch(text):
         return False
     return text.startswith(("hf::", "ms::")) or not Path(re.split("[:#]", text)[0]).exists()
