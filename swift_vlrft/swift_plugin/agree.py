@@ -61,8 +61,8 @@ def agree(
     tokens: int = 64,
     flags: Sequence[str] = (),
 ) -> tuple[Verdict, Measurement, Path] | None:
-    """The verdict on a recipe, or on a model with a data set, and the folder with its files; None
-    on a node that is not the first of a recipe's.
+    """Return the verdict on a recipe, or on a model with a data set, and the folder with its files;
+    None on a node that is not the recipe's first.
     """
     chosen_engine(engine)  # it is known, and installed
     commands = _commands(target) if dataset is None else [_recipe_of(target, dataset, engine)]

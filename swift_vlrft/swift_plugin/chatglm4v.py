@@ -87,7 +87,7 @@ def register(model: str | None = None, *, check: bool = True) -> None:
 
 
 class ChatGLM4VLoader(ModelLoader):
-    """Configuration, tokenizer and model of this package; no code of the checkpoint is run."""
+    """Loads configuration, tokenizer and model of this package; no code of the checkpoint runs."""
 
     default_trust_remote_code = False
 
@@ -209,8 +209,8 @@ class ChatGLM4VTemplate(Template):
 
 
 def as_task(text: str) -> str:
-    """A problem in the words that CogAgent was trained on, with its image in front; a text in these
-    words stays as it is. What a problem says about its answer goes before the makers' sentence.
+    """Write a problem in the words that CogAgent was trained on, its image in front; a text in
+    these words stays as it is. What a problem says about its answer precedes the makers' sentence.
     """
     image = "<image>" if "<image>" in text else ""
     task = text.replace("<image>", "").strip()
@@ -222,7 +222,7 @@ def as_task(text: str) -> str:
 
 
 def refuse_several_images(stored: StoredSet, name: str) -> None:
-    """DataError for a set in ms-swift's own form with more than one image in a row."""
+    """Raise DataError for a set in ms-swift's own form with several images in a row."""
     bad = []
     for entry in stored.records(["messages", "images", "image"]):
         if isinstance(entry, BadRow):

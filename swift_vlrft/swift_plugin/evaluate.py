@@ -1,4 +1,4 @@
-"""``vlrft eval`` as a function: run a model on every query of a data set and score the answers.
+"""``evaluate`` is `vlrft eval`: run a model on every query of a set and score the answers.
 
 evaluate("runs/grpo/checkpoint-200", "data/held_out", "detection", out="runs/eval/after")
 evaluate(predictions="runs/eval/after").metrics["AP50"].value      # scores existing answers
@@ -165,7 +165,7 @@ def _run_model(
 
 
 def output_folder(model: str, dataset: PathLike) -> Path:
-    """The default of ``out``: runs/eval/MODEL-DATASET."""
+    """Return the default of ``out``: runs/eval/MODEL-DATASET."""
     parts = Path(os.path.abspath(model)).parts
     name = "-".join(parts[-2:] if parts[-1].startswith("checkpoint") else parts[-1:])
     data = os.path.abspath(split_box_format(os.fspath(dataset))[0])

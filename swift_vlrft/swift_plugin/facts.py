@@ -1,4 +1,4 @@
-"""The facts of the installed ms-swift (recipe/facts.py), read from its classes.
+"""Read the facts of the installed ms-swift (recipe/facts.py) from its classes.
 
 python -m swift_vlrft.swift_plugin.facts > swift_vlrft/recipe/ms_swift.json
 
@@ -87,7 +87,7 @@ def megatron_classes() -> dict[str, type]:
 
 
 def read_flags(arguments: type) -> dict[str, Flag]:
-    """The flags of one arguments class, by the parser that ms-swift builds from it."""
+    """Return the flags of one arguments class, by the parser that ms-swift builds from it."""
     import swift
     from transformers import HfArgumentParser
 
@@ -125,7 +125,7 @@ def _flag(action: Action, is_json: bool) -> Flag:
 
 
 def templates() -> dict[str, Template]:
-    """The templates that write something before a completion (template/base.py: __init__ and
+    """Return the templates that write something before a completion (template/base.py: __init__ and
     _get_response_prefix).
     """
     from swift.model import MODEL_MAPPING
@@ -147,7 +147,7 @@ def templates() -> dict[str, Template]:
 
 
 def as_text(facts: Facts) -> str:
-    """JSON with a line per flag, so that changes of ms-swift are readable in a diff."""
+    """Write JSON with a line per flag, so that changes of ms-swift are readable in a diff."""
     parts = []
     for name, value in msgspec.to_builtins(facts).items():
         opening, closing = "{}" if isinstance(value, dict) else "[]"

@@ -1,4 +1,4 @@
-"""Gemma 4 in ms-swift 4.6.0 under transformers 5.19.
+"""Load Gemma 4 in ms-swift 4.6.0 under transformers 5.19.
 
 ms-swift's forward pass was written for transformers 5.6, whose image features are one tensor; now
 they are a tuple, one tensor an image (huggingface/transformers#46405), and a row with an image ends

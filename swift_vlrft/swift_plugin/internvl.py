@@ -1,4 +1,4 @@
-"""InternVL's native checkpoints in ms-swift 4.6.0: a line break behind an image, in vLLM as well.
+"""Put a line break behind an image of InternVL's native checkpoints in ms-swift 4.6.0 and vLLM.
 
 ms-swift's template writes ``</img>`` and a line break for the trainer, as the model's own chat
 template does, and for vLLM no line break: every answer to an image was sampled from another prompt

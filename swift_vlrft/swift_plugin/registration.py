@@ -143,7 +143,7 @@ def _check_stream(command: CommandLine) -> None:
 
 
 def prompts_of_a_generation(command: CommandLine) -> int:
-    """How many rows GRPO takes at once; 1 for other training."""
+    """Return how many rows GRPO takes at once; 1 for other training."""
     if command.rlhf_type != "grpo":
         return 1
     step = int(os.environ.get("WORLD_SIZE", "1")) * (command.per_device_train_batch_size or 1)

@@ -13,7 +13,7 @@ import requests
 
 
 def what_is_wrong(client: Any, seconds: float) -> str:
-    """Which servers of ms-swift's client do not answer within ``seconds``; "" for none.
+    """Say which servers of ms-swift's client do not answer within ``seconds``; "" for none.
 
     Of several engines of one server (--vllm_data_parallel_size) the first is asked.
     """

@@ -1,4 +1,4 @@
-"""Each prompt and each image of a micro-batch computed once, where VLRFT_SHARED_PREFIX=1.
+"""Compute each prompt and each image of a micro-batch once, where VLRFT_SHARED_PREFIX=1.
 
     VLRFT_SHARED_PREFIX=1 swift rlhf --rlhf_type grpo --external_plugins "$(vlrft plugin)" ...
 

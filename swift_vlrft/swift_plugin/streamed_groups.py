@@ -16,7 +16,7 @@ from swift_vlrft.swift_plugin.streaming import RepeatedRows
 
 
 class StreamedGroups:
-    """What a GRPO trainer does otherwise where its set is a stream."""
+    """Has a GRPO trainer sample groups from a stream."""
 
     def get_train_dataloader(self: Any, skip_batches: int = 0) -> Any:
         args = self.args

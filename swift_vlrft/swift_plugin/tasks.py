@@ -1,4 +1,4 @@
-"""In the logs, what each task does where one run trains on several.
+"""Log what each task does where one run trains on several.
 
     tasks/ocr/reward    tasks/ocr/length    tasks/ocr/parse_rate    tasks/ocr/zero_variance
     tasks/ocr/share

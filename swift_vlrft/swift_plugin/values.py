@@ -1,4 +1,4 @@
-"""What the installed packages take for a flag or variable: names, bounds, and kinds of variables.
+"""Read what the installed packages take for a flag or variable: names, bounds and kinds.
 
 Names come from registries; bounds and variables from the text of the code that refuses or reads
 them (`if not 0 < self.top_p <= 1: raise`, `get_env_args('max_pixels', int, ...)`), so that vLLM,
@@ -48,7 +48,7 @@ OF_LOSSES = {"grpo": "grpo_trainer.py", "dpo": "dpo_trainer.py"}
 
 
 def names() -> dict[str, list[str]]:
-    """By flag, or by flag and --rlhf_type, what a text flag may name beside files and hub ids."""
+    """Return what a text flag may name beside files and hub ids, by flag or with --rlhf_type."""
     from swift.agent_template import agent_template_map
     from swift.callbacks import callbacks_map
     from swift.loss import loss_map
@@ -103,7 +103,7 @@ def _losses(file: str) -> set[str]:
 
 
 def bounds(flags: Iterable[str]) -> dict[str, str]:
-    """By flag or variable, the interval that its value lies in."""
+    """Return the interval of each flag's or variable's values."""
     intervals = {name: Bounds.of(text) for name, text in BY_MEANING.items()}
     for tree in _trees("swift", "arguments", "trainers", "rlhf_trainers"):
         _meet(intervals, _refused(tree))
@@ -164,7 +164,7 @@ def _declared(tree: ast.AST) -> Iterator[tuple[str, Bounds]]:
 
 
 def variables() -> dict[str, Kind]:
-    """The kind of each environment variable that ms-swift turns into a number or a switch."""
+    """Return the kind of each environment variable that ms-swift reads as a number or a switch."""
     kinds: dict[str, set[Kind]] = {name: {"int"} for name in OF_TORCHRUN}
     for tree in _trees("swift", holding=r"get_env_args|\b(?:getenv|environ)\b"):
         for node in ast.walk(tree):

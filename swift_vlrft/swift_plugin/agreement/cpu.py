@@ -1,4 +1,4 @@
-"""What a run needs where there is no GPU."""
+"""Prepare what a run needs where there is no GPU."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ TOO_LARGE = (
 
 
 def node(recipe: Recipe, run: Run) -> int | None:
-    """This node's rank where the recipe says how it finds the others; else None."""
+    """Return this node's rank where the recipe says how it finds the others; else None."""
     rank = recipe.environment.get("NODE_RANK", "")
     several = (run.count("NNODES") or 1) > 1 and not recipe.launcher
     known = several and rank.isdecimal() and recipe.environment.get("MASTER_ADDR")
@@ -40,8 +40,8 @@ def node(recipe: Recipe, run: Run) -> int | None:
 
 
 def measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> int:
-    """Run this node's measuring processes to their end, as ms-swift's launcher starts those of a
-    training; their exit status.
+    """Run this node's measuring processes to their end, as ms-swift's launcher starts a training's;
+    return their exit status.
     """
     processes, rank = run.count("NPROC_PER_NODE") or 1, node(recipe, run)
     address, port, place = "127.0.0.1", "29500", []
@@ -72,7 +72,7 @@ def measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> int:
 
 @contextmanager
 def server(run: Run, commands: Sequence[Recipe], log: Path) -> Iterator[None]:
-    """The `swift rollout` of the same script, while the trainer needs it."""
+    """Run the `swift rollout` of the same script while the trainer needs it."""
     rollout = next((command for command in commands if command.command[-1] == "rollout"), None)
     if run.text("vllm_mode") != "server" or rollout is None:
         yield  # the server is running elsewhere
@@ -93,7 +93,7 @@ def server(run: Run, commands: Sequence[Recipe], log: Path) -> Iterator[None]:
 
 
 def why_not(result: Path, log: Path, code: int) -> str:
-    """What ended the measuring process, and where all that it printed is."""
+    """Say what ended the measuring process, and where all that it printed is."""
     said, printed = result.with_suffix(".error"), log.read_text(errors="replace")
     if said.is_file():
         text = " ".join(said.read_text(errors="replace").split())

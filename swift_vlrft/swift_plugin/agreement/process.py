@@ -1,4 +1,4 @@
-"""The measuring process of `vlrft agree`: ms-swift's GRPO run up to its first step.
+"""Run ms-swift's GRPO up to its first step: the measuring process of `vlrft agree`.
 
     python -m swift_vlrft.swift_plugin.agreement.process JOB.json --rlhf_type grpo ...
 
@@ -64,8 +64,8 @@ class Measuring(SwiftRLHF):
 
 
 def measure(trainer: Comparing, job: Job, why: str) -> Measurement:
-    """What all processes found, each of its share of the rows. ``why`` the engine does not start
-    with the trainer's weights, if so.
+    """Return what all processes measured, each on its share of the rows. ``why`` the engine does
+    not start with the trainer's weights, if so.
     """
     numbered, notes = choose_rows(trainer, job.rows)
     loaded, samples = trainer.compare(numbered, sync=bool(why))

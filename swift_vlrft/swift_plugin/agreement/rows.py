@@ -1,4 +1,4 @@
-"""Which rows of the set are compared."""
+"""Choose the rows of the set that are compared."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ NO_ROWS = "the data set has no rows: give another with --dataset"
 
 
 def choose_rows(trainer: Comparing, wanted: int) -> tuple[list[NumberedRow], list[str]]:
-    """This process's share, half of it without images if there are such rows; and notes on the
-    choice. ValueError if no row can be compared.
+    """Return this process's share, half of it without images if there are such rows, and notes on
+    the choice. ValueError if no row can be compared.
     """
     kinds: dict[bool, list[NumberedRow]] = {True: [], False: []}
     left = []

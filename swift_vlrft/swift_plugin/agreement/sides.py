@@ -1,4 +1,4 @@
-"""ms-swift's GRPO trainer and its engine: rows sampled by the one, and scored by the other."""
+"""Compare ms-swift's GRPO trainer with its engine: the engine samples rows, the trainer scores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Base: Any = object
 
 
 class Comparing(Base):  # type: ignore[misc]
-    """A trainer that compares instead of training, in front of the trainer class of the run."""
+    """Compares instead of training, in front of the run's trainer class."""
 
     tokens: int
     """The most tokens of an answer."""
@@ -39,7 +39,7 @@ class Comparing(Base):  # type: ignore[misc]
 
     @property
     def dtype(self) -> torch.dtype:
-        """The coarsest type of both sides."""
+        """Return the coarser type of both sides."""
         amp = self.accelerator.mixed_precision if self.accelerator.native_amp else "no"
         types = [AMP[amp]] if amp in AMP else []
         types += [p.dtype for n, p in self.model.named_parameters() if "lora_" not in n][:1]
@@ -62,7 +62,7 @@ class Comparing(Base):  # type: ignore[misc]
             parameter.data = data
 
     def compare(self, numbered: list[NumberedRow], *, sync: bool) -> tuple[list[Row], Samples]:
-        """The rows of all processes, sampled anew, and this process's samples."""
+        """Return the rows of all processes, sampled anew, and this process's samples."""
         self._last_loaded_step = -1 if sync else self.state.global_step
         samples = self._generate_completions(self.to_samples([row for _, row in numbered]))
         scores = self.score(samples)
@@ -95,7 +95,7 @@ class Comparing(Base):  # type: ignore[misc]
         return [samples[start : start + size] for start in range(0, len(samples), size)]
 
     def score(self, samples: Samples) -> list[list[float]]:
-        """The trainer's log-probabilities, as in its own steps but without dropout."""
+        """Return the trainer's log-probabilities, as in its own steps but without dropout."""
         training, scores = self.model.training, []
         self.model.eval()
         for batch in self._prepare_batch_inputs(samples):
@@ -108,8 +108,8 @@ class Comparing(Base):  # type: ignore[misc]
     def compare_moved(
         self, numbered: list[NumberedRow], samples: Samples, limit: float
     ) -> tuple[list[Row], str]:
-        """The rows after every trained weight was moved and sent, and a note on the step; then the
-        weights are put back.
+        """Return the rows after every trained weight was moved and sent, and a note on the step;
+        the weights are put back.
         """
         first = self.score(samples)
         weights = [p for p in self.model.parameters() if p.requires_grad]
@@ -141,7 +141,7 @@ def flat(values: Any) -> list[Any]:
 
 
 def local(parameter: torch.nn.Parameter) -> torch.Tensor:
-    """What this process holds of a weight: all of it, or FSDP's or ZeRO-3's shard."""
+    """Return what this process holds of a weight: all of it, or FSDP's or ZeRO-3's shard."""
     if hasattr(parameter, "ds_tensor"):
         parameter.partition()  # type: ignore[attr-defined]  # some are left whole after a forward
         return parameter.ds_tensor.data  # type: ignore[no-any-return]
@@ -150,8 +150,8 @@ def local(parameter: torch.nn.Parameter) -> torch.Tensor:
 
 
 def move(weights: Sequence[torch.nn.Parameter], saved: Sequence[torch.Tensor], step: float) -> None:
-    """Each weight away from where it was, by normal random numbers of ``step`` times its root mean
-    square; with 0 exactly back. The same in every process that holds the same part.
+    """Move each weight away from where it was, by normal random numbers of ``step`` times its root
+    mean square; with 0 exactly back. Processes that hold the same part move it alike.
     """
     for number, (weight, was) in enumerate(zip(weights, saved, strict=True)):
         place = local(weight)
