@@ -1,4 +1,4 @@
-"""Points written by a model as text, read safely.
+"""Read points that a model wrote as text, safely.
 
     [412, 88]        (412, 88)        412, 88        [[412, 88], [10, 20]]
     [{"point_2d": [412, 88], "label": "dog"}]        {"action": "click", "coordinate": [412, 88]}
@@ -46,8 +46,8 @@ _BOX = re.compile(
 
 
 def read_points(text: str) -> list[Point | None] | None:
-    """Every point in ``text``, of several lists too; None in the list is a point that cannot be
-    read. Empty for the empty set; None if the text holds neither.
+    """Return every point in ``text``, of several lists too; None in the list is a point that cannot
+    be read. Empty for the empty set; None if the text holds neither.
     """
     text = without_wrappers(text)
     if is_empty_set(text):

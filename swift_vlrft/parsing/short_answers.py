@@ -1,4 +1,4 @@
-"""Answers of a few words: a number, an option letter, yes or no.
+"""Read answers of a few words: a number, an option letter, yes or no.
 
     number("I count four dogs")         4.0         number("more than 4")     None
     decimal("$1,234.50")                1234.5      decimal("30 M")           None
@@ -148,8 +148,8 @@ _AFTER = re.compile(
 
 
 def number(text: str) -> float | None:
-    """The number that a short text states as its answer, in digits or words; None if it states none
-    or leaves it open.
+    """Return the number that a short text states as its answer, in digits or words; None if it
+    states none or leaves it open.
 
     "4", "four", "1,000", "There are four dogs.", "four (4)", "有4只狗", "4 cats: 1 black, 3 white".
     "There are no dogs in the image." states 0.
@@ -176,8 +176,8 @@ def _in_digits(match: re.Match[str]) -> str:
 
 
 def decimal(text: str) -> float | None:
-    r"""The one finite number that a short text states, in any of the usual forms; None if it states
-    none or leaves it open, as under ``number``.
+    r"""Return the one finite number that a short text states, in any of the usual forms; None if it
+    states none or leaves it open, as under ``number``.
 
     Further than there: "minus 5", ".5", "1.2 \times 10^3", "1/2", "$1,234.50", "45 %" (45), "5kg",
     "30^\circ"; and the same number again ("12. Yes, 12.0"), but not "4 of 4". No number words.
@@ -266,7 +266,7 @@ _VULGAR = re.compile(r"(\d{1,9})⁄(\d{1,9})")
 
 
 def mathematics(text: str) -> str:
-    """``text`` as LaTeX: unwrapped, "2√3π cm²" as "2\\sqrt{3}\\pi cm^{2}"."""
+    """Write ``text`` as LaTeX: unwrapped, "2√3π cm²" as "2\\sqrt{3}\\pi cm^{2}"."""
     raised = _RAISED_TO.sub(lambda match: f"^{{{unicodedata.normalize('NFKC', match[0])}}}", text)
     plain = _PI.sub(r"\\pi ", _short(raised).translate(_TO_LATEX))
     measured = _MEASURED.fullmatch(plain)
@@ -303,8 +303,8 @@ _OF_OPTIONS = re.compile(
 
 
 def choice(text: str) -> str | None:
-    """The option letter that the text begins with: "(A)", "A: text", "A - text", "Option A", "选A".
-    None if what follows states another answer ("A or B", "A. dog, B", "a) cat b) dog"), and
+    """Return the option letter that begins the text: "(A)", "A: text", "A - text", "Option A",
+    "选A". None if what follows states another answer ("A or B", "A. dog, B", "a) cat b) dog"), and
     for prose ("A dog").
     """
     match = _CHOICE.fullmatch(_short(text).replace("项", ""))
@@ -340,8 +340,8 @@ _WRONG = re.compile(rf"\W*\s{_IS_WRONG}|[^.,;:!\n]*\?")
 
 
 def yes_no(text: str) -> str | None:
-    """``"yes"`` or ``"no"``: the first word, behind words that end in a colon; also true, false,
-    是, 否, 对, 错, 正确, 错误, 不是, 不对.
+    """Return ``"yes"`` or ``"no"``: the first word, behind words that end in a colon; also true,
+    false, 是, 否, 对, 错, 正确, 错误, 不是, 不对.
 
     None if the other word is joined to it by "or", "and", "/" or a comma alone, or if it is taken
     back: "yes or no", "yes, no", "not yes", "maybe yes", "yes is wrong", "yes?". "There is no dog"

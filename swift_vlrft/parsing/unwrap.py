@@ -1,4 +1,4 @@
-r"""The one unwrapping of short answers and golds: what models and trainers put around an answer.
+r"""Take off what models and trainers put around a short answer or gold; nothing else does.
 
     unwrapped("**Answer: B**")                    "B"
     unwrapped(r"The answer is $\boxed{30^\circ}$.")    r"30^\circ"
@@ -44,7 +44,7 @@ _WRAPPED = re.compile(r"""[<`\\$*{"']|answer|\.$""", re.IGNORECASE)
 
 
 def bared(text: str) -> str:
-    """``text`` in NFKC, without zero-width characters, special tokens and a fence around it."""
+    """Return ``text`` in NFKC without zero-width characters, special tokens and outer fence."""
     if len(text) > MAX_BARED:
         return text.strip()
     if not text.isascii():
@@ -58,7 +58,7 @@ def bared(text: str) -> str:
 
 
 def unwrapped(text: str) -> str:
-    """``text`` without any of the wrappers that stand around all of it."""
+    """Return ``text`` without any of the wrappers that stand around all of it."""
     text = text.strip()
     if len(text) > MAX_UNWRAPPED or (text.isascii() and not _WRAPPED.search(text)):
         return text
@@ -78,7 +78,7 @@ def unwrapped(text: str) -> str:
 
 
 def closing_brace(text: str, start: int) -> int:
-    """Index of the brace that closes the one at ``start``; -1 if there is none."""
+    """Return the index of the brace that closes the brace at ``start``; -1 if there is none."""
     depth = 0
     for brace in _BRACE.finditer(text, start):
         depth += {"{": 1, "}": -1}.get(brace[0], 0)
@@ -88,7 +88,7 @@ def closing_brace(text: str, start: int) -> int:
 
 
 def boxed(text: str) -> list[str]:
-    r"""The content of every complete ``\boxed{...}`` in order, of nested ones the outermost."""
+    r"""Return the content of every complete ``\boxed{...}`` in order, of nested ones the outer."""
     opened: list[int] = []  # where the content of a box begins; -1: another brace
     contents: list[tuple[int, str]] = []
     for mark in _BOXED_OR_BRACE.finditer(text):
