@@ -61,7 +61,7 @@ def _mean_ap(predicted: BoxList | None, gold: BoxList, thresholds: Sequence[floa
 
 
 def _is_of(predicted_label: str | None, label: str | None, gold: BoxList) -> bool:
-    """Whether a prediction is ranked among those for ``label``."""
+    """Return whether a prediction is ranked among those for ``label``."""
     if label is None:  # gold boxes without a label take what has no label of another gold box
         return predicted_label is None or predicted_label not in gold.names
     return predicted_label == label or (predicted_label is None and len(gold.names) == 1)

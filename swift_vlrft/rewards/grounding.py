@@ -19,7 +19,7 @@ Target = Box | BoxList
 
 
 def read_target(text: str) -> Target | None:
-    """The one gold box, or the empty list for "No Objects"; None for several, or an invalid one."""
+    """Return the gold box, or an empty list for "No Objects"; None for several or invalid boxes."""
     boxes = read_boxes(text)
     if boxes is None or len(boxes) > 1:
         return None
@@ -63,6 +63,6 @@ def vlrft_grounding_acc50(answer: Answer, gold: Target) -> float:
 
 
 def overlaps(answer: Answer, gold: Box) -> list[float]:
-    """IoU of every box given, 0 for an invalid one; empty if the answer holds no box."""
+    """Return the IoU of every box given, 0 for an invalid box; empty if the answer holds no box."""
     boxes = answer.boxes.boxes if answer.boxes is not None else []
     return [iou(box, gold) if box is not None else 0.0 for box in boxes]

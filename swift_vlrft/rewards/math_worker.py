@@ -1,5 +1,4 @@
-r"""The process in which math-verify compares: ``python -P math_worker.py``, started by
-mathematics.py.
+r"""Compare by math-verify in a process that mathematics.py starts: ``python -P math_worker.py``.
 
 stdin   a line of one or two texts, parted by NUL     \sqrt{8} NUL 2\sqrt{2}
 stdout  "r" when it is ready, then for each line "1" if the texts are equal, or the one text can be

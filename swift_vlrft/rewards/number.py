@@ -17,7 +17,7 @@ EQUAL = 1e-9
 
 
 def read_tolerance(value: Any) -> float | None:
-    """The tolerance of a row, 0 where it states none; None if it is no number from 0 up."""
+    """Return the tolerance of a row, 0 where it states none; None if it is no number from 0 up."""
     value = plain(value)
     if value is None or value == "":
         return 0.0
