@@ -51,7 +51,7 @@ class CocoScores:
     ranked: list[_Ranked]
 
     def resampled(self, weights: Array) -> dict[str, Array]:
-        """AP, AP50 and AP75 of every draw; ``weights``: (draws, units), how often each is drawn."""
+        """Return AP, AP50, AP75 of every draw; ``weights``: how often each draw has each unit."""
         at_once = 64  # bounds the memory
         parts = [weights[n : n + at_once] for n in range(0, len(weights), at_once)]
         means = np.concatenate([self._means(part) for part in parts], axis=1)

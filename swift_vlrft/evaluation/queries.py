@@ -142,7 +142,7 @@ class Query:
         )
 
     def rewritten(self, frame: str, size: Size, seen: Size, key: str | None = None) -> Query:
-        """As ``--dataset PATH:FRAME`` trains it; ``size``: the image's, ``seen``: as resized."""
+        """Write it as ``--dataset PATH:FRAME`` trains it; ``seen``: the ``size`` as resized."""
         return replace(self, row=row_in_box_format(self.row, frame, size, seen, key))
 
 

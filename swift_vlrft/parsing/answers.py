@@ -102,7 +102,7 @@ class Answer:
 
     @cached_property
     def well_boxed(self) -> bool:
-        """Return whether it is one non-empty think block, then text with one non-empty ``\\boxed{}``."""
+        """Return whether it is one think block, then text with one ``\\boxed{}``, neither empty."""
         reasoned, rest = think_block(self.completion)
         return reasoned and rest.count("\\boxed") == 1 and any(boxed(rest))
 

@@ -43,7 +43,7 @@ def vlrft_tool_format(answer: Answer, turns: Any = None) -> float:
 
 
 def turns_of(turns: Any) -> list[dict[str, Any]]:
-    """The turns of a row; those that are none, as in a log of another program, are left out."""
+    """Return the turns of a row; turns of another form, from another program, are left out."""
     turns = plain(turns)
     listed = turns if isinstance(turns, (list, tuple)) else []
     return [turn for turn in listed if isinstance(turn, dict) and isinstance(turn.get("text"), str)]
