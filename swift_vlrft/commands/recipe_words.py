@@ -20,7 +20,7 @@ def no_flag(*words: object) -> None:
     """Raise ValueError where a flag stands in the place of a recipe or another file."""
     for word in map(str, words):
         if is_flag(word):
-            raise ValueError(f"{word}: flags of the recipe come after the files' names")
+            raise ValueError(f"{word}: put flags of the recipe after the names of the files")
 
 
 def flags_behind(words: Sequence[str], context: typer.Context) -> list[str]:
@@ -34,8 +34,8 @@ def flags_behind(words: Sequence[str], context: typer.Context) -> list[str]:
     for flag in flags_of(words):
         if flag.name not in known and flag.name in own:
             raise ValueError(
-                f"{flag.words[0]}: behind `--` stand flags of ms-swift, and this is an option of "
-                f"`{context.command_path}`: leave out the `--`"
+                f"{flag.words[0]}: only flags of ms-swift may follow `--`, and this is an option "
+                f"of `{context.command_path}`: leave out the `--`"
             )
         if flag.name not in known:
             near = difflib.get_close_matches(flag.name, [*own, *known], n=3, cutoff=0.6)

@@ -239,7 +239,7 @@ def _group_port() -> Check:
             opened.bind(("0.0.0.0", GROUP_PORT))
         except OSError as error:
             text = f"{error.strerror}: no weights can be sent to a `swift rollout` here"
-            remedy = "with --vllm_mode server: --vllm_server_group_port and a port that is free"
+            remedy = "with --vllm_mode server, give --vllm_server_group_port a free port"
     return _check(what, text, remedy, NOTE)
 
 

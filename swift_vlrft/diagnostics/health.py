@@ -110,13 +110,13 @@ def _problems(facts: Facts) -> Iterator[Finding]:
     reward, task, of = facts.reward, task_named(facts.reward), facts.of
     if facts.of_format:
         if facts.flat == 0:
-            text = f"{reward} is 0 for {of}: the model never writes what it asks for"
+            text = f"{reward} is 0 for {of}: the model never writes the format that it asks for"
             yield Finding("no_format", reward, text, f"Leave the reward out, or: {WARM_START}")
         return
     begin_again = BEGIN_AGAIN + (SOFT if task == "detection" else "")
     said, gold = facts.empty or (0.0, 0.0)
     if said - gold >= (EXCESS if said >= MOST else LEAN):
-        text = f"{said:.0%} of {of} are empty, of their golds {gold:.0%}"
+        text = f"{said:.0%} of {of} are empty, but only {gold:.0%} of their golds"
         text = f"the model has stopped {DOING.get(task, 'answering')}: {text}"
         yield Finding("collapse", task, text, begin_again)
     answer, share, gold = facts.commonest or ("", 0.0, 0.0)
@@ -141,7 +141,7 @@ def _problems(facts: Facts) -> Iterator[Finding]:
     if facts.zero_variance is not None and facts.zero_variance >= MOST and after < LEARNED:
         text = f"{reward}: {facts.zero_variance:.0%} of the groups in {of} have zero variance"
         text += ": their completions are alike" if facts.alike else ", so they teach nothing"
-        keep = f"Each prompt is too easy or too hard: keep those between {KEEP}"
+        keep = f"Each prompt is too easy or too hard: keep the prompts in between {KEEP}"
         yield Finding("zero_variance", reward, text, BEGIN_AGAIN if facts.alike else keep)
     if facts.score is None or after >= before + RISEN:  # a fall that a higher score pays for
         return

@@ -160,7 +160,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, default=60.0, help="that a wait may last")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds that a wait may last")
     seconds = parser.parse_args().seconds
     needed = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     if missing := [name for name in needed if name not in os.environ]:

@@ -129,8 +129,8 @@ class BoxFormatCheck:
             wide, high = known[0].own
             what = f"reach beyond {f'{wide:g}' if wide == high else 'the image'}"
         return (
-            f"predictions are in another box format than the gold: {number} of {len(boxes)} boxes "
-            f"{what}. SET:native is in the box format that the model was trained on"
+            f"the predictions are in another box format than the gold: {number} of {len(boxes)} "
+            f"boxes {what}. Use SET:native for the box format that the model was trained on"
         )
 
     def _causes(self, largest: float) -> Iterator[str]:

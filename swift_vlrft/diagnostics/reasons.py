@@ -57,10 +57,10 @@ ADVICE = {
     "no_answer": f"{_NO_FORMAT}; if answers are cut off, raise --max_completion_length",
     "low_iou": "for detection `vlrft_detection_iou_soft` pays for any overlap; else easier rows",
     "invalid_boxes": "ask for x1, y1, x2, y2 with x1 < x2 and y1 < y2 in the prompt",
-    "false_empty_prediction": "take rows with objects alone until the model finds some",
+    "false_empty_prediction": "take only rows with objects until the model finds some",
     "missed_empty_prediction": "mix in rows with objects, and say in the prompt what to answer "
     "where there is none",
-    "own": "the reward is of a plugin, which alone knows why",
+    "own": "the reward is a plugin's, and only the plugin knows why",
     "label_mismatch": "name the labels in the prompt",
 }
 """What to do, by the code of most answers."""
@@ -119,7 +119,7 @@ def _losses(reward: Reward, answer: Answer, gold: Any, row: dict[str, Any], stat
     kind, of_format = reward.task.name if reward.task else "", reward.scores_format
     text = answer.short if kind in SHORT else answer.text
     if not kind and not of_format:
-        yield "low_cover", "no crop, or one that shows little of zoom_box, or too much beside it"
+        yield "low_cover", "no crop, or a crop that shows little of zoom_box or much beside it"
     elif "turns" in reward.takes and answer.well_formed:
         yield "bad_format", "an earlier turn is not one think block and one call with a crop"
     elif of_format and not kind and answer.well_formed:
@@ -197,7 +197,7 @@ def _pointing(points: list[Any], gold: BoxList) -> Losses:
     if invalid:
         yield "invalid_points", f"{invalid} of {len(points)} points cannot be read"
     if other := len(points) - invalid - matched:
-        yield "points_outside", f"{other} of {len(points)} points in no box of their own"
+        yield "points_outside", f"{other} of {len(points)} points lie in no box of their own"
     if missed := len(gold) - matched:
         yield "missed_boxes", f"{missed} of {_count(len(gold), 'gold box')} missed"
 
@@ -215,7 +215,7 @@ def _text(text: str, right: list[str]) -> tuple[str, str]:
 
 def _items(items: list[str], gold: list[str]) -> Losses:
     missed, extra = Counter(gold) - Counter(items), Counter(items) - Counter(gold)
-    told = ("missed_items", missed, "missed"), ("extra_items", extra, "that the gold has not")
+    told = ("missed_items", missed, "missed"), ("extra_items", extra, "not in the gold")
     for code, of_kind, what in told:
         if of_kind:
             yield code, f"{_count(of_kind.total(), 'item')} {what}: {_short(next(iter(of_kind)))}"

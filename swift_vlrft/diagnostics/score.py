@@ -87,7 +87,7 @@ def score_file(
     notes: list[str] = []
     rows = list(read_completions(path, notes))
     if not rows:
-        raise ValueError(f"{path}: no completions in it.")
+        raise ValueError(f"{path} holds no completions.")
     known = (*REWARDS, *own)
     names = names or [name for name in known if any(name in row.row for row in rows)] or [*own]
     if not names:
@@ -213,7 +213,7 @@ def _scored_otherwise(
     other = [abs(a - b) > SAME for a, b in scores if a is not None and b is not None]
     if lacking and any(other):
         yield (
-            f"{name}: the run scored {sum(other)} of {len(other)} rows otherwise; its log lacks "
+            f"{name}: the run scored {sum(other)} of {len(other)} rows differently; its log lacks "
             f"{' and '.join(lacking)}, which its data set may hold"
         )
 

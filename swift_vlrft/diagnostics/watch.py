@@ -107,9 +107,9 @@ def _say_unscored(name: str, unscored: Counter[str]) -> None:
     if _is_due("nothing scored", name):
         why = ", ".join(f"{number} times {text}" for text, number in unscored.most_common(5))
         log.warning(
-            f"{name}: none of the first {unscored.total()} completions got a score: {why}. "
-            "If no row of the data sets is of its task, nothing is learned from it: `vlrft data "
-            "check PATH` lists the rewards that fit a set."
+            f"{name}: none of the first {unscored.total()} completions got a score: {why}. If no "
+            "row of the data sets is for its task, nothing is learned from it: `vlrft data check "
+            "PATH` lists the rewards that fit a set."
         )
 
 

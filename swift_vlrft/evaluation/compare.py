@@ -97,7 +97,7 @@ def compare(
     """Compare A and B. ``join``: how lines of others belong together (pairing.py), by default by
     ids; ``draws``: bootstrap and seed. EvaluationError if A and B answer different queries."""
     if a.task != b.task:
-        raise EvaluationError(f"A is of {a.task}, B of {b.task}: their metrics are not comparable")
+        raise EvaluationError(f"A answers {a.task}, B {b.task}: their metrics are not comparable")
     boxes_alone = a.detections is not None
     if boxes_alone != (b.detections is not None):
         raise EvaluationError(

@@ -74,11 +74,11 @@ def _protocol(predictions: Predictions, gold: Gold) -> str:
     elif of_rows and protocol not in (None, "rows"):
         problem = f"--protocol {protocol} needs an annotation file: give it with --gold"
     elif protocol == "rows" and not of_rows:
-        problem = "--protocol rows is of rows that bring their own gold, not of --gold"
+        problem = "--protocol rows takes the gold of the rows: leave out --gold"
     elif boxes_alone and protocol not in (None, "visual-rft"):
         problem = (
-            "a list of boxes does not say which queries were asked; only --protocol visual-rft, "
-            "in which every gold box that is not predicted is missed, can be scored"
+            "a list of boxes does not say which queries were asked; give --protocol visual-rft, "
+            "under which every gold box that is not predicted counts as missed"
         )
     else:
         return protocol or ("rows" if of_rows else "visual-rft" if boxes_alone else "all")
@@ -176,7 +176,7 @@ def boxes_of_annotations(
     if not known:
         names = [f"{c}: {name}" for c, name in chosen.items()]
         raise EvaluationError(
-            f"no prediction is of an image and category of {annotations.instances.path}; its "
+            f"no prediction has an image and a category of {annotations.instances.path}; its "
             f"images are like {', '.join(list(images)[:3])}, its categories {', '.join(names[:3])}"
         )
     if predictions.detections is None and protocol == "all":

@@ -65,8 +65,8 @@ def join_gold(predictions: Predictions, queries: QuerySet, join: str | None = No
     paired = pair(answers, rows, join, contents=lambda n: contents()[n], agrees=agrees)
     if all(r is None for r in paired):
         raise EvaluationError(
-            f"no prediction is of a row of {dataset}: the first is {_named(answers[0])}, the set's "
-            f"first row {_named(rows[0])}"
+            f"no prediction belongs to a row of {dataset}: the first prediction is "
+            f"{_named(answers[0])}, the set's first row {_named(rows[0])}"
         )
     for n, r in enumerate(paired):
         if r is None:
@@ -180,8 +180,8 @@ def _as_asked(
         size = size or (1, 1)  # of no pixels
     if size is None or (in_pixels and seen is None):
         raise ValueError(
-            f"the answer is in {box_format} and the set in {query.box_format}, and the line does "
-            "not say of which size: write the image's width and height into it"
+            f"the answer is in {box_format} and the set in {query.box_format}, but the line does "
+            "not say how large the image is: add its width and height"
         )
     # The prompt is in the answer's line.
     gold_alone = replace(query, row=replace(query.row, problem=""))

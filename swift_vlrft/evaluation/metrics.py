@@ -75,8 +75,8 @@ def build_table(predictions: Predictions, gold: Gold) -> Table:
         predictions, boxes, protocol = detection_boxes(predictions, gold)
     elif gold.protocol or gold.annotations or gold.categories:
         raise EvaluationError(
-            "--protocol, --categories and annotations are of detection; these predictions are of "
-            f"{task}"
+            "--protocol, --categories and annotations are for detection; these predictions are "
+            f"for {task}"
         )
     rows = predictions.rows
     note = note_of_answers(rows) if TASK_NAMES[task].has_boxes else None

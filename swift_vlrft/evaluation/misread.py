@@ -67,8 +67,8 @@ def refuse_misread(annotations: Annotations, entries: Sequence[Entry]) -> None:
 
 def _other_boxes(problem: str) -> EvaluationError:
     return EvaluationError(
-        f"the list of boxes is no list of COCO's results: {problem}. Write bbox as {GIVEN} "
-        "of the stored image"
+        f"the list of boxes does not hold COCO's results: {problem}. Write bbox as {GIVEN} of the "
+        "stored image"
     )
 
 
@@ -121,9 +121,9 @@ def _refuse_other_ids(
     meant, lead = numberings[how], right(numberings[how]) - own
     if lead > max(1, 0.2 * own) or (lead >= 0 and not used <= names.keys()):
         raise EvaluationError(
-            f"the category ids of the list look {how}, and those of the annotations are {ids[0]} "
-            f"to {ids[-1]}: write the annotations' own, such as {meant[other]} for "
-            f"{names[meant[other]]!r}, which is {other} in the list"
+            f"the category ids of the list look {how}, but the annotations' ids are {ids[0]} to "
+            f"{ids[-1]}: write those ids, such as {meant[other]} for {names[meant[other]]!r}, "
+            f"which is {other} in the list"
         )
 
 
@@ -138,9 +138,9 @@ def note_of_answers(rows: Iterable[Prediction]) -> str | None:
     ]
     outside = leaving(boxes, Reading("xyxy"))
     if are_shares([box for box, _ in boxes]):
-        problem = f"hardly a number of the answers' {len(boxes)} boxes is above 1, as if shares"
+        problem = f"hardly a number of the answers' {len(boxes)} boxes is above 1, as in shares"
     elif boxes and len(outside) * 2 > len(boxes):
         problem = f"{len(outside)} of the answers' {len(boxes)} boxes leave their images"
     else:
         return None
-    return f"{problem}: `vlrft score` tells the box format that they fit; evaluate on SET:FORMAT"
+    return f"{problem}: `vlrft score` says which box format they fit; evaluate on SET:FORMAT"

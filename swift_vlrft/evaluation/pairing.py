@@ -138,16 +138,16 @@ def pair(
         same = {(sides.asked[r], gold_key(rows[r].solution)) for r in matches}
         if len(same) > 1 or (join == "id" and len(matches) > 1):
             some = " and ".join(rows[r].place for r in matches[:2])
-            raise EvaluationError(f"{line.place} could be of {len(matches)} rows, such as {some}")
+            raise EvaluationError(f"{line.place} fits {len(matches)} rows, such as {some}")
         if matches and (wrong := sides.contradiction(n, matches[0], join)):
             raise EvaluationError(
                 f"{line.place} {wrong}, with which it is joined: give the set that the answers "
-                "were made on (what was corrected since, remove from the lines: 'solution' and "
-                "'labels', 'prompt' and 'messages')"
+                "were made on (if it was corrected since, remove 'solution' and 'labels', or "
+                "'prompt' and 'messages', from the lines)"
             )
         if matches and not free:
             other = lines[taken[matches[0]]].place
-            raise EvaluationError(f"{other} and {line.place} are both of {rows[matches[0]].place}")
+            raise EvaluationError(f"{other} and {line.place} both fit {rows[matches[0]].place}")
         pairs.append(free[0] if free else None)
         taken |= {free[0]: n} if free else {}
     return pairs
@@ -190,8 +190,8 @@ class _Sides:
             raise EvaluationError(f"{self.lines[n].place} has no id, by which --join id joins")
         if not self.own_ids and most > 1 and self.said == {str(m + 1) for m in range(most)}:
             raise EvaluationError(
-                f"the ids are 1 to {most} and none is 0, as if counted from 1; rows count from 0: "
-                "subtract 1 from 'id', or give row 0 a line, of an empty completion"
+                f"the ids are 1 to {most}, as if counted from 1, but rows count from 0: subtract 1 "
+                "from 'id', or give row 0 a line with an empty completion"
             )
         return self.ids.get(key, [])
 
@@ -208,8 +208,8 @@ class _Sides:
     def by_order(self, n: int) -> list[int]:
         if len(self.lines) != len(self.rows):
             raise EvaluationError(
-                f"{len(self.lines)} answers are not the {len(self.rows)} rows, one for one: "
-                "--join order"
+                f"--join order needs an answer for each row: {len(self.lines)} answers, "
+                f"{len(self.rows)} rows"
             )
         return [n]
 
@@ -259,7 +259,7 @@ def _which(sides: _Sides) -> str:
             if any(r is not None for r in row_numbers):
                 possible.append(f"--join {join}")
             else:
-                wrong.append(f"--join {join}: no row has one of theirs")
+                wrong.append(f"--join {join}: no row matches a line")
     if not possible:
         return f"the answers cannot be joined with the rows. {'. '.join(wrong)}"
     return (

@@ -206,7 +206,7 @@ def _completions(path: Path, task: str | None) -> Predictions:
         what = f"no prediction of task {task}" if problems.counts else "no predictions"
         raise EvaluationError(f"{path} holds {what}")
     if further:
-        notes.append(f"{further} further answers to rows that have several: the first counts")
+        notes.append(f"{further} further answers to rows that have several: only the first counts")
     predictions = list(rows.values())
     return Predictions(task or _task_of(predictions, path), predictions, problems, notes=notes)
 
@@ -321,7 +321,7 @@ def _coco_results(path: Path, task: str | None) -> Predictions:
         keys = ", ".join(map(str, first)) if isinstance(first, dict) else type(first).__name__
         raise EvaluationError(
             f"{path} is a JSON list of {keys}; a list of detections has image_id, category_id, "
-            "bbox and score, and completions stand one JSON object per line, in no list"
+            "bbox and score, and completions stand in JSON Lines, one object per line"
         )
     if task not in (None, "detection"):
         raise EvaluationError(f"{path} is a list of detections; it cannot be scored as {task}")

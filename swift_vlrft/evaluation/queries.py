@@ -180,7 +180,7 @@ class QuerySet:
             yield f"the data set {settings.dataset} does not exist (from {Path.cwd()})"
         of_detection = protocol or settings.existence_map or settings.categories
         if of_detection and settings.task != "detection":
-            yield f"--protocol, --categories, --exist-map are of detection, not of {settings.task}"
+            yield f"--protocol, --categories, --exist-map are for detection, not {settings.task}"
         if protocol not in (None, "all", "visual-rft"):
             yield f"unknown protocol {protocol!r}; a model is asked by all or visual-rft"
         if protocol == "visual-rft" and settings.existence_map is None:
@@ -189,14 +189,14 @@ class QuerySet:
                 "--exist-map FILE, a JSON object of image id: [category, ...]"
             )
         if settings.existence_map is not None and protocol != "visual-rft":
-            yield "--exist-map is of --protocol visual-rft"
+            yield "--exist-map needs --protocol visual-rft"
         if protocol is not None and self.annotations is None:
             yield (
                 f"--protocol {protocol} makes its queries from an annotation file such as "
-                f"instances_val2017.json; {settings.dataset} holds its own"
+                f"instances_val2017.json; {settings.dataset} holds its own queries"
             )
         if self.annotations is not None and settings.task != "detection":
-            yield f"{settings.dataset} holds boxes: --task detection"
+            yield f"{settings.dataset} holds boxes: give --task detection"
         if settings.samples > 1 and settings.temperature <= 0:
             yield (
                 f"--samples {settings.samples} at --temperature 0: every answer to a row would be "
@@ -205,7 +205,7 @@ class QuerySet:
         if settings.max_turns > MOST_TURNS:
             yield f"--max-turns {settings.max_turns}: at most {MOST_TURNS}"
         if settings.max_turns > 1 and settings.samples > 1:
-            yield "--max-turns is of one answer a row; leave --samples out"
+            yield "--max-turns takes one answer per row; leave --samples out"
         if not self.count:
             yield f"{settings.dataset} holds no query of task {settings.task}"
 

@@ -120,7 +120,7 @@ class Resume(TrainerCallback):
             write_record(Path(args.output_dir), self.record)
 
     def _shares_a_rollout(self, step: int) -> bool:
-        """Return whether the update after ``step`` micro-batches uses completions of the one before."""
+        """Return whether the update after ``step`` micro-batches reuses the completions before."""
         trainer = self.trainer
         steps = trainer.args.steps_per_generation * trainer.template.sequence_parallel_size
         return bool(step % (steps * trainer.num_iterations))
