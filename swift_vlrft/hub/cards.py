@@ -274,7 +274,7 @@ def model_card(
     check_files(card.files, str(opened.folder))
     if not results:
         card.notes.append(
-            "no evaluation is in the card; --before and --after give those of vlrft eval"
+            "the card holds no evaluation; add folders of `vlrft eval` with --before and --after"
         )
     if licence is None:
         card.notes.append(NO_LICENCE)
@@ -290,7 +290,7 @@ def _results(
 ) -> list[tuple[Summary, Summary | None]]:
     """The summaries after the training, each with that before it, on the same rows."""
     if before is not None and after is None:
-        raise DataError("--before without --after: what is published is the model after")
+        raise DataError("--before needs --after, the evaluation of the published model")
     demo = opened.folder.parents[1] / "eval"
     of_demo = after is None and (demo / "after").is_dir() and (demo / "before").is_dir()
     if of_demo:
@@ -327,7 +327,7 @@ def _of_this(opened: Checkpoint, summary: Summary, folder: Path | None) -> Summa
     if not same and (model.exists() or model.parts[-2:] != opened.folder.parts[-2:]):
         raise DataError(
             f"--after {folder} is of the model {model}, not of {opened.folder}; evaluate this "
-            "checkpoint with `vlrft eval`, or publish that one"
+            "checkpoint with `vlrft eval`, or publish that model"
         )
     return summary
 
@@ -342,6 +342,6 @@ def _on_same_rows(first: list[Summary], last: Summary, folder: Path | None) -> S
         said = ", ".join(f"{name} {value}" for name, value in rows.items() if value)
         raise DataError(
             f"--before {folder} holds no evaluation of another model on the rows of --after "
-            f"({said}); evaluate both on the same"
+            f"({said}); evaluate both on the same rows"
         )
     return matches[0]

@@ -89,7 +89,7 @@ def open_checkpoint(path: Path, base_model: str | None = None) -> Checkpoint:
         elif file.name != "args.json":
             opened.left_out.append(file.name)
     if not opened.is_adapter and "tokenizer_config.json" not in opened.files:
-        raise DataError(f"{folder} has no tokenizer_config.json, and nobody could load it")
+        raise DataError(f"{folder} has no tokenizer_config.json, so nobody could load it")
     adapter = _settings(folder / ADAPTER) if opened.is_adapter else {}
     opened.base = base_model or _base_of(opened.args, adapter.get("base_model_name_or_path"))
     public = {name: value for name in OF_ARGS if (value := opened.args.get(name)) not in (None, [])}
@@ -146,8 +146,8 @@ def _args(folder: Path) -> dict[str, Any]:
     settings = [_settings(file) for file in files if file.is_file()]
     if not settings:
         raise DataError(
-            f"{folder} has no args.json, neither has {folder.parent}: `swift rlhf` writes it, and "
-            "the card says from it what ran"
+            f"neither {folder} nor {folder.parent} has args.json, which `swift rlhf` writes and "
+            "from which the card says what ran"
         )
     return next((args for args in settings if "rlhf_type" in args), settings[0])
 

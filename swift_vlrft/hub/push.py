@@ -95,7 +95,7 @@ def upload(
         raise
     except Exception as error:  # each library has many kinds of its own
         text = _without(token, f"{type(error).__name__}: {error}")
-        raise HubError(f"{hub} did not take {what} as {repo}: {text}") from None
+        raise HubError(f"{hub} refused {what} as {repo}: {text}") from None
     middle = {"dataset": "datasets/", "model": "models/" if hub == "modelscope" else ""}[kind]
     return f"{api.endpoint}/{middle}{repo}"
 

@@ -40,7 +40,7 @@ def check_files(files: Mapping[str, Path | bytes], what: str) -> None:
     """Raise DataError with the list of ``refused`` files, if there are any."""
     if problems := list(refused(files)):
         lines = [f"\n  {problem.file}: {problem.what}; {problem.do}" for problem in problems]
-        raise DataError(f"{what} holds what must not go up:{''.join(lines)}")
+        raise DataError(f"{what} holds files that must not go up:{''.join(lines)}")
 
 
 def refused(files: Mapping[str, Path | bytes]) -> Iterator[Refused]:
@@ -58,7 +58,7 @@ def refused(files: Mapping[str, Path | bytes]) -> Iterator[Refused]:
             try:
                 read = json.loads(text) if kind == ".json" else text
             except ValueError as error:
-                yield Refused(name, f"is no JSON ({error})", "mend it, or remove it")
+                yield Refused(name, f"is no JSON ({error})", "repair it, or remove it")
             else:
                 yield from (Refused(name, *problem) for problem in _of_settings("", read))
 
@@ -82,4 +82,4 @@ def _of_settings(name: str, value: Any) -> Iterator[tuple[str, str]]:
         elif not text and (
             _PATH.fullmatch(value.strip()) or _OF_A_PATH.search(last) and _LOCAL.fullmatch(value)
         ):
-            yield f"{name} is the path {value[:200]}", "write an id on a hub there, or remove it"
+            yield f"{name} is the path {value[:200]}", "write the id on a hub instead, or remove it"

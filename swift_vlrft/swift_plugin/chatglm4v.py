@@ -41,8 +41,8 @@ logger = get_logger()
 TYPE = "chatglm4v"
 BOI, PAD, EOI = "<|begin_of_image|>", "<|endoftext|>", "<|end_of_image|>"
 IMAGES = (
-    "GLM-4V and CogAgent take one image a conversation. Leave the row out, or join its images in "
-    "one picture"
+    "GLM-4V and CogAgent take one image per conversation. Leave the row out, or join its images "
+    "in one picture"
 )
 
 

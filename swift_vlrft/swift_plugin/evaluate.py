@@ -86,7 +86,7 @@ def evaluate(
             "`vlrft eval --help` shows examples"
         )
     elif gold is not None or join is not None:
-        raise EvaluationError("--gold and --join are of --predictions")
+        raise EvaluationError("--gold and --join need --predictions")
     else:
         path, box_format = split_box_format(os.fspath(dataset))
         limits = {name: value for name in RESOLUTION if (value := os.environ.get(name))}
@@ -128,13 +128,15 @@ def _existing(
     if gold is not None and annotations is None:
         if predictions.detections is not None:
             raise EvaluationError(
-                f"{file} is a list of boxes, and --gold {gold} is no annotation file; give the one "
-                "that they were made on, such as instances_val2017.json"
+                f"{file} is a list of boxes, and --gold {gold} is no annotation file; give the "
+                "annotation file that they were made on, such as instances_val2017.json"
             )
         every = structs.replace(of_gold, protocol=None, categories=())
         predictions = join_gold(predictions, QuerySet(every), join)
     elif join is not None:
-        raise EvaluationError("--join is of --gold SET: a set of rows, which predictions answer")
+        raise EvaluationError(
+            "--join needs --gold SET, the set of rows that the predictions answer"
+        )
     return (predictions, Gold(annotations, of_gold.categories, of_gold.protocol)), of_gold
 
 

@@ -40,7 +40,7 @@ GRACE = 5
 MOST_LEFT_OUT = 20
 ADVICE = (
     "Look at the rewards of this step (inf?), then at a lower --learning_rate, and at bfloat16 "
-    "instead of float16; a run that goes on unchanged comes here again"
+    "instead of float16; a run that continues unchanged fails here again"
 )
 
 logger = get_logger()
@@ -152,8 +152,8 @@ class Faults(SwiftsTrainer):
 
     def _say_late(self) -> None:
         self._say_fault(
-            f"nothing has moved for {self.args.ddp_timeout} seconds (--ddp_timeout): it hangs, or "
-            "waits for one that does. What each rank was doing follows",
+            f"nothing has moved for {self.args.ddp_timeout} seconds (--ddp_timeout): this rank "
+            "hangs, or waits for a rank that does. What each rank was doing follows",
             GRACE - 1,
         )
 

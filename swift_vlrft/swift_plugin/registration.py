@@ -134,7 +134,7 @@ def _check_stream(command: CommandLine) -> None:
     if "_megatron" in Path(sys.argv[0]).parts:  # whose --train_iters it asks for itself
         return
     if not command.max_steps:
-        raise DataError("--streaming true: a stream has no length; --max_steps says how many train")
+        raise DataError("--streaming true: a stream has no length; give --max_steps")
     if command.val_dataset and command.rlhf_type == "grpo":
         raise DataError(
             "--val_dataset with --streaming true: GRPO needs the length of a validation set, and a "
@@ -200,7 +200,7 @@ def _register_hub_id(
         text = f"the path {asked.name} does not exist (from {Path.cwd()})"
         if Path(dataset.rpartition(":")[0]).exists():
             text += "; ms-swift takes all behind the first ':' for subsets: link the set under a "
-            text += "path without one"
+            text += "path without ':'"
         raise DataError(f"--dataset {dataset}: {text}")
     source = next((s for s in SOURCES if s.hub_id == asked.name), None)
     if source is None:

@@ -81,8 +81,8 @@ class Tasks(SwiftsTrainer):
         tasks.update(by_task)
         if len(tasks) > MOST_TASKS or any(len(task) > LONGEST_NAME for task in tasks):
             logger.warning_once(
-                f"swift_vlrft: no figures by task any more: the column task has over {MOST_TASKS} "
-                f"values or one of over {LONGEST_NAME} characters, such as "
+                f"swift_vlrft: no more figures by task: the column task has over {MOST_TASKS} "
+                f"values, or a value of over {LONGEST_NAME} characters, such as "
                 f"{max(tasks, key=len)[:LONGEST_NAME]!r}"
             )
             return

@@ -98,7 +98,7 @@ def why_not(result: Path, log: Path, code: int) -> str:
     if said.is_file():
         text = " ".join(said.read_text(errors="replace").split())
     elif code == -signal.SIGKILL or re.search("SIGKILL|exitcode: -9", printed):
-        text = "it was killed (SIGKILL), as a process is that takes more memory than there is"
+        text = "it was killed (SIGKILL), most likely because the memory ran out"
     else:
         text = (printed.splitlines() or ["it printed nothing"])[-1]
     remedy = TOO_LARGE if MEMORY.search(text) else ""
