@@ -1,4 +1,4 @@
-"""``vlrft check``: checks a recipe for the installed ms-swift, before anything is downloaded."""
+"""``vlrft check`` checks a recipe for the installed ms-swift, before anything is downloaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``vlrft data``: everything about data sets. ``check`` is in data_check.py."""
+"""``vlrft data`` does everything about data sets; ``check`` is in data_check.py."""
 
 from __future__ import annotations
 

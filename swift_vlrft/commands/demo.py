@@ -1,4 +1,4 @@
-"""``vlrft demo``: what `make demo` runs."""
+"""``vlrft demo`` is what `make demo` runs."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What `vlrft data push` and `vlrft publish` have in common."""
+"""`vlrft data push` and `vlrft publish` share these options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``vlrft plan``: does a run fit, which phase would fail, what to change.
+"""``vlrft plan``: does a run fit, which phase would fail, and what is to be changed?
 
 vlrft plan recipes/qwen2_5_vl_3b/detection_4x80g.sh --gpus 4x80
 """

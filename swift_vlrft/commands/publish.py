@@ -1,4 +1,4 @@
-"""``vlrft publish``: a trained model on a hub, with a card that says what ran."""
+"""``vlrft publish`` puts a trained model on a hub, with a card that says what ran."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``vlrft recipe``: where the shipped recipes are, and recipes written for a model and GPUs."""
+"""``vlrft recipe`` finds the shipped recipes, and writes recipes for a model and GPUs."""
 
 from __future__ import annotations
 

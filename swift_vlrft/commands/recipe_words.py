@@ -1,4 +1,4 @@
-"""A recipe on the command line of `vlrft`, with flags behind it as behind `bash RECIPE`.
+"""Read a recipe on the command line of `vlrft`, with flags behind it as of `bash RECIPE`.
 
 vlrft plan RECIPE --per_device_train_batch_size 1 --gpus 4x24        --gpus is vlrft's own
 """

@@ -1,4 +1,4 @@
-"""``vlrft report``: one HTML page that shows what a run did."""
+"""``vlrft report`` writes one HTML page that shows what a run did."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""``vlrft resume``: the command with which a run goes on."""
+"""``vlrft resume`` prints the command with which a run goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``vlrft try``: the road from own data to a verdict, without a GPU."""
+"""``vlrft try`` leads from own data to a verdict, without a GPU."""
 
 import re
 import shlex

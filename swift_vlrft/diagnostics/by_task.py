@@ -19,9 +19,9 @@ T = TypeVar("T")
 
 
 class Scored(NamedTuple):
-    """A completion: the task of its row, the group that it was sampled in (None: not known), the
-    sum of its rewards (None: no reward scored it), its length, and whether its answer could be read
-    (None: no reward of a task scored it).
+    """Holds a completion's task, its group (None: not known), the sum of its rewards (None: no
+    reward scored it), its length, and whether its answer could be read (None: no reward of a task
+    scored it).
     """
 
     task: str

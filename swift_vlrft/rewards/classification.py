@@ -1,4 +1,4 @@
-"""Classification: name the class.
+"""Score classification: name the class.
 
 "Which flower is it?"
 completion  <think>..</think><answer> African-Violet. </answer>

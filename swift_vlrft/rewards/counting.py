@@ -1,4 +1,4 @@
-"""Counting: say how many.
+"""Score counting: say how many.
 
     "How many dogs?"
     completion  <think>..</think><answer>I count 3 dogs</answer>

@@ -1,4 +1,4 @@
-"""Detection: find every object, with a confidence for each.
+"""Score detection: find every object, with a confidence for each.
 
     image 640 x 480, box format norm1000, "Detect all objects belonging to the category 'dog'."
     completion  <think>One.</think>

@@ -1,4 +1,4 @@
-"""Detection, scored as COCO scores a detector: by ranked confidence.
+"""Score detection as COCO scores a detector: by ranked confidence.
 
 completion  <answer>[{'Position': [254, 303, 291, 365], 'Confidence': 0.4},
                      {'Position': [900, 900, 950, 950], 'Confidence': 0.9}]</answer>

@@ -1,4 +1,4 @@
-"""Grounding: locate the one object that a phrase refers to.
+"""Score grounding: locate the one object that a phrase refers to.
 
     "Where is the left dog?"  completion <think>..</think><answer>[110, 100, 300, 300]</answer>
                               solution   <answer>(100,100),(300,300)</answer>

@@ -1,4 +1,4 @@
-"""Lists of names, in any order.
+"""Score lists of names, in any order.
 
 "Which fruits are on the table?"
 completion  <think>..</think><answer>apple, pear, fig</answer>

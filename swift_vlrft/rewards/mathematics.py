@@ -1,4 +1,4 @@
-r"""Mathematics: roots, fractions, intervals, sets, compared by math-verify.
+r"""Score mathematics: roots, fractions, intervals and sets, compared by math-verify.
 
 "Find x."
 completion  <think>..</think>\boxed{2\sqrt{2}}

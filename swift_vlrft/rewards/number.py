@@ -1,4 +1,4 @@
-"""Numbers that are read or measured, with decimals, a unit, or a tolerance.
+"""Score numbers that are read or measured, with decimals, a unit, or a tolerance.
 
 "What does the receipt add up to?"
 completion  <think>..</think><answer>The total is $41.80.</answer>

@@ -1,4 +1,4 @@
-"""Text in images: write down what stands there.
+"""Score text in images: write down what stands there.
 
     "What does the sign say?"
     completion  <think>..</think><answer>Grand Hotel</answer>

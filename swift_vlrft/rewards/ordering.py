@@ -1,4 +1,4 @@
-"""Ordering: name all items in the right order.
+"""Score ordering: name all items in the right order.
 
 "Order the animals from left to right."
 completion  <think>..</think><answer>dog, cat, bird, fish</answer>

@@ -1,4 +1,4 @@
-"""Pointing: one point in each object, or in the one thing to click.
+"""Score pointing: one point in each object, or in the one thing to click.
 
 "Point at each dog."
 completion  <think>..</think><answer>[{"point_2d": [180, 220]}, {"point_2d": [9, 9]}]</answer>

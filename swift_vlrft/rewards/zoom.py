@@ -1,4 +1,4 @@
-"""Looking closer: the rewards of runs in several turns (--multi_turn_scheduler vlrft_zoom).
+"""Score looking closer, in runs of several turns (--multi_turn_scheduler vlrft_zoom).
 
 "Which digit is on the sign?"   zoom_box [400, 420, 440, 460]
 turns       [{"text": "<think>..</think><tool_call>..</tool_call>", "crop": [390, 410, 450, 470]}]

@@ -1,5 +1,5 @@
-"""GLM-4V and CogAgent in ms-swift: model type ``chatglm4v`` with this package's model and tokenizer
-instead of the published code, and a template that writes every placeholder of an image.
+"""GLM-4V and CogAgent are ms-swift's model type ``chatglm4v``, with this package's model and
+tokenizer instead of the published code, and a template that writes every placeholder of an image.
 
 [gMASK]<sop><|user|>
 <|begin_of_image|><|endoftext|> x 1600<|end_of_image|>What is this?<|assistant|>
@@ -169,7 +169,7 @@ class ChatGLM4VTemplate(Template):
         return stops if isinstance(stops, list) else [stops]
 
     def prepare_engine_kwargs(self) -> dict[str, Any]:
-        """For vLLM, this package's model: vLLM's own counts a position per placeholder. And its
+        """Give vLLM this package's model, as its own counts a position per placeholder, and the
         tokenizer in files: vLLM's worker processes would open the checkpoint's with its code.
         """
         if self.mode != "vllm":

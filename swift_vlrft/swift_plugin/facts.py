@@ -78,7 +78,7 @@ def read_facts() -> Facts:
 
 
 def megatron_classes() -> dict[str, type]:
-    """None without Megatron-Core and what goes with it."""
+    """Return None without Megatron-Core and what goes with it."""
     try:
         from swift.megatron import arguments
     except ImportError:

@@ -19,7 +19,7 @@ from transformers.models.gemma4 import modeling_gemma4 as transformers_own
 
 
 class Features(tuple[torch.Tensor, ...]):
-    """The features of several images, [tokens, hidden] each; as one tensor where one is asked."""
+    """Holds the features of several images, [tokens, hidden] each; as one tensor if asked for."""
 
     def to(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         return torch.cat(self).to(*args, **kwargs)

@@ -1,6 +1,5 @@
-"""GRPO on a stream: TRL's RepeatSampler, which makes groups, is for sets with a length; here the
-rows are repeated in the same way. As in ms-swift's supervised training, the first process reads for
-all of them.
+"""GRPO on a stream repeats the rows as TRL's RepeatSampler, which makes groups, repeats those of a
+set with a length. As in ms-swift's supervised training, the first process reads for all of them.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class Comparing(Base):  # type: ignore[misc]
         return gather_object(rows), samples
 
     def split_by_mini_batches(self, samples: Samples) -> list[Samples]:
-        """As many at once as in training; ms-swift parts a whole generation."""
+        """Take as many at once as in training; ms-swift parts a whole generation."""
         size = self.args.per_device_train_batch_size
         return [samples[start : start + size] for start in range(0, len(samples), size)]
 
