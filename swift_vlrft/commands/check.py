@@ -60,15 +60,11 @@ def check(
     from swift_vlrft.recipe.reader import RecipeError
 
     if run and fix:
-        raise typer.BadParameter(
-            "give --run or --fix: --run shows what bash makes of a script, --fix changes its text"
-        )
+        raise typer.BadParameter("--run shows what bash makes of a script; --fix changes its text")
     first = next((n for n, word in enumerate(recipes) if is_flag(word)), len(recipes))
     recipes, arguments = recipes[:first], flags_behind([*recipes[first:], *context.args], context)
     if arguments and (len(recipes) != 1 or fix or _is_command(recipes[0])):
-        raise ValueError(
-            f"{arguments[0]}: flags of ms-swift need a single recipe before them, and no --fix"
-        )
+        raise ValueError(f"{arguments[0]}: put flags behind a single recipe, without --fix")
     findings: list[Finding] = []
     unreadable = []
     with Console(emoji=False, stderr=True, quiet=as_json).status("reading ..."):

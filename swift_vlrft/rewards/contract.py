@@ -80,8 +80,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Reward:
-    """A reward. ``score`` gets the ``Answer``; the gold, if ``needs`` names the solution; then the
-    row's value of every further column of ``needs``, and of ``takes`` (None if the data lack it).
+    """Scores rows: ``score`` gets the ``Answer``; the gold, if ``needs`` names the solution; then
+    the row's values of further columns of ``needs``, and of ``takes`` (None if the data lack them).
     """
 
     score: Callable[..., float]

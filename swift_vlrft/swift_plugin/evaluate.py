@@ -134,9 +134,7 @@ def _existing(
         every = structs.replace(of_gold, protocol=None, categories=())
         predictions = join_gold(predictions, QuerySet(every), join)
     elif join is not None:
-        raise EvaluationError(
-            "--join needs --gold SET, the set of rows that the predictions answer"
-        )
+        raise EvaluationError("--join needs --gold SET, the rows that the predictions answer")
     return (predictions, Gold(annotations, of_gold.categories, of_gold.protocol)), of_gold
 
 
