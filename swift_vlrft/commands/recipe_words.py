@@ -20,7 +20,7 @@ def no_flag(*words: object) -> None:
     """Raise ValueError where a flag stands in the place of a recipe or another file."""
     for word in map(str, words):
         if is_flag(word):
-            raise ValueError(f"{word}: put flags of the recipe after the names of the files")
+            raise ValueError(f"{word}: flags of the recipe come after the files' names")
 
 
 def flags_behind(words: Sequence[str], context: typer.Context) -> list[str]:
