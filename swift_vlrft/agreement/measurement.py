@@ -9,6 +9,8 @@ from statistics import fmean, median
 
 import msgspec
 
+KINDS = ("image rows", "text rows", "later turns")
+"""Whose figures are told apart."""
 LARGEST = 700.0
 """Whose exponential a double still holds."""
 
@@ -29,6 +31,12 @@ class Row(msgspec.Struct):
     trainer: list[float]
     apart: list[str] = []
     """The trainer's and the engine's token where their prompts first differ."""
+    turn: int = 1
+    """Of the answer, in its row; the turns before it belong to the prompt."""
+
+    @property
+    def kind(self) -> str:
+        return KINDS[2 if self.turn > 1 else 1 - bool(self.images)]
 
     @property
     def comparable(self) -> bool:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from swift_vlrft.agreement.measurement import Figures, Measurement, Row, figures, first_apart
+from swift_vlrft.agreement.measurement import KINDS, Figures, Measurement, Row, figures, first_apart
 
 
 class Limit(NamedTuple):
@@ -91,8 +91,8 @@ def judge(measured: Measurement) -> Verdict:
     table = {
         f"{when}, {kind}": numbers
         for when, rows in sides.items()
-        for kind, images in (("image rows", True), ("text rows", False))
-        if (numbers := figures([r for r in rows if bool(r.images) == images], limit.bound))
+        for kind in KINDS
+        if (numbers := figures([row for row in rows if row.kind == kind], limit.bound))
     }
     return Verdict(word, said, first, table, limit, measured.notes)
 
@@ -107,12 +107,12 @@ def _prompt(rows: Sequence[Row]) -> First | None:
 
 
 def _beyond(rows: Sequence[Row], limit: Limit) -> First | None:
-    """The first token beyond the limits, if rows with images or those without are."""
+    """The first token beyond the limits, if the rows of a kind are."""
     for row in rows:
         if not row.comparable:
             values = [f"{len(of)} log-probabilities" for of in (row.trainer, row.engine)]
             return First(row.place, min(len(row.trainer), len(row.engine)) + 1, *values)
-    for kind in ([row for row in rows if bool(row.images) == images] for images in (True, False)):
+    for kind in ([row for row in rows if row.kind == name] for name in KINDS):
         found = figures(kind, limit.bound)
         if found and not (
             found.mean <= limit.mean and found.beyond <= limit.share and found.ratio < RATIO

@@ -1,8 +1,8 @@
 """A digit on a sign, too small to read in the picture as the model sees it.
 
-480 x 480   a black sign of 24 x 24 somewhere, with a digit 8 pixels high
+480 x 480   a black sign of 48 x 48 somewhere, in its upper left quarter a digit 8 pixels high
  84 x  84   as the model sees it: the digit is 1.4 pixels high, with the same ink for each
- 84 x  84   the crop of the sign: the digit is 22 pixels high
+ 84 x  84   the crop of that quarter: the digit is 22 pixels high
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from swift_vlrft.demo.rows import FORMAT, Row, grey
 from swift_vlrft.parsing.calls import TOOL
 
 DIGITS = "0147"
-SIDE, SIGN, HEIGHT = 480, 24, 8
+SIDE, SIGN, QUARTER, HEIGHT = 480, 48, 24, 8
 PLACES = (24, 96, 168, 264, 336, 408)
 """Of a sign's left and upper edge: on a twentieth of the picture, and inside one of the 6 x 6
 patches that the model's ViT cuts it into.
@@ -34,10 +34,10 @@ def _sign_row(rng: random.Random) -> Row:
     sign, mask = Image.new("RGB", (SIGN, SIGN)), masks()[digit]
     share = rng.uniform(0.8, 1.0)
     dimmed = mask.point([round(value * share) for value in range(256)])
-    place = [(SIGN - side) // 2 for side in mask.size]
+    place = [(QUARTER - side) // 2 for side in mask.size]
     sign.paste(Image.new("RGB", mask.size, "white"), (place[0], place[1]), dimmed)
     image.paste(sign, (x, y))
-    box = [round(1000 * v / SIDE) for v in (x, y, x + SIGN, y + SIGN)]
+    box = [round(1000 * v / SIDE) for v in (x, y, x + QUARTER, y + QUARTER)]
     text = f"Which digit is on the sign? {FORMAT} To look closer, call {TOOL} with bbox_2d first."
     columns = {"zoom_box": json.dumps(box), "task": "classification"}
     return Row(image, text, f"<answer>{digit}</answer>", columns)

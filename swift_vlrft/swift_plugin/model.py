@@ -15,7 +15,7 @@ from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.geometry.box_format import NATIVE
 from swift_vlrft.swift_plugin.command_line import CommandLine
 
-STATED_IDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "glm4v")
+STATED_IDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "glm4v", "glm46v")
 """The families whose templates in ms-swift state ids of the real vocabulary (token_ids.py)."""
 
 

@@ -211,6 +211,30 @@ def agree_with_server(recipe, folder, *flags, code: int, **variables: str) -> di
 
 
 @pytest.mark.nightly
+def test_later_turns_with_their_crops(tiny_qwen2_5_vl, mixed, tmp_path):
+    """Every second row with an image stands behind a call and its crop."""
+    recipe = tmp_path / "zoom.sh"
+    recipe.write_text(f"""
+        export MAX_PIXELS=12544
+        swift rlhf --rlhf_type grpo --model {tiny_qwen2_5_vl} --dataset {mixed} --use_vllm true \\
+            --vllm_mode colocate --vllm_max_model_len 1024 --vllm_enforce_eager true \\
+            --vllm_limit_mm_per_prompt '{{"image": 3}}' \\
+            --external_plugins {REPOSITORY / "plugins" / "vlrft.py"} --max_turns 3 \\
+            --multi_turn_scheduler vlrft_zoom --reward_funcs vlrft_format --tuner_type full \\
+            --num_generations 2 --max_completion_length 16 --per_device_train_batch_size 2
+    """)
+    found = agree(
+        *(recipe, "--rows", "4", "--tokens", "8", "--out", tmp_path / "out", "--json"), code=0
+    )
+    kinds = ("image rows", "text rows", "later turns")
+    tokens = dict(zip(kinds, (8, 16, 8), strict=True))
+    figures = {name: of["tokens"] for name, of in found["figures"].items()}
+    assert figures == {f"{when}, {kind}": tokens[kind] for when in WHEN for kind in kinds}
+    rows = json.loads((tmp_path / "out" / "measured.json").read_text())["synced"]
+    assert sorted((row["turn"], row["images"]) for row in rows) == [(1, 0), (1, 0), (1, 1), (2, 2)]
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("asks", [True, False])
 def test_an_asynchronous_server_with_the_adapter(asks, tiny_qwen2_5_vl, mixed, tmp_path):
     """As in ms-swift before 4.5.0, where it asks for no adapter (modelscope/ms-swift#9855)."""

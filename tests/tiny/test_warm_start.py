@@ -7,6 +7,7 @@ import pytest
 
 from swift_vlrft.datasets.writer import write_folder
 from swift_vlrft.demo.rows import stored
+from swift_vlrft.families import family_of
 from swift_vlrft.tiny.checkpoint import COMPACT
 from tests.support.drawn_rows import boxed_rows
 
@@ -17,6 +18,7 @@ def test_a_start_model_of_every_family_is_trained_and_opens_again(family, tmp_pa
     from swift.model import get_model_processor
     from swift.template import get_template
 
+    from swift_vlrft.swift_plugin.model import STATED_IDS
     from swift_vlrft.swift_plugin.warm_start import write_warm_start
 
     write_folder(tmp_path / "set", {"train": map(stored, boxed_rows(random.Random(0), 24))})
@@ -35,8 +37,11 @@ def test_a_start_model_of_every_family_is_trained_and_opens_again(family, tmp_pa
     assert text["vocab_size"] < 4096 and start.parameters < 3e6
     model, processor = get_model_processor(str(tmp_path / "start"), torch_dtype=None)
     template = get_template(processor)
-    picture = boxed_rows(random.Random(1), 1)[0].image
+    of_folder = family_of(name=str(tmp_path / "start"))  # as `swift rlhf --model` knows it
+    assert of_folder is not None
+    assert (of_folder.name in STATED_IDS) == (family in STATED_IDS)
+    picture = boxed_rows(random.Random(1), 1)[0].image.resize((640, 480))
     prompt = {"messages": [{"role": "user", "content": "<image>Find."}], "images": [picture]}
     ids = template.encode(prompt)["input_ids"]
     assert max(ids) < text["vocab_size"], "no id of the real vocabulary is left"
-    assert ids.count(model.config.image_token_id) > 1
+    assert 1 < ids.count(model.config.image_token_id) < 100, "a large picture is seen small"

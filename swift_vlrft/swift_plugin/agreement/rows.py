@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 from itertools import cycle, islice
+from typing import Any
 
 from swift.utils import remove_response
 
+from swift_vlrft.parsing.calls import CLOSE, OPEN, TOOL
+from swift_vlrft.recipe.rules.turns import NAME
 from swift_vlrft.swift_plugin.agreement.sides import Comparing, NumberedRow
+from swift_vlrft.swift_plugin.zoom import PICTURE, cut, opened, shown
 
+MIDDLE = (250.0, 250.0, 750.0, 750.0)
 SCANNED = 1000
 """Rows of the set that are looked at for rows with and without images."""
 
@@ -17,10 +22,11 @@ NO_ROWS = "the data set has no rows: give another with --dataset"
 
 def choose_rows(trainer: Comparing, wanted: int) -> tuple[list[NumberedRow], list[str]]:
     """Return this process's share, half of it without images if there are such rows, and notes on
-    the choice. ValueError if no row can be compared.
+    the choice. Where the model may look closer, every second row with an image stands in its second
+    turn. ValueError if no row can be compared.
     """
     kinds: dict[bool, list[NumberedRow]] = {True: [], False: []}
-    left = []
+    left, looks = [], trainer.args.multi_turn_scheduler == NAME
     answer = trainer.request_config.max_tokens
     limit = trainer.engine.engine.model_config.max_model_len if trainer.colocated else None
     for number, row in enumerate(islice(trainer.train_dataset, SCANNED), 1):
@@ -28,6 +34,8 @@ def choose_rows(trainer: Comparing, wanted: int) -> tuple[list[NumberedRow], lis
         if len(kind) == wanted:
             continue
         try:
+            if looks and row.get("images") and len(kind) % 2:
+                row = after_a_call(row)
             (sample,) = trainer.to_samples([row])
             remove_response(sample.messages)
             with trainer._template_context(trainer.template):
@@ -54,3 +62,19 @@ def choose_rows(trainer: Comparing, wanted: int) -> tuple[list[NumberedRow], lis
     share = -(-len(chosen) // trainer.accelerator.num_processes)
     first = trainer.accelerator.process_index * share
     return list(islice(cycle(chosen), first, first + share)), notes
+
+
+def after_a_call(row: dict[str, Any]) -> dict[str, Any]:
+    """The row after a call for the middle of its picture, with the crop, as vlrft_zoom goes on."""
+    picture = opened(row["images"][0])
+    part = cut(MIDDLE, picture.size, "norm1000")
+    assert part is not None
+    arguments = f'{{"name": "{TOOL}", "arguments": {{"bbox_2d": {list(MIDDLE)}}}}}'
+    call = {"role": "assistant", "content": f"{OPEN}{arguments}{CLOSE}"}
+    asked = row["messages"][: -1 if row["messages"][-1]["role"] == "assistant" else None]
+    crop = {"bytes": shown(picture, part), "path": None}
+    return {
+        **row,
+        "messages": [*asked, call, {"role": "user", "content": PICTURE}],
+        "images": [*row["images"], crop],
+    }

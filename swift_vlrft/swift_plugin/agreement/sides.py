@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 from math import isfinite
 from typing import Any
 
@@ -67,23 +66,26 @@ class Comparing(Base):  # type: ignore[misc]
         samples = self._generate_completions(self.to_samples([row for _, row in numbered]))
         scores = self.score(samples)
         decode, rows = self.template.tokenizer.decode, []
-        for (number, _), sample, answer, score in zip(
+        for (number, row), sample, answer, score in zip(
             numbered, samples, self.answers, scores, strict=True
         ):
-            tokens, asked = flat(sample.response_token_ids), answer.prompt_token_ids
+            # Of several turns the last, whose prompt holds the others and their pictures.
+            turns, asked = by_turn(sample.response_token_ids), answer.prompt_token_ids
+            tokens, turn = turns[-1], len(turns) + turns_before(row)
             whole = list(sample.encoded["input_ids"])
             prompt = whole[: len(whole) - len(tokens)]
             place = None if asked is None else first_apart(prompt, asked)
             pair = [] if place is None else [side[place : place + 1] for side in (prompt, asked)]
             rows.append(
                 Row(
-                    place=f"row {number}",
+                    place=f"row {number}" + (f", turn {turn}" if turn > 1 else ""),
                     images=len(sample.images or ()),
                     prompt=prompt,
                     asked=None if asked is None else list(asked),
                     texts=[decode([token]) for token in tokens],
-                    engine=flat(sample.rollout_logprobs),
-                    trainer=score,
+                    engine=by_turn(sample.rollout_logprobs)[-1],
+                    trainer=score[-len(tokens) :] if turn > 1 else score,  # of all turns
+                    turn=turn,
                     apart=[f"{s[0]} {decode(s)!r}" if s else "no more" for s in map(list, pair)],
                 )
             )
@@ -134,10 +136,15 @@ class Comparing(Base):  # type: ignore[misc]
         return rows, f"weights moved by {step:.0%} before the sync, answers by {moved:.2g}"
 
 
-def flat(values: Any) -> list[Any]:
-    """ms-swift nests tokens and log-probabilities by turn."""
+def by_turn(values: Any) -> list[list[Any]]:
+    """Return tokens or log-probabilities, a list a turn; ms-swift does not always nest them."""
     nested = values and isinstance(values[0], (list, tuple))
-    return [*chain.from_iterable(values)] if nested else list(values or ())
+    return [list(turn) for turn in values] if nested else [list(values or ())]
+
+
+def turns_before(row: dict[str, Any]) -> int:
+    """Count the model's turns in the prompt of a row."""
+    return sum(message["role"] == "assistant" for message in row["messages"][:-1])
 
 
 def local(parameter: torch.nn.Parameter) -> torch.Tensor:
