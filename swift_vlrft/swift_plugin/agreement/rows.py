@@ -65,7 +65,7 @@ def choose_rows(trainer: Comparing, wanted: int) -> tuple[list[NumberedRow], lis
 
 
 def after_a_call(row: dict[str, Any]) -> dict[str, Any]:
-    """The row after a call for the middle of its picture, with the crop, as vlrft_zoom goes on."""
+    """Return the row after a call for its picture's middle, with the crop, as in vlrft_zoom."""
     picture = opened(row["images"][0])
     part = cut(MIDDLE, picture.size, "norm1000")
     assert part is not None
