@@ -16,7 +16,7 @@ def agree(
     ],
     flags: Annotated[
         list[str] | None,
-        typer.Argument(help="After --: flags of `swift rlhf` that win over the recipe's."),
+        typer.Argument(help="After --: flags of `swift rlhf` that override the recipe's."),
     ] = None,
     dataset: Annotated[
         str | None, typer.Option(help="With a model: a set as in ms-swift's --dataset.")
@@ -25,7 +25,7 @@ def agree(
         str, typer.Option(help="vllm, transformers, or auto: the recipe's.")
     ] = "auto",
     rows: Annotated[int, typer.Option(min=1, help="Rows to compare, with and without images.")] = 8,
-    tokens: Annotated[int, typer.Option(min=1, help="Longest answer to compare.")] = 64,
+    tokens: Annotated[int, typer.Option(min=1, help="Longest answer to compare, in tokens.")] = 64,
     out: Annotated[
         Path | None, typer.Option(help="Folder to write; default: runs/agree/NAME.")
     ] = None,
@@ -35,21 +35,21 @@ def agree(
 
     Example: vlrft agree recipes/qwen2_5_vl_3b/detection_4x80g.sh --rows 4
 
-    As loaded and after a synchronisation: it runs the recipe's own model, data, engine and flags up
-    to the first step, in a minute or so.
+    It compares them as loaded and after a synchronisation, in a run of the recipe's own model,
+    data, engine and flags up to its first step, in a minute or so.
     Exit code 0: they agree; 1: they do not; 2: nothing could be compared.
     """
     from swift_vlrft.agreement.verdict import RATIO
     from swift_vlrft.files.records import as_json as plain
     from swift_vlrft.swift_plugin.agree import agree as compare
 
-    found = compare(
+    compared = compare(
         target, dataset, out=out, engine=engine, rows=rows, tokens=tokens, flags=flags or ()
     )
-    if found is None:
-        say("compared; the verdict is said where NODE_RANK is 0", error=True)
+    if compared is None:
+        say("compared; the node with NODE_RANK 0 prints the verdict", error=True)
         return
-    verdict, measured, folder = found
+    verdict, measured, folder = compared
     if as_json:
         told = {name: getattr(measured, name) for name in ("engine", "model", "dtype")}
         print_json({**plain(verdict), **told, "folder": str(folder)})

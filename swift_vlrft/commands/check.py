@@ -1,4 +1,4 @@
-"""``vlrft check``: checks a recipe for the installed ms-swift, before anything is downloaded."""
+"""``vlrft check`` checks a recipe for the installed ms-swift, before anything is downloaded."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def check(
     recipes: Annotated[
         list[str],
         typer.Argument(
-            help="Shell scripts, YAML or JSON configurations, names that `vlrft recipe` prints, or "
-            "a quoted `swift ...` command; behind a single one, flags of ms-swift."
+            help="Shell scripts, YAML or JSON configurations, names that `vlrft recipe` prints, "
+            "or a quoted `swift ...` command; behind a single recipe, flags of ms-swift."
         ),
     ],
     fix: Annotated[
@@ -39,7 +39,7 @@ def check(
         bool,
         typer.Option(
             "--run",
-            help="Let bash read a script, every turn and branch, with nothing in it able to start.",
+            help="Let bash read a script, with every loop and branch; nothing in it can start.",
         ),
     ] = False,
     fast: Annotated[
@@ -52,9 +52,9 @@ def check(
 
     Example: vlrft check recipes/qwen2_5_vl_3b/detection_4x80g.sh
 
-    Needs neither GPU nor model nor network. For a new version of ms-swift, TRL or transformers
-    ms-swift is imported once (seconds). Exit code 0: no problem; 1: problems; 2: a recipe cannot
-    be read.
+    It needs neither GPU nor model nor network. With a new version of ms-swift, TRL or
+    transformers, it imports ms-swift once (seconds). Exit code 0: no problem; 1: problems; 2: a
+    recipe cannot be read.
     """
     from swift_vlrft.recipe.facts import facts
     from swift_vlrft.recipe.reader import RecipeError
@@ -64,7 +64,7 @@ def check(
     first = next((n for n, word in enumerate(recipes) if is_flag(word)), len(recipes))
     recipes, arguments = recipes[:first], flags_behind([*recipes[first:], *context.args], context)
     if arguments and (len(recipes) != 1 or fix or _is_command(recipes[0])):
-        raise ValueError(f"{arguments[0]}: flags go behind a single recipe's file, without --fix")
+        raise ValueError(f"{arguments[0]}: put flags behind a single recipe, without --fix")
     findings: list[Finding] = []
     unreadable = []
     with Console(emoji=False, stderr=True, quiet=as_json).status("reading ..."):

@@ -13,8 +13,8 @@ from swift_vlrft.commands.output import number, print_json, say, say_marked, sho
 
 def compare(
     a: Annotated[Path, typer.Argument(help="Predictions, or the folder of a run: before.")],
-    b: Annotated[Path, typer.Argument(help="The same: after.")],
-    task: Annotated[str | None, typer.Option(help="Needed if the files do not name it.")] = None,
+    b: Annotated[Path, typer.Argument(help="Predictions, or the folder of a run: after.")],
+    task: Annotated[str | None, typer.Option(help="Task, if the files do not name it.")] = None,
     gold: Annotated[
         Path | None, typer.Option(help="COCO annotations, if the predictions were made on them.")
     ] = None,
@@ -26,7 +26,7 @@ def compare(
     shown: Annotated[int, typer.Option("--show", min=0, help="Flipped rows to print.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
-    """Is B better than A? Paired differences of metrics with their intervals, and what flipped.
+    """Is B better than A? Compare their metrics, with intervals, and list the rows that flipped.
 
     Example: vlrft compare runs/eval/before runs/eval/after
     """

@@ -1,4 +1,4 @@
-"""``vlrft data``: everything about data sets. ``check`` is in data_check.py."""
+"""``vlrft data`` does everything about data sets; ``check`` is in data_check.py."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Source = Annotated[
     Path,
     typer.Argument(
         metavar="SRC",
-        help="A set on disk, in any form; SRC:unit (norm1000, pixels, yx1000, native) for its "
+        help="A set on disk, in any form; SRC:unit (or norm1000, pixels, yx1000, native) for "
         "boxes in that format.",
     ),
 ]
@@ -61,18 +61,19 @@ def coco(
     ] = None,
     held_out: Annotated[
         float | None,
-        typer.Option(help="Share of the images, such as 0.1, that become the split test."),
+        typer.Option(help="Share of the images, such as 0.1, that becomes the split test."),
     ] = None,
     prompt: Annotated[
         Path | None,
         typer.Option(
             help="Text file with your question; {categories} ({category} with --per-category) "
-            "stands for the names. How to answer is added, unless it shows the <answer>."
+            "stands for the names. Instructions for the answer are added, unless it shows "
+            "<answer>."
         ),
     ] = None,
     boxes: Annotated[
         str | None,
-        typer.Option(help="How the file states a box: xywh (default), xyxy (corners) or cxcywh."),
+        typer.Option(help="How the file writes a box: xywh (default), xyxy (corners) or cxcywh."),
     ] = None,
     unit: Annotated[
         str | None,
@@ -93,9 +94,9 @@ def coco(
     negatives: Annotated[
         float, typer.Option(min=0, help='Rows with gold "No Objects" per row with boxes.')
     ] = 0.0,
-    seed: Annotated[int, typer.Option(help="Picks images, order and what is held out.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of images, order and held-out split.")] = 0,
     split: Annotated[
-        str | None, typer.Option(help="Name of the one split that is written; default: train.")
+        str | None, typer.Option(help="Name of the split that is written. Default: train.")
     ] = None,
     model: Model = None,
     model_type: ModelType = None,
@@ -106,8 +107,8 @@ def coco(
 
     Example: vlrft data coco instances.json images data/mine --held-out 0.1
 
-    An image where a crowd region or a box without area stands for a category makes no row, nor
-    does one without a box, unless --negatives asks for it. A box outside its image is an error.
+    An image with a crowd region or a box without area of an asked category makes no row, nor does
+    an image without boxes, unless --negatives asks for it. A box outside its image is an error.
     """
     from swift_vlrft.datasets.build import build_folder
     from swift_vlrft.datasets.units import reading_named
@@ -135,7 +136,7 @@ def coco(
 
 @data.command("list")
 def list_sources(as_json: AsJson = False) -> None:
-    """Print the sets known by name: id, what each one is, task, box format and hub.
+    """Print the sets known by name: id, content, task, box format and hub.
 
     Example: vlrft data list
     """
@@ -151,12 +152,12 @@ def list_sources(as_json: AsJson = False) -> None:
         hubs = ", ".join(source.hubs)
         drawn.add_row(source.hub_id, source.about, source.task, source.box_format or "-", hubs)
     show(drawn)
-    say("Any of your own goes by its path: Parquet, save_to_disk, JSON, COCO.")
+    say("Name a set of your own by its path: Parquet, save_to_disk, JSON or COCO.")
 
 
 @data.command()
 def push(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Output of data convert.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of `vlrft data convert`.")],
     hub: Hub,
     repo: Repo,
     private: Private = False,
@@ -198,7 +199,7 @@ def convert(
     source: Source,
     folder: Target,
     split: Annotated[
-        list[str] | None, typer.Option(help="Repeat for several; default: all that are there.")
+        list[str] | None, typer.Option(help="Split to convert; repeat for several. Default: all.")
     ] = None,
     root: Root = None,
     columns: Columns = "{}",
@@ -208,23 +209,23 @@ def convert(
     boxes: Annotated[
         str | None,
         typer.Option(
-            help="How SRC states a box in a column of boxes: xywh, xyxy (corners) or cxcywh. "
-            "Default: as its form does."
+            help="How SRC writes a box in a column of boxes: xywh, xyxy (corners) or cxcywh. "
+            "Default: as is usual for its form."
         ),
     ] = None,
     unit: Annotated[
         str | None,
         typer.Option(
-            help="Unit of its numbers: pixels, unit (shares), percent or norm1000; of boxes in "
-            "the column solution, where a row states none in a column frame."
+            help="Unit of its numbers: pixels, unit (shares), percent or norm1000; for boxes in "
+            "the column solution, where a row has no column frame."
         ),
     ] = None,
     keep: Annotated[
         str | None,
         typer.Option(
             metavar="LOW:HIGH",
-            help="Only rows whose pass rate lies there, such as 0.1:0.9: under GRPO, rows that "
-            "are always or never answered rightly teach nothing.",
+            help="Keep only rows with a pass rate in this range, such as 0.1:0.9: GRPO learns "
+            "nothing from rows that are always or never answered correctly.",
         ),
     ] = None,
     order: Annotated[
@@ -233,7 +234,7 @@ def convert(
     pass_rates: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of `vlrft eval --samples N`, whose rates count; default: the column "
+            help="Folder of `vlrft eval --samples N` with the pass rates; default: the column "
             "pass_rate of SRC."
         ),
     ] = None,

@@ -16,18 +16,16 @@ if TYPE_CHECKING:
     from swift_vlrft.datasets.box_format import ImageResize
     from swift_vlrft.datasets.validate import TooLong
 
-Root = Annotated[
-    Path | None, typer.Option(help="Folder of the images that relative paths start from.")
-]
+Root = Annotated[Path | None, typer.Option(help="Folder that relative image paths start from.")]
 Columns = Annotated[
     str, typer.Option(help='Rename columns, as ms-swift does: {"question": "problem"}')
 ]
 Model = Annotated[
     str | None,
-    typer.Option(help="Folder or id of the model whose box format the subset native is."),
+    typer.Option(help="Folder or id of the model whose own box format `native` means."),
 ]
 ModelType = Annotated[
-    str | None, typer.Option(help="Its family, if it is not told: qwen2_5_vl, ...")
+    str | None, typer.Option(help="Family of --model, if it does not tell: qwen2_5_vl, ...")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -51,8 +49,8 @@ def check(
     reward: Annotated[
         list[str] | None,
         typer.Option(
-            help="A reward that training will name; repeat for several. Rows without a task must "
-            "read under one of them. Default: as they look."
+            help="A reward of the training to come; repeat for several. Rows without a task must "
+            "suit at least one reward. Default: as the rows look."
         ),
     ] = None,
     max_length: Annotated[
@@ -121,7 +119,7 @@ def check(
         problems.append((str(source), nothing.removeprefix("--reward_funcs ")))
     else:
         notes += [
-            f"{source}: no reward that is named scores a row of the split {name!r}: "
+            f"{source}: none of the given rewards scores a row of the split {name!r}: "
             f"{of_split.rows_by_task()}"
             for name, (_, of_split) in splits.items()
             if of_split.good and of_split.unscored(rewards)
@@ -154,9 +152,9 @@ def check(
 def asked_format(
     source: Path, model: str | None, model_type: str | None, default: str = "norm1000"
 ) -> tuple[Path, str, str | None, ImageResize | None]:
-    """The set of ``SET[:FORMAT]``, its box format (``default`` where none is named), the key of its
-    boxes if it has one, and for ``native`` how the model resizes images; DataError where that needs
-    a model.
+    """Return the set of ``SET[:FORMAT]``, its box format (``default`` where none is named), the key
+    of its boxes if it has one, and for ``native`` how the model resizes images; DataError where
+    that needs a model.
     """
     from swift_vlrft.datasets.box_format import split_box_format
     from swift_vlrft.geometry.box_format import NATIVE

@@ -1,4 +1,4 @@
-"""``vlrft demo``: what `make demo` runs."""
+"""``vlrft demo`` is what `make demo` runs."""
 
 import tempfile
 from pathlib import Path
@@ -14,7 +14,7 @@ from swift_vlrft.files.environment import hide_bars
 def demo(
     task: Annotated[str, typer.Option(help="colours, coins, mixed or zoom.")] = "colours",
     out: Annotated[
-        Path, typer.Option(file_okay=False, help="Folder; for tasks other than colours, OUT/TASK.")
+        Path, typer.Option(file_okay=False, help="Folder to write; OUT/TASK for tasks but colours.")
     ] = Path("runs/demo"),
     steps: Annotated[
         int | None, typer.Option(min=1, help="GRPO steps; default: the task's.")

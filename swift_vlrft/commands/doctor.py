@@ -15,7 +15,7 @@ def doctor(
     ] = 3.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
 ) -> None:
-    """Check Python, packages, GPUs, engines, hubs and disks; each problem with its remedy.
+    """Check Python, packages, GPUs, engines, hubs and disks; print a remedy for each problem.
 
     Example: vlrft doctor
 

@@ -24,8 +24,8 @@ Categories = Annotated[
 Join = Annotated[
     str | None,
     typer.Option(
-        help="How predictions of other programs belong to the rows: by id, image or order. Those "
-        "of `vlrft eval` say it themselves."
+        help="How to match predictions of other programs with the rows: id, image or order. "
+        "Predictions of `vlrft eval` need no --join."
     ),
 ]
 SHOWN_CLASSES = 20
@@ -74,12 +74,12 @@ def evaluate(
     protocol: Annotated[
         str | None,
         typer.Option(
-            help="all: every category of every image; visual-rft: those of --exist-map. "
+            help="all: every category of every image; visual-rft: the categories of --exist-map. "
             "Their results are not comparable."
         ),
     ] = None,
     existence_map: Annotated[
-        Path | None, typer.Option("--exist-map", help="JSON object of image id: [category, ...].")
+        Path | None, typer.Option("--exist-map", help="JSON object: categories by image id.")
     ] = None,
     categories: Categories = None,
     max_queries: Annotated[
@@ -87,9 +87,11 @@ def evaluate(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of sample, engine and intervals.")] = 0,
     split: Annotated[
-        str | None, typer.Option(help="Default: test, else validation, else train.")
+        str | None, typer.Option(help="Split to ask. Default: test, else validation, else train.")
     ] = None,
-    images: Annotated[Path | None, typer.Option(help="Folder that image paths start from.")] = None,
+    images: Annotated[
+        Path | None, typer.Option(help="Folder that relative image paths start from.")
+    ] = None,
     engine: Annotated[
         str, typer.Option(help="vllm, transformers, or auto: vLLM if installed and with a GPU.")
     ] = "auto",
@@ -98,7 +100,7 @@ def evaluate(
         typer.Option(min=1, help="Processes, each with a full model; default: one per GPU."),
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Queries at once.")] = 8,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer.")] = 1024,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = 1024,
     temperature: Annotated[float, typer.Option(min=0, help="0: greedy.")] = 0.0,
     samples: Annotated[
         int,
@@ -110,7 +112,7 @@ def evaluate(
     ] = 1,
     max_turns: Annotated[
         int,
-        typer.Option(min=1, help="Above 1 the model may call image_zoom_in_tool first."),
+        typer.Option(min=1, help="Above 1, the model may call image_zoom_in_tool first."),
     ] = 1,
     dtype: Annotated[
         str | None, typer.Option(help="bfloat16, float16 or float32; default: the checkpoint's.")
@@ -139,7 +141,7 @@ def evaluate(
     if model == "compare":
         raise ValueError("`vlrft eval compare A B` is `vlrft compare A B`, with the same options")
     if options.pop("rest"):
-        raise ValueError(f"only MODEL and DATASET are expected, got also {rest}")
+        raise ValueError(f"expected only MODEL and DATASET, but also got {rest}")
     options.pop("as_json")
     from swift_vlrft.files import records
     from swift_vlrft.swift_plugin.evaluate import evaluate as evaluate_model

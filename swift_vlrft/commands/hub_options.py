@@ -1,4 +1,4 @@
-"""What `vlrft data push` and `vlrft publish` have in common."""
+"""`vlrft data push` and `vlrft publish` share these options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Hub = Annotated[str, typer.Option(help="hf, or modelscope (ms for short).")]
 Repo = Annotated[
     str, typer.Option("--repo", "--to", help="ORG/NAME; created if it does not exist.")
 ]
-Private = Annotated[bool, typer.Option("--private", help="Create a private one.")]
+Private = Annotated[bool, typer.Option("--private", help="Create a private repository.")]
 CardOnly = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Write the card to DIR to look at, and send nothing."),
@@ -35,5 +35,5 @@ def show_card(
     if as_json:
         print_json({"card": str(card), "sent": False, "files": sorted(files)})
     else:
-        say(card, f"not sent; would go up besides: {', '.join(besides)}")
+        say(card, f"not sent; these files would go up as well: {', '.join(besides)}")
     return True

@@ -1,4 +1,4 @@
-"""Shared by all commands: printing of tables, errors and JSON."""
+"""All commands print tables, errors and JSON by these functions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "token_normalize_func": dashed
 
 
 class Commands(TyperGroup):
-    """The one place where an error of a command becomes a line and an exit code."""
+    """Turns an error of a command into a line and an exit code, in this one place."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         known = super().list_commands(ctx)
@@ -102,7 +102,7 @@ def plain(text: object) -> str:
 
 
 class TextTable(Table):
-    """Its cells are plain text."""
+    """Holds cells of plain text."""
 
     def add_row(self, *cells: Any, **more: Any) -> None:
         super().add_row(*map(plain, cells), **more)

@@ -1,4 +1,4 @@
-"""``vlrft plan``: does a run fit, which phase would fail, what to change.
+"""``vlrft plan``: does a run fit, which phase would fail, and what is to be changed?
 
 vlrft plan recipes/qwen2_5_vl_3b/detection_4x80g.sh --gpus 4x80
 """
@@ -25,17 +25,17 @@ RecipeFile = Annotated[
 ]
 GpusOption = Annotated[
     str | None,
-    typer.Option("--gpus", help="Per node: 4x80 (GB), 4xA100-80G, 8xH20. Default: those here."),
+    typer.Option("--gpus", help="GPUs per node: 4x80 (GB), 4xA100-80G, 8xH20. Default: all here."),
 ]
 NodesOption = Annotated[
-    int | None, typer.Option("--nodes", min=1, help="Default: the recipe's NNODES, else 1.")
+    int | None, typer.Option("--nodes", min=1, help="Nodes. Default: the recipe's NNODES, else 1.")
 ]
 DatasetOption = Annotated[
     Path | None,
     typer.Option("--dataset", help="Parquet or JSON Lines: plan for its longest row."),
 ]
 RunOption = Annotated[
-    bool, typer.Option("--run", help="Let bash read the script, with nothing in it able to start.")
+    bool, typer.Option("--run", help="Let bash read the script; nothing in it can start.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -1,4 +1,4 @@
-"""``vlrft plugin``: what to give to --external_plugins."""
+"""``vlrft plugin`` prints what to give to --external_plugins."""
 
 import typer
 

@@ -1,4 +1,4 @@
-"""``vlrft publish``: a trained model on a hub, with a card that says what ran."""
+"""``vlrft publish`` puts a trained model on a hub, with a card that says what ran."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def publish(
     checkpoint: Annotated[
         Path,
         typer.Argument(
-            help="A checkpoint, full or LoRA; or the --output_dir of a run or the folder of "
-            "`vlrft demo`: its last one."
+            help="A checkpoint, full or LoRA; or a run's --output_dir or the folder of `vlrft "
+            "demo`, for its last checkpoint."
         ),
     ],
     hub: Hub,

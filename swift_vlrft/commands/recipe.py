@@ -1,4 +1,4 @@
-"""``vlrft recipe``: where the shipped recipes are, and recipes written for a model and GPUs."""
+"""``vlrft recipe`` finds the shipped recipes, and writes recipes for a model and GPUs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from swift_vlrft.recipe.shipped import shipped_recipes
 if TYPE_CHECKING:
     from swift_vlrft.memory.recipe_plan import NewRecipe
 
-OutFile = Annotated[Path, typer.Argument(help="Where the recipe is written.")]
+OutFile = Annotated[Path, typer.Argument(help="File to write.")]
 
 
 class _Recipes(TyperGroup):
@@ -39,17 +39,17 @@ class _Recipes(TyperGroup):
 recipe = typer.Typer(
     cls=_Recipes,
     context_settings=CONTEXT,
-    help="List recipes, print the path of one, write one. Example: vlrft recipe demo_cpu",
+    help="List recipes, print a recipe's path, write a recipe. Example: vlrft recipe demo_cpu",
 )
 
 
 @recipe.command()
 def path(
     name: Annotated[
-        str | None, typer.Argument(help="MODEL/RECIPE, with or without .sh; none: list them.")
+        str | None, typer.Argument(help="MODEL/RECIPE, with or without .sh. Default: list all.")
     ] = None,
 ) -> None:
-    """Print the path of a recipe, or the names of all: `vlrft recipe` without a command.
+    """Print the path of a recipe, or the names of all; `vlrft recipe NAME` does the same.
 
     Example: bash "$(vlrft recipe qwen2_5_vl_3b/detection_4x80g)"
     """
@@ -75,7 +75,7 @@ def new(
     dataset: DatasetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a recipe for a model, a task and GPUs: the nearest tested one, changed until it fits.
+    """Write a recipe for a model, a task and GPUs by changing the nearest tested recipe to fit.
 
     Example: vlrft recipe new new.sh --model Qwen/Qwen2.5-VL-3B-Instruct --gpus 8x24
 
@@ -101,7 +101,7 @@ def apply(
 
     Example: vlrft recipe apply detection_4x80g.sh smaller.sh --gpus 4x24
 
-    In place of a shipped recipe, the script runs the one for its model and task that is nearest to
+    For a shipped recipe, the script runs the recipe of the same model and task that is nearest to
     the GPUs, as in `vlrft recipe new`. Exit code 2: it fits as it is, no known change makes it fit,
     or the input cannot be used.
     """

@@ -1,4 +1,4 @@
-"""A recipe on the command line of `vlrft`, with flags behind it as behind `bash RECIPE`.
+"""Read a recipe on the command line of `vlrft`, with flags behind it as of `bash RECIPE`.
 
 vlrft plan RECIPE --per_device_train_batch_size 1 --gpus 4x24        --gpus is vlrft's own
 """
@@ -34,8 +34,8 @@ def flags_behind(words: Sequence[str], context: typer.Context) -> list[str]:
     for flag in flags_of(words):
         if flag.name not in known and flag.name in own:
             raise ValueError(
-                f"{flag.words[0]}: behind `--` stand flags of ms-swift, and this is an option of "
-                f"`{context.command_path}`: leave out the `--`"
+                f"{flag.words[0]}: only flags of ms-swift may follow `--`, and this is an option "
+                f"of `{context.command_path}`: leave out the `--`"
             )
         if flag.name not in known:
             near = difflib.get_close_matches(flag.name, [*own, *known], n=3, cutoff=0.6)

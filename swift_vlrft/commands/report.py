@@ -1,4 +1,4 @@
-"""``vlrft report``: one HTML page that shows what a run did."""
+"""``vlrft report`` writes one HTML page that shows what a run did."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,15 +12,13 @@ def report(
     run: Annotated[Path, typer.Argument(help="--output_dir of a `swift rlhf` run.")],
     evaluation: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--eval", help="A folder of `vlrft eval`: one, or before and after. Repeat the option."
-        ),
+        typer.Option("--eval", help="Folder of `vlrft eval`; give it twice for before and after."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="File to write; default: RUN/report.html.")
     ] = None,
     samples: Annotated[
-        int, typer.Option(min=0, help="Rows shown of each kind: became right, became wrong, ...")
+        int, typer.Option(min=0, help="Rows to show of each kind: became right, became wrong, ...")
     ] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""``vlrft resume``: the command with which a run goes on."""
+"""``vlrft resume`` prints the command with which a run goes on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def resume(
             help="A run's --output_dir, one of its folders v0-DATE-TIME, or a checkpoint.",
         ),
     ],
-    run: Annotated[bool, typer.Option("--run", help="Run them instead.")] = False,
+    run: Annotated[bool, typer.Option("--run", help="Run the commands instead.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print all as JSON; run nothing.")
     ] = False,
@@ -30,11 +30,11 @@ def resume(
 
     Example: vlrft resume output/qwen2_5_vl_3b_detection
 
-    They have the flags, variables and folder that the run was started with, as the plugin wrote
-    them into the run's resume.sh; secrets are not in it. Notes go to the error stream. Exit code
-    0: printed, or the run has done its last step; 1: here it would not run as it did, and --run
-    does not start it; 2: it is still running, or its command is not known; 3: nothing to go on
-    from, begin with the first step. With --run the exit code is that of the run.
+    They have the run's own flags, variables and folder, as the plugin wrote them into its
+    resume.sh, without secrets. Notes go to the error stream. Exit code 0: printed, or the run has
+    done its last step; 1: it would run differently here, and --run does not start it; 2: it is
+    still running, or its command is not known; 3: no complete checkpoint, so start again. With
+    --run the exit code is the run's own.
     """
     from swift_vlrft.recipe.resume import environment, resume_plan
 

@@ -1,4 +1,4 @@
-"""``vlrft tiny``: a small random checkpoint of a real architecture."""
+"""``vlrft tiny`` writes a small random checkpoint of a real architecture."""
 
 import sys
 from contextlib import redirect_stdout

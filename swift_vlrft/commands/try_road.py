@@ -1,4 +1,4 @@
-"""``vlrft try``: the road from own data to a verdict, without a GPU."""
+"""``vlrft try`` leads from own data to a verdict, without a GPU."""
 
 import re
 import shlex
@@ -39,8 +39,8 @@ def try_(
     Example: vlrft try instances_train.json --family qwen2_5_vl
 
     It checks the rows, holds out a part by picture, trains a tiny model with GRPO and the rewards
-    that fit, evaluates it before and after, and writes the report. An interrupted road goes on
-    behind its last whole stage when the command is given again.
+    that fit, evaluates it before and after, and writes the report. Give the command again to
+    continue an interrupted road after its last complete stage.
     """
     from swift_vlrft.demo.road import Road
 

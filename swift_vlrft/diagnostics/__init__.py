@@ -1,1 +1,1 @@
-"""Why a completion lost points, checks of a run, and checks of the machine."""
+"""Say why a completion lost points, and check a run and the machine."""

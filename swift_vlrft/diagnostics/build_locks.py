@@ -1,4 +1,4 @@
-"""The locks that killed builds of torch's extensions have left.
+"""Find the locks that killed builds of torch's extensions have left.
 
 DeepSpeed's operators are compiled, or looked up, under a file named ``lock`` beside each of them
 (torch/utils/cpp_extension.py: _jit_compile; file_baton.py). Who holds it keeps it open. Who is
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def left_locks() -> list[Path]:
-    """The locks in torch's folder of this user that no process which is seen from here holds."""
+    """Return the locks in this user's torch folder that no process seen from here holds."""
     caches = os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
     folder, pattern = os.environ.get("TORCH_EXTENSIONS_DIR"), "*/lock"
     if folder is None:
@@ -23,8 +23,8 @@ def left_locks() -> list[Path]:
         locks = list(Path(folder).glob(pattern))
     for lock in locks:
         with suppress(OSError):
-            found = lock.stat()
-            if not found.st_size and lock.is_file() and _holder(found) is None:
+            status = lock.stat()
+            if not status.st_size and lock.is_file() and _holder(status) is None:
                 left.append(lock.absolute())
     return left
 

@@ -1,4 +1,4 @@
-"""Figures of each task, where one run trains on several: which of them learns, and which does not.
+"""Compute each task's figures where one run trains on several: some learn, and some do not.
 
     detection   share 0.5   reward 0.62   length 210   parse_rate 0.97   zero_variance 0.25
     ocr         share 0.5   reward 1.90   length 12    parse_rate 1.00   zero_variance 0.75
@@ -19,9 +19,9 @@ T = TypeVar("T")
 
 
 class Scored(NamedTuple):
-    """A completion: the task of its row, the group that it was sampled in (None: not known), the
-    sum of its rewards (None: no reward scored it), its length, and whether its answer could be read
-    (None: no reward of a task scored it).
+    """Holds a completion's task, its group (None: not known), the sum of its rewards (None: no
+    reward scored it), its length, and whether its answer could be read (None: no reward of a task
+    scored it).
     """
 
     task: str
@@ -32,8 +32,8 @@ class Scored(NamedTuple):
 
 
 class TaskFigures(msgspec.Struct):
-    """Means over the completions of a task; ``zero_variance`` is the share of its groups whose
-    completions all have the same reward, and teach nothing.
+    """Holds means over the completions of a task; ``zero_variance`` is the share of its groups
+    whose completions all have the same reward, and teach nothing.
     """
 
     share: float
@@ -46,8 +46,8 @@ class TaskFigures(msgspec.Struct):
 
 
 def by_task(completions: Iterable[Scored]) -> dict[str, TaskFigures]:
-    """The figures by the task's name."""
-    tasks = by_group((one.task, one) for one in completions)
+    """Return the figures by the task's name."""
+    tasks = by_group((scored.task, scored) for scored in completions)
     total = sum(map(len, tasks))
     return {
         rows[0].task: _figures(rows, total) for rows in sorted(tasks, key=lambda rows: rows[0].task)
@@ -55,7 +55,7 @@ def by_task(completions: Iterable[Scored]) -> dict[str, TaskFigures]:
 
 
 def by_group(values: Iterable[tuple[Hashable, T]]) -> list[list[T]]:
-    """The values of each group that is known (not None)."""
+    """Return the values of each group that is known (not None)."""
     groups: dict[Hashable, list[T]] = {}
     for group, value in values:
         if group is not None:
@@ -64,19 +64,19 @@ def by_group(values: Iterable[tuple[Hashable, T]]) -> list[list[T]]:
 
 
 def has_no_variance(scores: Sequence[float]) -> bool:
-    """Whether GRPO's advantages are zero."""
+    """Return whether GRPO's advantages are zero."""
     return math.isclose(min(scores), max(scores), abs_tol=1e-6)
 
 
 def _figures(rows: list[Scored], total: int) -> TaskFigures:
-    groups = by_group((one.group, one.reward) for one in rows if one.reward is not None)
+    groups = by_group((row.group, row.reward) for row in rows if row.reward is not None)
     equal = [has_no_variance(rewards) for rewards in groups if len(rewards) > 1]
     return TaskFigures(
         share=len(rows) / total,
         completions=len(rows),
-        reward=_mean(one.reward for one in rows),
-        length=fmean(one.length for one in rows),
-        parse_rate=_mean(one.was_read for one in rows),
+        reward=_mean(row.reward for row in rows),
+        length=fmean(row.length for row in rows),
+        parse_rate=_mean(row.was_read for row in rows),
         groups=len(equal),
         zero_variance=_mean(equal),
     )

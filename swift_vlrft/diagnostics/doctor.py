@@ -57,7 +57,7 @@ LEAST_DISK = 20 * GIB
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What one check found; ``remedy`` is empty if nothing is wrong."""
+    """Says what a check found; ``remedy`` is empty if nothing is wrong."""
 
     what: str
     state: str
@@ -65,13 +65,13 @@ class Check:
     remedy: str = ""
 
 
-def _check(what: str, found: str, remedy: str = "", state: str = PROBLEM) -> Check:
+def _check(what: str, text: str, remedy: str = "", state: str = PROBLEM) -> Check:
     """``state`` is that of a check with a remedy."""
-    return Check(what, state if remedy else OK, found, remedy)
+    return Check(what, state if remedy else OK, text, remedy)
 
 
 def run_checks(seconds: float = 3.0) -> list[Check]:
-    """All checks, in order; a hub gets ``seconds``, an import from a cold disk 20 times that."""
+    """Run all checks in order; a hub gets ``seconds``, an import from a cold disk 20 times that."""
     hubs = {"huggingface.co": _hf_endpoint(), "modelscope.cn": "https://www.modelscope.cn"}
     slow: list[tuple[str, Callable[[], Check], float]] = [
         (name, partial(_hub, name, address, seconds), seconds) for name, address in hubs.items()
@@ -101,7 +101,7 @@ def run_checks(seconds: float = 3.0) -> list[Check]:
 
 
 def tested_set() -> dict[str, str]:
-    """The versions that the tests ran with, by package; the GPU set if there is a driver."""
+    """Return the versions that the tests ran with, by package; the GPU set if there is a driver."""
     name = "gpu.txt" if shutil.which("nvidia-smi") else "cpu.txt"
     try:
         text = shipped_file("requirements", name).read_text()
@@ -139,8 +139,8 @@ def _packages() -> Iterator[Check]:
             yield _check(package, installed)
     torch, vision = version_of("torch") or "", version_of("torchvision") or ""
     if torch and vision and torch.partition("+")[2:] != vision.partition("+")[2:]:
-        found = f"{torch} and {vision} are of different builds: torchvision lacks operators"
-        yield _check("torch and torchvision", found, "install both from the same index")
+        text = f"{torch} and {vision} are of different builds: torchvision lacks operators"
+        yield _check("torch and torchvision", text, "install both from the same index")
 
 
 def _gpus(seconds: float) -> Iterator[Check]:
@@ -150,21 +150,21 @@ def _gpus(seconds: float) -> Iterator[Check]:
         yield _check("GPU", str(error), "reinstall the driver, or restart the machine")
         return
     if not gpus:
-        found = "no nvidia-smi: no NVIDIA GPU here, or its driver is not installed"
+        text = "no nvidia-smi: no NVIDIA GPU here, or its driver is not installed"
         remedy = "`make demo` and `vlrft tiny` work without one; training of real models does not"
-        yield _check("GPU", found, remedy, NOTE)
+        yield _check("GPU", text, remedy, NOTE)
         return
     for i, gpu in enumerate(gpus):
         size = "memory unknown" if gpu.mib is None else f"{gpu.mib / 1024:.0f} GiB"
         yield _check(f"GPU {i}", f"{gpu.name}, {size}, driver {gpu.driver}")
     for package in KERNELS:
-        found = version_of(package) or "not installed: Qwen3.5 then trains in slow, plain PyTorch"
+        text = version_of(package) or "not installed: Qwen3.5 then trains in slow, plain PyTorch"
         remedy = "" if version_of(package) else f"to train it: pip install {package}"
-        yield _check(package, found, remedy, NOTE)
+        yield _check(package, text, remedy, NOTE)
     printed = _run("import torch; print(torch.version.cuda, torch.cuda.is_available())", seconds)
     remedy = "install a torch whose CUDA the driver supports: https://pytorch.org"
-    found = printed or "torch cannot be imported"
-    yield _check("torch on the GPU", found, "" if printed.endswith("True") else remedy)
+    text = printed or "torch cannot be imported"
+    yield _check("torch on the GPU", text, "" if printed.endswith("True") else remedy)
 
 
 def _run(code: str, seconds: float) -> str:
@@ -201,8 +201,8 @@ def _hub(name: str, address: str, seconds: float) -> Check:
         problem = f" {error.code}" if error.code >= 500 or error.code == 407 else ""
     except (OSError, ValueError) as error:
         why = getattr(error, "reason", error)
-        found = f"{address} does not answer within {seconds:.0f} s: {why}"
-        return _check(name, found, REMEDIES[name], NOTE)
+        text = f"{address} does not answer within {seconds:.0f} s: {why}"
+        return _check(name, text, REMEDIES[name], NOTE)
     return _check(name, f"{address} answers{problem}", REMEDIES[name] if problem else "", NOTE)
 
 
@@ -211,16 +211,16 @@ def _disk() -> Iterator[Check]:
         folder = Path(os.environ.get(variable) or Path.home() / ".cache" / name)
         place = next(parent for parent in (folder, *folder.parents) if parent.exists())
         free = shutil.disk_usage(place).free
-        found, remedy = f"{folder}: {free / GIB:.0f} GiB free", ""
+        text, remedy = f"{folder}: {free / GIB:.0f} GiB free", ""
         if not os.access(place, os.W_OK):
-            found = f"{folder} cannot be written to"
+            text = f"{folder} cannot be written to"
             remedy = f"set {variable} to a folder that you may write to"
         elif free < LEAST_DISK:
             remedy = (
                 f"a 3B model takes 7.5 GB, a 9B model 21 GB, and every checkpoint of full training "
                 f"more than that again: set {variable} to a larger disk"
             )
-        yield _check(f"cache {variable}", found, remedy)
+        yield _check(f"cache {variable}", text, remedy)
     if (shared := Path("/dev/shm")).exists():
         total = shutil.disk_usage(shared).total
         remedy = "NCCL and data loaders share memory there: docker run --shm-size=16g"
@@ -232,19 +232,19 @@ def _group_port() -> Check:
     """Where a `swift rollout` receives weights (rlhf_trainers/vllm_client.py); whether a firewall
     lets them through is only known from the trainer's machine.
     """
-    what, found, remedy = f"port {GROUP_PORT}", "free for the weights of a `swift rollout` here", ""
+    what, text, remedy = f"port {GROUP_PORT}", "free for the weights of a `swift rollout` here", ""
     with socket.socket() as opened:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
         try:
             opened.bind(("0.0.0.0", GROUP_PORT))
         except OSError as error:
-            found = f"{error.strerror}: no weights can be sent to a `swift rollout` here"
-            remedy = "with --vllm_mode server: --vllm_server_group_port and a port that is free"
-    return _check(what, found, remedy, NOTE)
+            text = f"{error.strerror}: no weights can be sent to a `swift rollout` here"
+            remedy = "with --vllm_mode server, give --vllm_server_group_port a free port"
+    return _check(what, text, remedy, NOTE)
 
 
 def _build_locks() -> Iterator[Check]:
     for lock in left_locks():
-        found = f"no process seen here holds {lock}: DeepSpeed waits until it is gone"
+        text = f"no process seen here holds {lock}: DeepSpeed waits until it is gone"
         remedy = "If nothing builds there for another user, in another container or on another "
-        yield _check("torch extensions", found, f"{remedy}machine: rm {shlex.quote(str(lock))}")
+        yield _check("torch extensions", text, f"{remedy}machine: rm {shlex.quote(str(lock))}")

@@ -1,4 +1,4 @@
-"""What is wrong with a run, from facts alone, and whether a model became better.
+"""Judge from facts alone what is wrong with a run, and whether a model became better.
 
     judge(Facts("vlrft_detection_iou", "the last 256 answers", empty=(0.94, 0.09)))
     Finding(code="collapse", text="the model has stopped detecting: 94% of the last 256 ...")
@@ -60,7 +60,7 @@ Pair = tuple[float, float]
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What is wrong, and what to do; ``subject`` is the task or the reward that it is about."""
+    """Says what is wrong, and what to do; ``subject`` is its task or reward."""
 
     code: str
     subject: str
@@ -73,7 +73,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a reward's completions; pairs are of the beginning and of the end.
+    """Holds what is known of a reward's completions; pairs are of the beginning and of the end.
 
     ``of`` names the completions that the shares are of. ``empty``: the shares of empty answers and
     of empty golds. ``commonest``: an answer, its share, and the share of the commonest gold.
@@ -102,7 +102,7 @@ class Facts:
 
 
 def judge(facts: Facts) -> Finding | None:
-    """The worst that the facts show: what follows from it is not said as well."""
+    """Return the worst problem that the facts show; what follows from it is not said as well."""
     return next(_problems(facts), None)
 
 
@@ -110,13 +110,13 @@ def _problems(facts: Facts) -> Iterator[Finding]:
     reward, task, of = facts.reward, task_named(facts.reward), facts.of
     if facts.of_format:
         if facts.flat == 0:
-            text = f"{reward} is 0 for {of}: the model never writes what it asks for"
+            text = f"{reward} is 0 for {of}: the model never writes the format that it asks for"
             yield Finding("no_format", reward, text, f"Leave the reward out, or: {WARM_START}")
         return
     begin_again = BEGIN_AGAIN + (SOFT if task == "detection" else "")
     said, gold = facts.empty or (0.0, 0.0)
     if said - gold >= (EXCESS if said >= MOST else LEAN):
-        text = f"{said:.0%} of {of} are empty, of their golds {gold:.0%}"
+        text = f"{said:.0%} of {of} are empty, but only {gold:.0%} of their golds"
         text = f"the model has stopped {DOING.get(task, 'answering')}: {text}"
         yield Finding("collapse", task, text, begin_again)
     answer, share, gold = facts.commonest or ("", 0.0, 0.0)
@@ -141,7 +141,7 @@ def _problems(facts: Facts) -> Iterator[Finding]:
     if facts.zero_variance is not None and facts.zero_variance >= MOST and after < LEARNED:
         text = f"{reward}: {facts.zero_variance:.0%} of the groups in {of} have zero variance"
         text += ": their completions are alike" if facts.alike else ", so they teach nothing"
-        keep = f"Each prompt is too easy or too hard: keep those between {KEEP}"
+        keep = f"Each prompt is too easy or too hard: keep the prompts in between {KEEP}"
         yield Finding("zero_variance", reward, text, BEGIN_AGAIN if facts.alike else keep)
     if facts.score is None or after >= before + RISEN:  # a fall that a higher score pays for
         return
@@ -166,7 +166,7 @@ def task_named(reward: str) -> str:
 
 
 class Answered(NamedTuple):
-    """One completion under one reward: what it says, and what it earned."""
+    """Holds one completion under one reward: what it says, and what it earned."""
 
     said: str
     gold: str
@@ -179,7 +179,7 @@ class Answered(NamedTuple):
 
 
 def group_of(row: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """A key for completions of one prompt and gold (images share questions), if it has one."""
+    """Return a key for completions of one prompt and gold (images share questions), if any."""
     prompt = str(row.get("prompt_id") or row.get("prompt") or "")
     if turns := turns_of(row.get("turns")):  # which are logged behind the prompt
         prompt = prompt.partition(turns[0]["text"])[0]
@@ -187,8 +187,8 @@ def group_of(row: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 
 class Health:
-    """The facts of one reward's answers, in their order. ``sampled``: they are those of a run,
-    several to a prompt, of which the latest are judged; else each row is another question.
+    """Collects the facts of one reward's answers, in order. ``sampled``: a run's answers, several
+    to a prompt, of which the latest are judged; else each row is another question.
     """
 
     def __init__(self, reward: str, *, sampled: bool) -> None:
@@ -202,7 +202,7 @@ class Health:
         self.ever_read = self.ever_written = False
 
     def add(self, row: Mapping[str, Any], reason: Reason, group: Hashable = None) -> None:
-        """A row that the reward does not score is left out. ``group``: None if not known."""
+        """Add a row, unless the reward does not score it. ``group``: None if not known."""
         if reason.score is None:
             return
         answer = read(with_prefix(row.get("completion"), row.get("response_prefix")))
@@ -219,25 +219,25 @@ class Health:
         empty = listed is not None and not len(listed)
         gold_empty = isinstance(gold, (BoxList, list)) and not len(gold)
         earned = reason, reason.score, len(answer.completion), group
-        one = Answered(said, gold_text(solution), empty, gold_empty, *earned)
+        answered = Answered(said, gold_text(solution), empty, gold_empty, *earned)
         self.seen += 1
         if len(self.first) < LEAST_SAMPLED:
-            self.first.append(one)
-        self.rows.append(one)
-        self.always_1 &= one.score == 1.0
+            self.first.append(answered)
+        self.rows.append(answered)
+        self.always_1 &= answered.score == 1.0
         self.ever_read |= reason.was_read
         self.ever_written |= answer.short is not None
 
     def finding(self) -> Finding | None:
         return self.explained(judge(self.facts()))
 
-    def explained(self, found: Finding | None) -> Finding | None:
+    def explained(self, finding: Finding | None) -> Finding | None:
         """Misplaced boxes are the cause of what follows from them, and a problem without it."""
-        if found is not None and found.code not in OF_MISPLACED:
-            return found
+        if finding is not None and finding.code not in OF_MISPLACED:
+            return finding
         if (cause := self.boxes.problem()) is None:
-            return found
-        text = f"{cause}; {found.text}" if found else cause
+            return finding
+        text = f"{cause}; {finding.text}" if finding else cause
         return Finding("box_format", task_named(self.reward), text, "")
 
     def facts(self) -> Facts:
@@ -274,9 +274,9 @@ class Health:
 
 
 def distinct(findings: Iterable[Finding | None]) -> list[Finding]:
-    """Each once, though several rewards of a task find it."""
-    found = [one for one in findings if one is not None]
-    return list({(one.code, one.subject): one for one in reversed(found)}.values())[::-1]
+    """Return each finding once, though several rewards of a task have it."""
+    problems = [finding for finding in findings if finding is not None]
+    return list({(p.code, p.subject): p for p in reversed(problems)}.values())[::-1]
 
 
 def _commonest(texts: Sequence[str], of: int) -> tuple[str, float]:

@@ -1,4 +1,4 @@
-r"""The nodes of a run: do they reach each other, and agree? torchrun starts it on every one.
+r"""Do the nodes of a run reach each other, and agree? torchrun starts this on every node.
 
     torchrun --nnodes 2 --nproc-per-node 1 --rdzv-backend c10d --rdzv-endpoint 10.0.0.1:29500 \
         --rdzv-conf join_timeout=60 -m swift_vlrft.diagnostics.nodes
@@ -49,7 +49,7 @@ The nodes did not come together. Known causes:
 
 @dataclass
 class Node:
-    """What one node tells the others: no token and no path."""
+    """Holds what a node tells the others: no token and no path."""
 
     host: str
     address: str
@@ -63,7 +63,7 @@ class Node:
 
 
 def node_here() -> Node:
-    """What this node is, without its clock."""
+    """Describe this node, without its clock."""
     same = {name: version for name in PACKAGES if (version := version_of(name))}
     same |= {"python": platform.python_version(), "CUDA of torch": str(torch.version.cuda)}
     for name, value in os.environ.items():
@@ -75,7 +75,7 @@ def node_here() -> Node:
 
 
 def address_here() -> str:
-    """The address from which this node reaches MASTER_ADDR, with the name of its interface."""
+    """Return the address from which this node reaches MASTER_ADDR, and its interface's name."""
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     family, kind, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as asked:  # UDP: nothing is sent
@@ -87,7 +87,7 @@ def address_here() -> str:
 
 
 def differences(nodes: list[Node]) -> Iterator[str]:
-    """A line for each thing that differs between the nodes and may not."""
+    """Return a line for each thing that differs between the nodes and may not."""
     for name in sorted({name for node in nodes for name in node.same}):
         values = [node.same.get(name, "not there") for node in nodes]
         if len(set(values)) > 1:
@@ -103,7 +103,7 @@ def differences(nodes: list[Node]) -> Iterator[str]:
 
 
 def table(nodes: list[Node], sums: dict[str, bool], differs: list[str]) -> str:
-    """What rank 0 prints: the nodes, the sums, what all have alike, and what differs."""
+    """Return what rank 0 prints: nodes, sums, what all have alike, and what differs."""
     lines = [
         f"node {n}  {node.host}  {node.address}  {node.gpus} GPUs  "
         f"clock {node.clock - nodes[0].clock:+.1f} s"
@@ -119,7 +119,7 @@ def table(nodes: list[Node], sums: dict[str, bool], differs: list[str]) -> str:
 
 
 def sum_is_right(device: str, group: dist.ProcessGroup | None = None) -> bool:
-    """Whether an all-reduce of (rank + 1) over a million numbers gives n (n + 1) / 2."""
+    """Return whether an all-reduce of (rank + 1) over a million numbers gives n (n + 1) / 2."""
     numbers = torch.full((1_000_000,), dist.get_rank() + 1.0, device=device)
     dist.all_reduce(numbers, group=group)
     n = dist.get_world_size()
@@ -127,7 +127,7 @@ def sum_is_right(device: str, group: dist.ProcessGroup | None = None) -> bool:
 
 
 def compare(seconds: float) -> int:
-    """Join, reduce and compare: the exit code 0 or 1. RuntimeError where the nodes do not join."""
+    """Join, reduce and compare; return exit code 0 or 1. RuntimeError if the nodes do not join."""
     limit = timedelta(seconds=seconds)
     dist.init_process_group("gloo", timeout=limit)
     sums = {"gloo": sum_is_right("cpu")}
@@ -160,10 +160,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, default=60.0, help="that a wait may last")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds that a wait may last")
     seconds = parser.parse_args().seconds
-    given = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    if missing := [name for name in given if name not in os.environ]:
+    needed = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    if missing := [name for name in needed if name not in os.environ]:
         parser.error(f"{missing[0]} is not set: start it with torchrun on every node, as in --help")
     late = Timer(2 * seconds, stop, [f"no end within {2 * seconds:.0f} s"])
     late.daemon = True

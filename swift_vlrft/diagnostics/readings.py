@@ -1,4 +1,4 @@
-"""Boxes that miss, read in other ways: is it the box format that is wrong?
+"""Read boxes that miss in other ways: is it the box format that is wrong?
 
     gold [250, 302, 750, 802], predictions [160, 145, 480, 385], ...
     "46 of 48 misplaced boxes match (mean IoU 0.91) if read as pixels of 640 x 480: use SET:pixels"
@@ -53,20 +53,20 @@ WORDS = {"": "", "unit": "shares from 0 to 1", "norm1000": "thousandths"}
 
 @dataclass(slots=True, eq=False)
 class _Row:
-    """``given``: the numbers as written; ``gold``: in shares of the image, whose edges are ``own``,
+    """``answered``: as written; ``gold``: in shares of the image, whose edges are ``own``,
     or in pixels, if they are not known: then ``scales``, the edges by format, is empty.
     """
 
-    given: list[Corners]
+    answered: list[Corners]
     gold: tuple[Box, ...]
     own: Scale
     scales: dict[str, Scale]
     stated: bool
-    """Whether the row says in which format its gold is."""
+    """Return whether the row says in which format its gold is."""
     points: bool
 
 
-class _Found(NamedTuple):
+class _Fit(NamedTuple):
     rows: list[_Row]
     boxes: int
     iou: float
@@ -89,13 +89,13 @@ class BoxFormatCheck:
         self.rows: list[_Row] = []
 
     def add_row(self, task: Task, gold: Any, answer: Answer, row: Mapping[str, Any]) -> None:
-        """One row of a task whose golds are boxes, as this one."""
+        """Add a row of a task whose golds are boxes."""
         golds: list[Box] = [gold] if isinstance(gold, tuple) else gold.boxes
         if len(self.rows) >= MOST_ROWS or not golds:
             return
         points = answer.placed(points=True) if task.has_points else None
-        given = points.boxes if points else written_boxes(answer.text or "") * (not task.has_points)
-        if not (given := [box for box in given if box]):
+        boxes = points.boxes if points else written_boxes(answer.text or "") * (not task.has_points)
+        if not (boxes := [box for box in boxes if box]):
             return
         known, size = FORMATS.get(str(row.get("frame"))), size_of_row(row)
         in_pixels = known is not None and known.scale is None
@@ -108,11 +108,11 @@ class BoxFormatCheck:
         if size is not None and scales:
             scales |= {"pixels": size} | ({} if in_pixels else sizes_in_pixels(*size))
         shares = tuple(_scaled(box, own) for box in golds)
-        self.rows.append(_Row(given, shares, own, scales, known is not None, task.has_points))
+        self.rows.append(_Row(boxes, shares, own, scales, known is not None, task.has_points))
 
     def problem(self) -> str | None:
-        """One sentence, or None if the box formats agree or too little was seen."""
-        boxes = [box for row in self.rows for box in row.given]
+        """Return one sentence, or None if the box formats agree or too little was seen."""
+        boxes = [box for row in self.rows for box in row.answered]
         if len(boxes) < LEAST_BOXES:
             return None
         if causes := list(self._causes(max(map(max, boxes)))):
@@ -123,36 +123,36 @@ class BoxFormatCheck:
         known = [row for row in self.rows if row.scales]
         number, what = sum(max(box) <= 1.0 for box in boxes), "have all coordinates under 1"
         if number <= 0.9 * len(boxes) or max(golds) <= 1.0:
-            beyond = (max(_scaled(box, row.own)) > BEYOND for row in known for box in row.given)
+            beyond = (max(_scaled(box, row.own)) > BEYOND for row in known for box in row.answered)
             if (number := sum(beyond)) <= 0.2 * len(boxes):
                 return None
             wide, high = known[0].own
             what = f"reach beyond {f'{wide:g}' if wide == high else 'the image'}"
         return (
-            f"predictions are in another box format than the gold: {number} of {len(boxes)} boxes "
-            f"{what}. SET:native is in the box format that the model was trained on"
+            f"the predictions are in another box format than the gold: {number} of {len(boxes)} "
+            f"boxes {what}. Use SET:native for the box format that the model was trained on"
         )
 
     def _causes(self, largest: float) -> Iterator[str]:
         rows = [row for row in self.rows if not row.points]
         if any(not row.stated and not row.scales for row in rows):
             rows = [row if row.stated else _in_pixels(row) for row in rows]
-        missed = [row for row in rows if _found([row], _Reading("", "")).iou < _half(row)]
-        total = sum(len(row.given) for row in missed)
+        missed = [row for row in rows if _fit([row], _Reading("", "")).iou < _half(row)]
+        total = sum(len(row.answered) for row in missed)
         while missed and total >= LEAST_BOXES:
-            best, found = None, _Found([], 0, 0.0)
+            best, fit = None, _Fit([], 0, 0.0)
             for reading in _readings(missed):
-                other = _found(missed, reading)
+                other = _fit(missed, reading)
                 # A scale that is fitted is never worse than the one that it comes near to.
-                if other.iou * (0.9 if reading.fitted else 1.0) > found.iou:
-                    best, found = reading, other
-            if best is None or not _is_cause(missed, best, found, total):
+                if other.iou * (0.9 if reading.fitted else 1.0) > fit.iou:
+                    best, fit = reading, other
+            if best is None or not _is_cause(missed, best, fit, total):
                 return
             yield (
-                f"{found.boxes} of {total} misplaced boxes match (mean IoU "
-                f"{found.iou / found.boxes:.2f}) if read as {_said(best, found.rows, largest)}"
+                f"{fit.boxes} of {total} misplaced boxes match (mean IoU "
+                f"{fit.iou / fit.boxes:.2f}) if read as {_said(best, fit.rows, largest)}"
             )
-            explained = set(map(id, found.rows))
+            explained = set(map(id, fit.rows))
             missed = [row for row in missed if id(row) not in explained]
 
 
@@ -187,45 +187,45 @@ def _readings(rows: list[_Row]) -> Iterator[_Reading]:
     for order, corners in ORDERS.items():
         ratios = [
             [
-                sum(sum(corners(*box)[axis::2]) for box in row.given)
+                sum(sum(corners(*box)[axis::2]) for box in row.answered)
                 / (sum(sum(box[axis::2]) for box in row.gold) or math.inf)
                 for axis in (0, 1)
             ]
             for row in rows
-            if len(row.given) == len(row.gold)
+            if len(row.answered) == len(row.gold)
         ]
         if len(ratios) < LEAST_BOXES:
             return
         x, y = (median(of_axis) for of_axis in zip(*ratios, strict=True))
         own = rows[0].own
-        near = all(1 / NEAR < one / edge < NEAR for one, edge in zip((x, y), own, strict=True))
+        near = all(1 / NEAR < ratio / edge < NEAR for ratio, edge in zip((x, y), own, strict=True))
         if min(x, y) > 0.0 and not near:
             yield _Reading(order, "", (x, y))
 
 
-def _is_cause(rows: list[_Row], reading: _Reading, found: _Found, total: int) -> bool:
-    if found.boxes < max(LEAST_BOXES, SHARE * total):
+def _is_cause(rows: list[_Row], reading: _Reading, fit: _Fit, total: int) -> bool:
+    if fit.boxes < max(LEAST_BOXES, SHARE * total):
         return False
     golds = list(dict.fromkeys(row.gold for row in rows))
-    mean = found.iou / found.boxes
+    mean = fit.iou / fit.boxes
     if len(golds) < 4:
         return mean >= SURE_IOU and reading.fitted is None
     chance = 0
     for step in (1, len(golds) // 2):
         other = dict(zip(golds, golds[step:] + golds[:step], strict=True))
         of_others = [replace(row, gold=other[row.gold]) for row in rows]
-        chance = max(chance, _found(of_others, reading).boxes)
-    return mean >= LEAST_IOU and found.boxes >= 3 * chance
+        chance = max(chance, _fit(of_others, reading).boxes)
+    return mean >= LEAST_IOU and fit.boxes >= 3 * chance
 
 
-def _found(rows: list[_Row], reading: _Reading) -> _Found:
+def _fit(rows: list[_Row], reading: _Reading) -> _Fit:
     """What matches under a reading, in the rows whose boxes mostly do."""
     matched, boxes, iou = [], 0, 0.0
     corners = ORDERS[reading.order]
     for row in rows:
         if (scale := reading.of(row)) is None:
             continue
-        read_so = [_scaled(corners(*box), scale) for box in row.given]
+        read_so = [_scaled(corners(*box), scale) for box in row.answered]
         valid = [box for box in read_so if box[0] < box[2] and box[1] < box[3]]
         pairs = match(overlapping_pairs(valid, by_left(row.gold), 0.5))
         overlap = sum(pair[2] for pair in pairs)
@@ -233,7 +233,7 @@ def _found(rows: list[_Row], reading: _Reading) -> _Found:
             matched.append(row)
             boxes += len(pairs)
             iou += overlap
-    return _Found(matched, boxes, iou)
+    return _Fit(matched, boxes, iou)
 
 
 def _in_pixels(row: _Row) -> _Row:
@@ -244,7 +244,7 @@ def _in_pixels(row: _Row) -> _Row:
 
 
 def _half(row: _Row) -> float:
-    return 0.5 * max(len(row.given), len(row.gold))
+    return 0.5 * max(len(row.answered), len(row.gold))
 
 
 def _scaled(box: Corners, by: Scale) -> Box:

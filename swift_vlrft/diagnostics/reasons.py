@@ -1,4 +1,4 @@
-"""Why a completion scored what it did, in words.
+"""Say in words why a completion scored what it did.
 
     explain("vlrft_detection_iou", "<answer>[10, 10, 20, 20]</answer>", "[10, 10, 20, 40]")
     Reason(score=0.0, code="low_iou", text="best IoU 0.33 under 0.5")
@@ -57,10 +57,10 @@ ADVICE = {
     "no_answer": f"{_NO_FORMAT}; if answers are cut off, raise --max_completion_length",
     "low_iou": "for detection `vlrft_detection_iou_soft` pays for any overlap; else easier rows",
     "invalid_boxes": "ask for x1, y1, x2, y2 with x1 < x2 and y1 < y2 in the prompt",
-    "false_empty_prediction": "take rows with objects alone until the model finds some",
+    "false_empty_prediction": "take only rows with objects until the model finds some",
     "missed_empty_prediction": "mix in rows with objects, and say in the prompt what to answer "
     "where there is none",
-    "own": "the reward is of a plugin, which alone knows why",
+    "own": "the reward is a plugin's, and only the plugin knows why",
     "label_mismatch": "name the labels in the prompt",
 }
 """What to do, by the code of most answers."""
@@ -69,7 +69,7 @@ Losses = Iterator[tuple[str, str]]
 
 
 def advice(codes: Counter[str]) -> str:
-    """What to do where answers earn nothing, for these reasons."""
+    """Say what to do where answers earn nothing, for these reasons."""
     (code, number), *_ = codes.most_common(1)
     told = ADVICE.get(code, "take easier rows, or train on golds first (SFT)")
     return f"Most answers ({number} of {codes.total()}): {code.replace('_', ' ')}; {told}."
@@ -77,7 +77,7 @@ def advice(codes: Counter[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """The score (None: not scored), the ``code`` of the main loss, and all losses as ``text``."""
+    """Holds the score (None: not scored), the main loss's ``code``, and all losses as ``text``."""
 
     score: float | None
     code: str
@@ -89,7 +89,7 @@ class Reason:
 
 
 def explain(name: str, completion: Any, solution: Any, **row: Any) -> Reason:
-    """Score and reason of one completion under the reward ``name`` (a key of REWARDS).
+    """Return score and reason of one completion under the reward ``name`` (a key of REWARDS).
 
     ``row`` holds one value per further column (``task``, ``aliases``, ``response_prefix``), and
     ``trainer_state``.
@@ -119,7 +119,7 @@ def _losses(reward: Reward, answer: Answer, gold: Any, row: dict[str, Any], stat
     kind, of_format = reward.task.name if reward.task else "", reward.scores_format
     text = answer.short if kind in SHORT else answer.text
     if not kind and not of_format:
-        yield "low_cover", "no crop, or one that shows little of zoom_box, or too much beside it"
+        yield "low_cover", "no crop, or a crop that shows little of zoom_box or much beside it"
     elif "turns" in reward.takes and answer.well_formed:
         yield "bad_format", "an earlier turn is not one think block and one call with a crop"
     elif of_format and not kind and answer.well_formed:
@@ -129,7 +129,7 @@ def _losses(reward: Reward, answer: Answer, gold: Any, row: dict[str, Any], stat
     elif text is None:
         yield "no_answer", "no complete answer block after the reasoning"
     elif of_format or kind in ("detection", "grounding", "pointing"):
-        what, one = ("points", "point") if kind == "pointing" else ("boxes", "box")
+        what, noun = ("points", "point") if kind == "pointing" else ("boxes", "box")
         placed: Any = answer.points if kind == "pointing" else answer.boxes
         if placed is None and too_long(text) and not of_format:
             yield "too_long", f"answer of {len(text)} characters is too long to be read"
@@ -139,7 +139,7 @@ def _losses(reward: Reward, answer: Answer, gold: Any, row: dict[str, Any], stat
             invalid = placed.boxes.count(None)
             yield "invalid_boxes", f"{invalid} of {len(placed)} boxes invalid"
         elif isinstance(gold, BoxList) and not gold:
-            told = f"{_count(len(placed), one)} where there is no object"
+            told = f"{_count(len(placed), noun)} where there is no object"
             yield "missed_empty_prediction", told
         elif not placed:
             there = f"; there are {len(gold)}" if isinstance(gold, BoxList) else ""
@@ -193,12 +193,12 @@ def _grounding(answer: Answer, gold: Any) -> Losses:
 
 
 def _pointing(points: list[Any], gold: BoxList) -> Losses:
-    found, invalid = matched_points(points, gold), points.count(None)
+    matched, invalid = matched_points(points, gold), points.count(None)
     if invalid:
         yield "invalid_points", f"{invalid} of {len(points)} points cannot be read"
-    if other := len(points) - invalid - found:
-        yield "points_outside", f"{other} of {len(points)} points in no box of their own"
-    if missed := len(gold) - found:
+    if other := len(points) - invalid - matched:
+        yield "points_outside", f"{other} of {len(points)} points lie in no box of their own"
+    if missed := len(gold) - matched:
         yield "missed_boxes", f"{missed} of {_count(len(gold), 'gold box')} missed"
 
 
@@ -215,10 +215,10 @@ def _text(text: str, right: list[str]) -> tuple[str, str]:
 
 def _items(items: list[str], gold: list[str]) -> Losses:
     missed, extra = Counter(gold) - Counter(items), Counter(items) - Counter(gold)
-    told = ("missed_items", missed, "missed"), ("extra_items", extra, "that the gold has not")
-    for code, found, what in told:
-        if found:
-            yield code, f"{_count(found.total(), 'item')} {what}: {_short(next(iter(found)))}"
+    told = ("missed_items", missed, "missed"), ("extra_items", extra, "not in the gold")
+    for code, of_kind, what in told:
+        if of_kind:
+            yield code, f"{_count(of_kind.total(), 'item')} {what}: {_short(next(iter(of_kind)))}"
     if not missed and not extra:
         yield "wrong_order", f"tau {tau(items, gold) or 0.0:.2f}"
 

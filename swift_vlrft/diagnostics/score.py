@@ -1,4 +1,4 @@
-"""Completions scored offline: why is my reward 0?
+"""Score completions offline: why is my reward 0?
 
     report = score_file(Path("output/completions.jsonl"), ["vlrft_detection_iou"])
     report.rewards["vlrft_detection_iou"].mean, report.flags
@@ -33,7 +33,7 @@ SAME = 1e-4  # logs round
 
 
 class RewardSummary(msgspec.Struct):
-    """One reward over all rows of its task; ``std`` is over completions."""
+    """Summarises one reward over all rows of its task; ``std`` is over completions."""
 
     scored: int = 0
     skipped: int = 0
@@ -52,7 +52,7 @@ class RewardSummary(msgspec.Struct):
 
 
 class Sample(msgspec.Struct):
-    """One completion that lost points under one reward."""
+    """Holds a completion that lost points under one reward."""
 
     line: str
     reward: str
@@ -64,8 +64,8 @@ class Sample(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """What ``vlrft score`` prints. ``findings`` and ``flags`` ruin a run, ``notes``: lines that
-    were left out, and what the file does not tell; ``tasks``: each task's figures, of the
+    """Holds what ``vlrft score`` prints. ``findings`` and ``flags`` ruin a run; ``notes``: lines
+    that were left out, and what the file does not tell; ``tasks``: each task's figures, of the
     unweighted sum of the rewards and with lengths in characters.
     """
 
@@ -87,7 +87,7 @@ def score_file(
     notes: list[str] = []
     rows = list(read_completions(path, notes))
     if not rows:
-        raise ValueError(f"{path}: no completions in it.")
+        raise ValueError(f"{path} holds no completions.")
     known = (*REWARDS, *own)
     names = names or [name for name in known if any(name in row.row for row in rows)] or [*own]
     if not names:
@@ -118,8 +118,8 @@ def score_completions(
     rows = list(completions)
     for completion in rows:
         if "completion" not in completion.row:
-            found = ", ".join(completion.row)
-            raise ValueError(f"{completion}: no key 'completion' (found: {found}).")
+            keys = ", ".join(completion.row)
+            raise ValueError(f"{completion}: no key 'completion' (found: {keys}).")
     results = {
         name: _under_own(name, own[name], rows)
         if name in own
@@ -192,7 +192,7 @@ def _under_own(name: str, function: RewardFunction, rows: Sequence[Completion]) 
 
 def _of_task(completion: Completion, reasons: dict[str, Reason]) -> Scored:
     row = completion.row
-    scores = {name: one.score for name, one in reasons.items() if one.score is not None}
+    scores = {name: reason.score for name, reason in reasons.items() if reason.score is not None}
     tasks = ((n, REWARDS[n].task) for n in scores if n in REWARDS)
     name, task = next(((n, task.name) for n, task in tasks if task is not None), (None, ""))
     return Scored(
@@ -213,7 +213,7 @@ def _scored_otherwise(
     other = [abs(a - b) > SAME for a, b in scores if a is not None and b is not None]
     if lacking and any(other):
         yield (
-            f"{name}: the run scored {sum(other)} of {len(other)} rows otherwise; its log lacks "
+            f"{name}: the run scored {sum(other)} of {len(other)} rows differently; its log lacks "
             f"{' and '.join(lacking)}, which its data set may hold"
         )
 

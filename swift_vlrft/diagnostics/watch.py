@@ -1,4 +1,4 @@
-"""Checks during training: what is wrong with the run is said at once, every sample can be logged.
+"""Check a run during training: problems are said at once, and every sample can be logged.
 
     WARNING swift_vlrft: the model has stopped detecting: 94% of the last 256 answers are empty ...
 
@@ -39,7 +39,7 @@ _said: dict[tuple[str, str], int] = {}
 
 
 def watch(name: str, function: RewardFunction) -> RewardFunction:
-    """``function`` in the checks: same scores, same ``__name__``, same errors."""
+    """Wrap ``function`` in the checks: same scores, same ``__name__``, same errors."""
     health, unscored, calls = Health(name, sampled=True), Counter[str](), count(1)
 
     @wraps(function)
@@ -78,15 +78,15 @@ def _rows(
 ) -> list[dict[str, Any]]:
     """One dict per completion, with the columns that have a value for each."""
     solutions = [None] * len(completions) if solution is None else solution
-    kept = {"completion": completions, "solution": solutions}
+    full = {"completion": completions, "solution": solutions}
     for key, values in columns.items():
         if isinstance(values, (list, tuple)) and len(values) == len(completions):
-            kept[key] = values
-    return [{key: values[n] for key, values in kept.items()} for n in range(len(completions))]
+            full[key] = values
+    return [{key: values[n] for key, values in full.items()} for n in range(len(completions))]
 
 
 def _is_due(code: str, subject: str, seen: int = 0) -> bool:
-    """Whether to say it after so many completions (0: once), which is then taken as done."""
+    """Return whether to say it after so many completions (0: once), which is then taken as done."""
     last = _said.get((code, subject))
     if due := last is None or (seen > 0 and seen >= AGAIN * last):
         _said[code, subject] = max(seen, LEAST_SAMPLED)
@@ -94,12 +94,12 @@ def _is_due(code: str, subject: str, seen: int = 0) -> bool:
 
 
 def _say_findings(health: Health, call: int) -> None:
-    found, cause = judge(health.facts()), ("box_format", task_named(health.reward))
+    finding, cause = judge(health.facts()), ("box_format", task_named(health.reward))
     # Causes take a second to find, so they are asked for where something is to be said.
     early = call <= FIRST_CALLS and cause not in _said
-    if _is_due(found.code, found.subject, health.seen) if found else early:
-        told = health.explained(found)
-        if told and (told == found or _is_due(*cause, health.seen * bool(found))):
+    if _is_due(finding.code, finding.subject, health.seen) if finding else early:
+        told = health.explained(finding)
+        if told and (told == finding or _is_due(*cause, health.seen * bool(finding))):
             log.warning("%s", told)
 
 
@@ -107,9 +107,9 @@ def _say_unscored(name: str, unscored: Counter[str]) -> None:
     if _is_due("nothing scored", name):
         why = ", ".join(f"{number} times {text}" for text, number in unscored.most_common(5))
         log.warning(
-            f"{name}: none of the first {unscored.total()} completions got a score: {why}. "
-            "If no row of the data sets is of its task, nothing is learned from it: `vlrft data "
-            "check PATH` lists the rewards that fit a set."
+            f"{name}: none of the first {unscored.total()} completions got a score: {why}. If no "
+            "row of the data sets is for its task, nothing is learned from it: `vlrft data check "
+            "PATH` lists the rewards that fit a set."
         )
 
 

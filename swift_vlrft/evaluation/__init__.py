@@ -1,4 +1,4 @@
-"""Scores over a validation set, with the parsing and scoring of the rewards.
+"""Score a validation set with the parsing and scoring of the rewards.
 
     summary = summarise(read_predictions(Path("runs/eval/predictions.jsonl")))
     summary.metrics["acc50"]      Measure(value=0.83, low=0.79, high=0.87)

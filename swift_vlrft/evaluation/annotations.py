@@ -1,4 +1,4 @@
-"""COCO's or LVIS's annotation file as an evaluation needs it, decoded once.
+"""Read COCO's or LVIS's annotation file once, as an evaluation needs it.
 
 annotations = open_annotations(Path("instances_val2017.json"))      None: a set of rows
 annotations.chosen(["coco-novel15"])          {17: "cat", ...}
@@ -25,14 +25,14 @@ Pair = tuple[Any, Any]
 
 @dataclass(frozen=True)
 class Annotations:
-    """The checked file, its boxes in norm1000; ``boxes``: all, in pixels, with crowd regions."""
+    """Holds the checked file in norm1000; ``boxes`` are all boxes in pixels, crowd regions too."""
 
     instances: Instances
     boxes: list[dict[str, Any]]
 
     @cached_property
     def unsure(self) -> set[Pair]:
-        """LVIS: images and categories that are not annotated exhaustively."""
+        """Return the pairs that LVIS does not annotate exhaustively."""
         return {
             (i, c)
             for i, image in self.instances.images.items()
@@ -41,12 +41,12 @@ class Annotations:
 
     @cached_property
     def incomplete(self) -> set[Pair]:
-        """Images and categories whose gold boxes are not all objects: crowds, and ``unsure``."""
+        """Return the pairs whose gold boxes are not all objects: crowds, and ``unsure``."""
         crowds = {(b["image_id"], b["category_id"]) for b in self.boxes if b["iscrowd"]}
         return crowds | self.unsure
 
     def is_labelled(self, pair: Pair) -> bool:
-        """Whether a detection there can be scored: LVIS does not annotate every image for it."""
+        """Return whether a detection there can be scored: LVIS labels not every image for it."""
         image, category = pair
         absent = self.instances.absent
         if absent is None:
@@ -55,7 +55,7 @@ class Annotations:
         return known and pair not in self.unsure
 
     def chosen(self, names: Sequence[str]) -> dict[Any, str]:
-        """Categories, or named lists of them, as id: name; all if none is named."""
+        """Return categories, or named lists of them, as id: name; all if none is named."""
         ids = {name: c for c, name in self.instances.categories.items()}
         return {ids[name]: name for name in (chosen_categories(names, list(ids)) if names else ids)}
 
@@ -66,7 +66,7 @@ class Annotations:
 
 @dataclass(frozen=True)
 class Gold:
-    """What detections are compared with (without annotations, the rows' solutions), and how."""
+    """Says what detections are compared with (by default the rows' solutions), and how."""
 
     annotations: Annotations | None = None
     categories: Sequence[str] = ()
@@ -77,14 +77,14 @@ GOLD_OF_ROWS = Gold()
 
 
 def annotations_of_gold(path: Path | None) -> Annotations | None:
-    """Those of --gold; None if it is not given, or a set of rows."""
+    """Return the annotations of --gold; None if it is not given, or is a set of rows."""
     if path is not None and not path.exists():
         raise EvaluationError(f"--gold {path} does not exist (from {Path.cwd()})")
     return None if path is None else open_annotations(path)
 
 
 def open_annotations(path: Path) -> Annotations | None:
-    """None if ``path`` is not an annotation file; DataError if it is a broken one."""
+    """Open ``path``; None if it is not an annotation file, DataError if it is a broken file."""
     stored = find_set(path) if path.is_file() and path.suffix == ".json" else None
     if not isinstance(stored, CocoFile):
         return None
@@ -92,13 +92,13 @@ def open_annotations(path: Path) -> Annotations | None:
     refuse_bad_images(instances)
     boxes = [
         {
-            "image_id": one["image_id"],
-            "category_id": one["category_id"],
-            "bbox": one["bbox"],
-            "area": one.get("area", one["bbox"][2] * one["bbox"][3]),
-            "iscrowd": int(bool(one.get("iscrowd"))),
+            "image_id": box["image_id"],
+            "category_id": box["category_id"],
+            "bbox": box["bbox"],
+            "area": box.get("area", box["bbox"][2] * box["bbox"][3]),
+            "iscrowd": int(bool(box.get("iscrowd"))),
         }
-        for one in instances.annotations
-        if isinstance(one.get("bbox"), list) and len(one["bbox"]) == 4
+        for box in instances.annotations
+        if isinstance(box.get("bbox"), list) and len(box["bbox"]) == 4
     ]
     return Annotations(instances, boxes)

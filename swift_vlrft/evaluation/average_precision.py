@@ -1,4 +1,4 @@
-"""COCO's average precision by faster-coco-eval, also over resampled images.
+"""Compute COCO's average precision by faster-coco-eval, also over resampled images.
 
     gold        {"image_id": 9, "category_id": 18, "bbox": [x, y, w, h], "area": .., "iscrowd": 0}
     detections  {"image_id": 9, "category_id": 18, "bbox": [x, y, w, h], "score": 0.9}
@@ -44,14 +44,14 @@ class _Ranked:
 
 @dataclass(frozen=True)
 class CocoScores:
-    """Means over the categories that have gold boxes, and every category's; None: no gold box."""
+    """Holds the means over categories with gold boxes, and each category's; None: no gold box."""
 
     mean: Scores
     by_category: dict[Any, Scores]
     ranked: list[_Ranked]
 
     def resampled(self, weights: Array) -> dict[str, Array]:
-        """AP, AP50 and AP75 of every draw; ``weights``: (draws, units), how often each is drawn."""
+        """Return AP, AP50, AP75 of every draw; ``weights``: how often each draw has each unit."""
         at_once = 64  # bounds the memory
         parts = [weights[n : n + at_once] for n in range(0, len(weights), at_once)]
         means = np.concatenate([self._means(part) for part in parts], axis=1)
@@ -75,8 +75,8 @@ def coco_scores(
     categories: Sequence[Any],
     units: Mapping[Any, int] | None = None,
 ) -> CocoScores:
-    """AP, AP50, AP75 and AP of small, medium and large boxes. ``units``: the column of the weights
-    for each image, which several images may share; without it nothing can be resampled.
+    """Return AP, AP50, AP75 and AP of small, medium and large boxes. ``units`` gives each image its
+    column of the weights, which several images may share; without it nothing can be resampled.
     """
     place = {image: n for n, image in enumerate(_ordered(images))}
     golds, predicted = _by_category(gold, place), _by_category(detections, place)

@@ -30,7 +30,7 @@ RIGHT = 0.5
 
 
 class Flip(msgspec.Struct, frozen=True):
-    """One row in both: its scores and the reasons for lost points."""
+    """Holds a row's two scores, and the reasons for lost points."""
 
     id: str
     a: float
@@ -40,7 +40,7 @@ class Flip(msgspec.Struct, frozen=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """A metric before and after, and the 95 % interval of its difference."""
+    """Holds a metric before and after, and the 95 % interval of its difference."""
 
     a: float | None
     b: float | None
@@ -50,17 +50,17 @@ class Difference(msgspec.Struct, frozen=True):
 
     @property
     def sure(self) -> bool:
-        """Whether the interval excludes zero."""
+        """Return whether the interval excludes zero."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
     @property
     def course(self) -> int:
-        """1 if it surely rose, -1 if it surely fell, else 0."""
+        """Return 1 if it surely rose, -1 if it surely fell, else 0."""
         return (1 if (self.difference or 0) > 0 else -1) if self.sure else 0
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """``word``: better, not proven, or worse."""
+    """``word`` says better, not proven, or worse."""
 
     word: str
     why: str
@@ -94,10 +94,10 @@ def compare(
     join: str | None = None,
     **draws: int,
 ) -> Comparison:
-    """``join``: how lines of others belong together (pairing.py); by default by their ids.
-    ``draws``: bootstrap and seed. EvaluationError if A and B answer different queries."""
+    """Compare A and B. ``join``: how lines of others belong together (pairing.py), by default by
+    ids; ``draws``: bootstrap and seed. EvaluationError if A and B answer different queries."""
     if a.task != b.task:
-        raise EvaluationError(f"A is of {a.task}, B of {b.task}: their metrics are not comparable")
+        raise EvaluationError(f"A answers {a.task}, B {b.task}: their metrics are not comparable")
     boxes_alone = a.detections is not None
     if boxes_alone != (b.detections is not None):
         raise EvaluationError(
@@ -126,10 +126,10 @@ def compare(
             metrics[name] = Difference(before, after, None)
     flips = []
     others = dict(zip((row.id for row in second.predictions.rows), second.reasons, strict=True))
-    for row, one in zip(first.predictions.rows, first.reasons, strict=True):
-        other = others.get(row.id, one)
-        if one.score is not None and other.score is not None and one.score != other.score:
-            flips.append(Flip(row.id, one.score, other.score, one.text, other.text))
+    for row, reason in zip(first.predictions.rows, first.reasons, strict=True):
+        other = others.get(row.id, reason)
+        if reason.score is not None and other.score is not None and reason.score != other.score:
+            flips.append(Flip(row.id, reason.score, other.score, reason.text, other.text))
     flips.sort(key=lambda flip: (flip.a - flip.b, flip.id))
     scored = first.predictions.rows
     reward, headline = EVALUATED[a.task]
@@ -151,9 +151,9 @@ def compare(
         protocol=first.protocol,
         notes=list(dict.fromkeys(first.predictions.notes + second.predictions.notes)),
         other_prompts=sum(
-            bool(one.prompt and other.prompt)
-            and question_key(one.prompt) != question_key(other.prompt)
-            for one, other in zip(scored, second.predictions.rows, strict=True)
+            bool(row.prompt and other.prompt)
+            and question_key(row.prompt) != question_key(other.prompt)
+            for row, other in zip(scored, second.predictions.rows, strict=True)
         ),
     )
 
@@ -161,7 +161,7 @@ def compare(
 def verdict(
     metrics: Mapping[str, Difference], headline: str, reward: str, rows: int, after: Finding | None
 ) -> Verdict:
-    """Of a comparison on so many rows; ``after`` is what is wrong with the answers after. A model
+    """Judge a comparison of so many rows; ``after``: what is wrong with the answers after. A model
     that has collapsed is not better, whatever rose.
     """
     d, paid = (metrics.get(name, Difference(None, None, None)) for name in (headline, reward))
@@ -246,10 +246,10 @@ def _paired(
         for name, side in (("A", a), ("B", b))
     )
     # Golds are compared below, with what may be the cause if they differ.
-    made = pair(
+    row_numbers = pair(
         lines, rows, join, contents=lambda r: filter(None, [rows[r].image_hash]), reworded=True
     )
-    of_row = {r: row for row, r in zip(b.rows, made, strict=True) if r is not None}
+    of_row = {r: row for row, r in zip(b.rows, row_numbers, strict=True) if r is not None}
     pairs = [(row, of_row[r]) for r, row in enumerate(a.rows) if r in of_row]
     if not pairs:
         some = [", ".join(row.id for row in side.rows[:3]) for side in (a, b)]

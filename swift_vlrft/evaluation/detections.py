@@ -1,4 +1,4 @@
-"""Gold and predicted boxes in COCO's form, from rows or from an annotation file.
+"""Bring gold and predicted boxes into COCO's form, from rows or from an annotation file.
 
     row         image_id 9, category "dog", frame norm1000, 640 x 480, one box (100, 100, 600, 600)
     gold        {"image_id": 9, "category_id": "dog", "bbox": [64, 48, 320, 240], ...}
@@ -38,7 +38,7 @@ from swift_vlrft.rewards.matching import read_gold
 
 @dataclass
 class BoxSet:
-    """The input of average precision; ``units``: the image of an entry (one for every query)."""
+    """Holds the input of average precision; ``units``: an entry's image (one for every query)."""
 
     gold: list[dict[str, Any]] = field(default_factory=list)
     predicted: list[dict[str, Any]] = field(default_factory=list)
@@ -48,7 +48,7 @@ class BoxSet:
 
 
 def detection_boxes(predictions: Predictions, gold: Gold) -> tuple[Predictions, BoxSet, str]:
-    """The predictions that count, under the annotations' names; their boxes; the protocol."""
+    """Return the predictions that count, under the annotations' names; boxes; the protocol."""
     protocol, names = _protocol(predictions, gold), gold.categories
     if gold.annotations is not None:
         return *boxes_of_annotations(gold.annotations, predictions, names, protocol), protocol
@@ -74,11 +74,11 @@ def _protocol(predictions: Predictions, gold: Gold) -> str:
     elif of_rows and protocol not in (None, "rows"):
         problem = f"--protocol {protocol} needs an annotation file: give it with --gold"
     elif protocol == "rows" and not of_rows:
-        problem = "--protocol rows is of rows that bring their own gold, not of --gold"
+        problem = "--protocol rows takes the gold of the rows: leave out --gold"
     elif boxes_alone and protocol not in (None, "visual-rft"):
         problem = (
-            "a list of boxes does not say which queries were asked; only --protocol visual-rft, "
-            "in which every gold box that is not predicted is missed, can be scored"
+            "a list of boxes does not say which queries were asked; give --protocol visual-rft, "
+            "under which every gold box that is not predicted counts as missed"
         )
     else:
         return protocol or ("rows" if of_rows else "visual-rft" if boxes_alone else "all")
@@ -86,7 +86,7 @@ def _protocol(predictions: Predictions, gold: Gold) -> str:
 
 
 def boxes_of_rows(rows: Sequence[Prediction], problems: Problems) -> BoxSet:
-    """Gold and predicted boxes of rows that have a solution."""
+    """Return gold and predicted boxes of rows that have a solution."""
     boxes, names, predicted = BoxSet(), set[str](), list[dict[str, Any]]()
     turns: Counter[tuple[str, str | None]] = Counter()
     numbers: dict[tuple[str, int], int] = {}
@@ -148,7 +148,7 @@ def boxes_of_annotations(
     categories: Sequence[str] = (),
     protocol: str = "all",
 ) -> tuple[Predictions, BoxSet]:
-    """The rows that belong to the annotations, each query once; gold and predicted boxes."""
+    """Return the annotations' rows, each query once, and gold and predicted boxes."""
     chosen = annotations.chosen(categories)
     problems = predictions.problems.joined()
     rows = _located(annotations, predictions.rows, chosen, problems)
@@ -171,16 +171,16 @@ def boxes_of_annotations(
             boxes.predicted += [entry] if entry["category_id"] in chosen else []
     for (image, category), row in rows.items():
         boxes.predicted += _answered(row, image, category)
-    gold = [one for one in annotations.boxes if one["category_id"] in chosen]
+    gold = [box for box in annotations.boxes if box["category_id"] in chosen]
     scored = list(annotations.instances.images)
     if not known:
         names = [f"{c}: {name}" for c, name in chosen.items()]
         raise EvaluationError(
-            f"no prediction is of an image and category of {annotations.instances.path}; its "
+            f"no prediction has an image and a category of {annotations.instances.path}; its "
             f"images are like {', '.join(list(images)[:3])}, its categories {', '.join(names[:3])}"
         )
     if predictions.detections is None and protocol == "all":
-        gold = [one for one in gold if (one["image_id"], one["category_id"]) in rows]
+        gold = [box for box in gold if (box["image_id"], box["category_id"]) in rows]
         queried = {image for image, _ in rows}
         for image in scored:
             if image not in queried:
@@ -215,8 +215,8 @@ def _located(
     for row in rows:
         image = images.get(row.image_id)
         if image is None:  # `swift infer` writes the image's path and no id
-            found = names.find(row.image_names) or set()
-            image = images[next(iter(found))] if len(found) == 1 else None
+            matches = names.find(row.image_names) or set()
+            image = images[next(iter(matches))] if len(matches) == 1 else None
         category = None if row.category is None else ids.get(normalise(row.category))
         if image is None:
             problems.add("rows of unknown images, left out", row.image_id)
@@ -241,12 +241,12 @@ def _located(
             solution = row.solution
             if not solution and not pixels:  # `swift infer` on a set without solutions
                 boxes = annotations.instances.boxes[category].get(image, [])
-                made = detection_row("", chosen[category], boxes)["solution"]
+                text = detection_row("", chosen[category], boxes)["solution"]
                 any_size = (1, 1)  # no pixels
-                made = in_box_format(
-                    "", made, "norm1000", box_format, size=any_size, to_size=any_size
+                text = in_box_format(
+                    "", text, "norm1000", box_format, size=any_size, to_size=any_size
                 )[1]
-                solution = gold_text(made)
+                solution = gold_text(text)
             located[image, category] = msgspec.structs.replace(
                 row,
                 image_id=str(image),

@@ -1,4 +1,4 @@
-"""95 % intervals of metrics and of their differences, over images: their rows are correlated.
+"""Compute 95 % intervals of metrics and differences over images: their rows are correlated.
 
     18 of 20 right      0.9 (0.68 to 0.97)      of 500: 0.9 (0.87 to 0.92)
 
@@ -30,7 +30,7 @@ HIGH = 0.975
 
 
 def resamples(n_units: int, bootstrap: int = DRAWS, seed: int = 0) -> Array:
-    """Draws of ``n_units`` images with replacement: (draws, images) counts."""
+    """Draw ``n_units`` images with replacement: (draws, images) counts."""
     count = max(1, min(bootstrap, MOST_NUMBERS // max(n_units, 1)))
     rng = np.random.default_rng(seed)
     drawn = rng.multinomial(n_units, np.full(n_units, 1.0 / n_units), size=count)
@@ -38,29 +38,29 @@ def resamples(n_units: int, bootstrap: int = DRAWS, seed: int = 0) -> Array:
 
 
 def intervals(table: Table, weights: Array, before: Table | None = None) -> dict[str, Interval]:
-    """Of every metric, or of its difference from ``before``, a table of the same rows; metrics that
-    fewer than two images tell have none. ``weights``: the draws.
+    """Return the interval of every metric, or of its difference from ``before``, a table of the
+    same rows; metrics that fewer than two images tell have none. ``weights``: the draws.
     """
-    found: dict[str, Interval | None] = {}
+    bounds: dict[str, Interval | None] = {}
     tables = [table] if before is None else [before, table]
     once = np.ones((1, len(table.units)))
-    aps = [one.ap for one in tables if one.ap is not None]
+    aps = [t.ap for t in tables if t.ap is not None]
     drawn, values = ([ap.resampled(at) for ap in aps] for at in (weights, once))
     for name in drawn[0] if aps else ():
         draws, value = (s[-1][name] - (s[0][name] if before else 0.0) for s in (drawn, values))
-        found[name] = of_draws(draws, float(value[0]), len(table.units), -1.0 if before else 0.0)
+        bounds[name] = of_draws(draws, float(value[0]), len(table.units), -1.0 if before else 0.0)
     for name in (name for name in table.ratios if name in tables[0].ratios):
-        columns = [one.ratios[name] for one in tables]
+        columns = [t.ratios[name] for t in tables]
         of_shares = all(((c >= 0) & (c <= c[:, 1:])).all() for c in columns)
-        sums = [_sums(one.unit, c, len(one.units)) for one, c in zip(tables, columns, strict=True)]
-        found[name] = (
+        sums = [_sums(t.unit, c, len(t.units)) for t, c in zip(tables, columns, strict=True)]
+        bounds[name] = (
             of_difference(sums[0], sums[1], of_shares) if before else of_mean(sums[0], of_shares)
         )
-    return {name: ends for name, ends in found.items() if ends is not None}
+    return {name: ends for name, ends in bounds.items() if ends is not None}
 
 
 def of_draws(draws: Array, value: float, n: int, least: float = 0.0) -> Interval | None:
-    """Of average precision; None if more than half of the draws are NaN."""
+    """Return the interval of average precision; None if more than half of the draws are NaN."""
     usable = draws[np.isfinite(draws)]
     if n < 2 or len(usable) < max(2, len(draws) / 2):
         return None
@@ -70,8 +70,8 @@ def of_draws(draws: Array, value: float, n: int, least: float = 0.0) -> Interval
 
 
 def of_mean(sums: Array, of_shares: bool) -> Interval | None:
-    """``sums``: numerator and denominator of every image; ``of_shares``: no row's value is outside
-    0 to 1. None for fewer than two images.
+    """Return the interval of a mean; None for fewer than two images. ``sums``: numerator and
+    denominator of every image; ``of_shares``: no row's value is outside 0 to 1.
     """
     used = sums[:, sums[1] > 0]
     n = used.shape[1]
@@ -89,7 +89,7 @@ def of_mean(sums: Array, of_shares: bool) -> Interval | None:
 
 
 def of_difference(before: Array, after: Array, of_shares: bool) -> Interval | None:
-    """Of two runs on the same images; the arguments are those of ``of_mean``."""
+    """Return the interval between two runs on the same images; arguments as of ``of_mean``."""
     used = (before[1] > 0) | (after[1] > 0)
     n = int(used.sum())
     if n < 2 or not before[1].any() or not after[1].any():

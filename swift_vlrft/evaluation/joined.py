@@ -1,4 +1,4 @@
-"""Predictions joined with the data set that they answer, row by row.
+"""Join predictions with the data set that they answer, row by row.
 
     rows of the set 0 1 2 3, predictions of 0 1 3 9      2 is missing, 9 is unknown
 
@@ -37,8 +37,8 @@ NEAR = 2.0
 
 
 def join_gold(predictions: Predictions, queries: QuerySet, join: str | None = None) -> Predictions:
-    """Every row of the set with its answer and its solution, in the order of the set. Rows are
-    paired by pairing.py. EvaluationError if an answer contradicts its row, or none is of a row.
+    """Return every row of the set with its answer and its solution, in the order of the set. Rows
+    are paired by pairing.py. EvaluationError if an answer contradicts its row, or none is of a row.
     """
     problems, lines = predictions.problems.joined(), predictions.rows
     task, dataset = predictions.task, queries.settings.dataset
@@ -65,8 +65,8 @@ def join_gold(predictions: Predictions, queries: QuerySet, join: str | None = No
     paired = pair(answers, rows, join, contents=lambda n: contents()[n], agrees=agrees)
     if all(r is None for r in paired):
         raise EvaluationError(
-            f"no prediction is of a row of {dataset}: the first is {_named(answers[0])}, the set's "
-            f"first row {_named(rows[0])}"
+            f"no prediction belongs to a row of {dataset}: the first prediction is "
+            f"{_named(answers[0])}, the set's first row {_named(rows[0])}"
         )
     for n, r in enumerate(paired):
         if r is None:
@@ -101,10 +101,10 @@ _renamed = msgspec.structs.replace
 def _unanswered(query: Query, dataset: Path) -> Prediction:
     """The query with an empty answer."""
     content, path = query.row.image.get("bytes"), query.row.image.get("path")
-    found = [None if content is None else content_key(content), path, query.column("image_id")]
+    known = [None if content is None else content_key(content), path, query.column("image_id")]
     if path and os.path.isabs(path):
-        found.append(os.path.relpath(path, dataset if dataset.is_dir() else dataset.parent))
-    names = [str(name) for name in found if name is not None]
+        known.append(os.path.relpath(path, dataset if dataset.is_dir() else dataset.parent))
+    names = [str(name) for name in known if name is not None]
     return _renamed(
         query.unanswered(),
         solution=gold_text(query.row.solution),
@@ -121,7 +121,7 @@ def _named(row: Prediction) -> str:
 
 
 def same_gold(first_text: str, second_text: str) -> bool:
-    """Whether two golds are the same, apart from rounding of boxes."""
+    """Return whether two golds are the same, apart from rounding of boxes."""
     if gold_key(first_text) == gold_key(second_text):
         return True
     a, b = read_boxes(first_text), read_boxes(second_text)
@@ -146,7 +146,7 @@ def _content_keys(image: dict[str, Any]) -> list[str]:
         turned = [] if image_info(image).plain else [upright_bytes(image)["bytes"]]
     except (DataError, OSError):
         return []
-    return [content_key(one) for one in (content, *turned)]
+    return [content_key(data) for data in (content, *turned)]
 
 
 def _size(image: dict[str, Any]) -> Size | None:
@@ -180,8 +180,8 @@ def _as_asked(
         size = size or (1, 1)  # of no pixels
     if size is None or (in_pixels and seen is None):
         raise ValueError(
-            f"the answer is in {box_format} and the set in {query.box_format}, and the line does "
-            "not say of which size: write the image's width and height into it"
+            f"the answer is in {box_format} and the set in {query.box_format}, but the line does "
+            "not say how large the image is: add its width and height"
         )
     # The prompt is in the answer's line.
     gold_alone = replace(query, row=replace(query.row, problem=""))

@@ -1,4 +1,4 @@
-"""Metrics of predictions, row by row, each as a ratio of sums, so that it can be resampled.
+"""Compute metrics of predictions row by row, each a ratio of sums, so that it can be resampled.
 
     accuracy = sum(right) / sum(1)      parse rate = sum(read) / sum(1)
     invalid boxes = sum(invalid boxes) / sum(boxes)
@@ -39,14 +39,14 @@ NOT_SCORED = {
 
 
 def ratio(column: Array) -> float | None:
-    """The metric of a (rows, 2) column of numerators and denominators."""
+    """Return the metric of a (rows, 2) column of numerators and denominators."""
     top, bottom = column.sum(axis=0).tolist()
     return top / bottom if bottom else None
 
 
 @dataclass(frozen=True)
 class Table:
-    """Every metric as a (rows, 2) column; ``unit`` is the image of each row, in ``units``."""
+    """Holds every metric as a (rows, 2) column; ``unit`` is each row's image, in ``units``."""
 
     predictions: Predictions
     unit: NDArray[np.int64]
@@ -62,21 +62,21 @@ class Table:
 
     @property
     def values(self) -> dict[str, float | None]:
-        """Every metric; AP by size only if the images' sizes are known."""
+        """Return every metric; AP by size only if the images' sizes are known."""
         ap = {} if self.ap is None else self.ap.mean
         known = {n: v if self.sizes_known or n[:3] != "AP_" else None for n, v in ap.items()}
         return known | {name: ratio(column) for name, column in self.ratios.items()}
 
 
 def build_table(predictions: Predictions, gold: Gold) -> Table:
-    """Every metric of the predictions. EvaluationError if they have no such gold."""
+    """Compute every metric of the predictions. EvaluationError if they have no such gold."""
     task, boxes, protocol = predictions.task, None, None
     if task == "detection":
         predictions, boxes, protocol = detection_boxes(predictions, gold)
     elif gold.protocol or gold.annotations or gold.categories:
         raise EvaluationError(
-            "--protocol, --categories and annotations are of detection; these predictions are of "
-            f"{task}"
+            "--protocol, --categories and annotations are for detection; these predictions are "
+            f"for {task}"
         )
     rows = predictions.rows
     note = note_of_answers(rows) if TASK_NAMES[task].has_boxes else None
@@ -100,12 +100,12 @@ def build_table(predictions: Predictions, gold: Gold) -> Table:
 
 
 def reason_of(task: str, row: Prediction) -> Reason:
-    """Score of a row under the task's primary reward, and why."""
+    """Return a row's score under the task's primary reward, and why."""
     if row.incomplete:
         return Reason(None, "incomplete_gold", "the annotations do not say every object")
     columns = {"aliases": row.aliases, "tolerance": row.tolerance}
-    given = {name: value for name, value in columns.items() if value is not None}
-    return explain(EVALUATED[task][0], row.completion, row.solution, **given)
+    stated = {name: value for name, value in columns.items() if value is not None}
+    return explain(EVALUATED[task][0], row.completion, row.solution, **stated)
 
 
 def _ratios(task: str, rows: list[Prediction], reasons: list[Reason]) -> dict[str, Array]:

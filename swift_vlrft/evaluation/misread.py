@@ -1,4 +1,4 @@
-"""Boxes that are not meant as they are read: said before an average precision of 0 is believed.
+"""Refuse boxes that mean something else than they say, before an AP of 0 is believed.
 
     [{"image_id": 9, "category_id": 17, "bbox": [0.1, 0.2, 0.4, 0.5], "score": 0.9}, ..]
     "hardly a number of its 48 boxes is above 1: they are shares, not x, y, width, height in pixels"
@@ -34,15 +34,15 @@ Entry = dict[str, Any]
 
 
 def refuse_misread(annotations: Annotations, entries: Sequence[Entry]) -> None:
-    """EvaluationError if the boxes of a list cannot be COCO's results on these annotations;
-    ``entries`` are those of known images, categories that are not known included.
+    """Raise EvaluationError if the boxes of a list cannot be COCO's results on these annotations;
+    ``entries`` are of known images, their categories known or not.
     """
     images = annotations.instances.images
     sizes = {i: (image["width"], image["height"]) for i, image in images.items()}
     boxes = [(entry["bbox"], sizes[entry["image_id"]]) for entry in entries]
     outside = leaving(boxes, GIVEN)
-    if found := misfit(boxes, GIVEN, len(outside), stated=True):
-        problem, ways = found
+    if misread := misfit(boxes, GIVEN, len(outside), stated=True):
+        problem, ways = misread
         raise _other_boxes(f"{problem}; they fit as {' or '.join(map(str, ways)) or 'nothing'}")
     best, golds = _best(annotations, entries)
     on = {
@@ -52,7 +52,7 @@ def refuse_misread(annotations: Annotations, entries: Sequence[Entry]) -> None:
         ]
         for reading in READINGS
     }
-    hits = {reading: sum(map(bool, found)) for reading, found in on.items()}
+    hits = {reading: sum(map(bool, hit)) for reading, hit in on.items()}
     likely = max(READINGS, key=lambda reading: (hits[reading], reading == GIVEN))
     if hits[likely] >= max(2, SHARE * len(best)) and hits[GIVEN] * 2 <= hits[likely]:
         problem = f"{hits[GIVEN]} of the {len(best)} best boxes lie on a gold box as {GIVEN}"
@@ -61,14 +61,14 @@ def refuse_misread(annotations: Annotations, entries: Sequence[Entry]) -> None:
         problem = f"{len(outside)} of {len(boxes)} boxes leave their images as {GIVEN}"
         raise _other_boxes(f"{problem}, and they fit as nothing else")
     pairs = zip(best, on[GIVEN], strict=True)
-    categories = [(entry["category_id"], {c for c, _ in found}) for entry, found in pairs]
+    categories = [(entry["category_id"], {c for c, _ in hit}) for entry, hit in pairs]
     _refuse_other_ids(annotations, {entry["category_id"] for entry in entries}, categories)
 
 
 def _other_boxes(problem: str) -> EvaluationError:
     return EvaluationError(
-        f"the list of boxes is no list of COCO's results: {problem}. Write bbox as {GIVEN} "
-        "of the stored image"
+        f"the list of boxes does not hold COCO's results: {problem}. Write bbox as {GIVEN} of the "
+        "stored image"
     )
 
 
@@ -96,11 +96,11 @@ def _is_hit(entry: Entry, reading: Reading, sizes: dict[Any, Any], gold: Box) ->
 
 
 def _refuse_other_ids(
-    annotations: Annotations, used: set[Any], found: Sequence[tuple[Any, set[Any]]]
+    annotations: Annotations, used: set[Any], pairs: Sequence[tuple[Any, set[Any]]]
 ) -> None:
-    """``used``: the list's ids; ``found``: its best boxes', with those of the gold boxes there."""
+    """``used``: the list's ids; ``pairs``: its best boxes', with those of the gold boxes there."""
     names = annotations.instances.categories
-    if not all(isinstance(one, int) for one in (*names, *used)):
+    if not all(isinstance(c, int) for c in (*names, *used)):
         return
     ids = sorted(names)
     numberings = {
@@ -110,25 +110,25 @@ def _refuse_other_ids(
     }
 
     def right(meant: dict[Any, Any]) -> int:
-        return sum(meant[given] in of_gold for given, of_gold in found if given in meant)
+        return sum(meant[c] in of_gold for c, of_gold in pairs if c in meant)
 
-    own = right({one: one for one in ids})
+    own = right({c: c for c in ids})
     possible = [how for how, meant in numberings.items() if used <= meant.keys()]
     how = max(possible, key=lambda how: right(numberings[how]), default="")
-    other = next((one for one in sorted(used) if how and numberings[how][one] != one), None)
+    other = next((c for c in sorted(used) if how and numberings[how][c] != c), None)
     if other is None:
         return
     meant, lead = numberings[how], right(numberings[how]) - own
     if lead > max(1, 0.2 * own) or (lead >= 0 and not used <= names.keys()):
         raise EvaluationError(
-            f"the category ids of the list look {how}, and those of the annotations are {ids[0]} "
-            f"to {ids[-1]}: write the annotations' own, such as {meant[other]} for "
-            f"{names[meant[other]]!r}, which is {other} in the list"
+            f"the category ids of the list look {how}, but the annotations' ids are {ids[0]} to "
+            f"{ids[-1]}: write those ids, such as {meant[other]} for {names[meant[other]]!r}, "
+            f"which is {other} in the list"
         )
 
 
 def note_of_answers(rows: Iterable[Prediction]) -> str | None:
-    """What is wrong with nearly all boxes of answers in words, as their rows ask for them."""
+    """Say what is wrong with nearly all boxes of the answers, as their rows ask for them."""
     boxes = [
         (box, row.box_range)
         for row in rows
@@ -138,9 +138,9 @@ def note_of_answers(rows: Iterable[Prediction]) -> str | None:
     ]
     outside = leaving(boxes, Reading("xyxy"))
     if are_shares([box for box, _ in boxes]):
-        problem = f"hardly a number of the answers' {len(boxes)} boxes is above 1, as if shares"
+        problem = f"hardly a number of the answers' {len(boxes)} boxes is above 1, as in shares"
     elif boxes and len(outside) * 2 > len(boxes):
         problem = f"{len(outside)} of the answers' {len(boxes)} boxes leave their images"
     else:
         return None
-    return f"{problem}: `vlrft score` tells the box format that they fit; evaluate on SET:FORMAT"
+    return f"{problem}: `vlrft score` says which box format they fit; evaluate on SET:FORMAT"

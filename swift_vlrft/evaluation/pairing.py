@@ -1,4 +1,4 @@
-"""Which answer belongs to which row, as ``--join`` says; nothing is guessed.
+"""Find the row of each answer, as ``--join`` says; nothing is guessed.
 
     id      the line's ``id`` is the row's, or the row's number from 0 where the rows have no ids
     image   the line's image is the row's, by its path (of which one may be a part of the other) or
@@ -32,12 +32,12 @@ _HASH = re.compile(r"[0-9a-f]{16,64}")
 
 
 def question_key(prompt: str) -> str:
-    """A prompt without image tags, box-format sentence and runs of blanks."""
+    """Return a prompt without image tags, box-format sentence and runs of blanks."""
     return " ".join(_TOKEN.sub(" ", without_box_format(prompt)).split())
 
 
 def gold_key(text: str) -> Hashable:
-    """A key for the meaning of a gold text, however it is written; None if it is empty."""
+    """Return a key for the meaning of a gold text, however it is written; None if it is empty."""
     if not text.strip():
         return None
     boxes = read_boxes(text)
@@ -51,7 +51,7 @@ def gold_key(text: str) -> Hashable:
 
 
 class ImageIndex:
-    """The images of rows by their names; of a row, the first name identifies the image.
+    """Finds the images of rows by their names; a row's first name identifies its image.
 
     ``contents``: the keys of a row's image by file content, called only if names are not enough.
     """
@@ -71,11 +71,11 @@ class ImageIndex:
                     self.parts.setdefault(end, set()).add(names[0])
 
     def find(self, names: Sequence[str], key: str | None = None) -> set[str] | None:
-        """The images that may be meant: empty if no row has one, None if there is no name."""
+        """Return the images that may be meant: empty if no row has any, None without a name."""
         if not names and key is None:
             return None
-        found = [images for images in map(self._by_name, names) if images]
-        return set.intersection(*found) if found else self._by_content(names, key)
+        groups = [images for images in map(self._by_name, names) if images]
+        return set.intersection(*groups) if groups else self._by_content(names, key)
 
     def _by_name(self, name: str) -> set[str]:
         """Those whose whole name the given name ends with, else those that end with it."""
@@ -115,7 +115,7 @@ def pair(
     agrees: Callable[[int, int], bool] = lambda line, row: True,
     reworded: bool = False,
 ) -> list[int | None]:
-    """The row of every line; None: an id or an image that no row has.
+    """Return the row of every line; None: an id or an image that no row has.
 
     ``join``: one of JOINS; None for lines of `vlrft eval`. ``contents``: the keys of a row's image
     by content. ``agrees``: whether a line's gold is the row's, however it is written.
@@ -133,21 +133,21 @@ def pair(
     pairs: list[int | None] = []
     taken: dict[int, int] = {}
     for n, line in enumerate(lines):
-        found = rows_of(n)
-        free = [r for r in found if r not in taken]
-        same = {(sides.asked[r], gold_key(rows[r].solution)) for r in found}
-        if len(same) > 1 or (join == "id" and len(found) > 1):
-            some = " and ".join(rows[r].place for r in found[:2])
-            raise EvaluationError(f"{line.place} could be of {len(found)} rows, such as {some}")
-        if found and (wrong := sides.contradiction(n, found[0], join)):
+        matches = rows_of(n)
+        free = [r for r in matches if r not in taken]
+        same = {(sides.asked[r], gold_key(rows[r].solution)) for r in matches}
+        if len(same) > 1 or (join == "id" and len(matches) > 1):
+            some = " and ".join(rows[r].place for r in matches[:2])
+            raise EvaluationError(f"{line.place} fits {len(matches)} rows, such as {some}")
+        if matches and (wrong := sides.contradiction(n, matches[0], join)):
             raise EvaluationError(
                 f"{line.place} {wrong}, with which it is joined: give the set that the answers "
-                "were made on (what was corrected since, remove from the lines: 'solution' and "
-                "'labels', 'prompt' and 'messages')"
+                "were made on (if it was corrected since, remove 'solution' and 'labels', or "
+                "'prompt' and 'messages', from the lines)"
             )
-        if found and not free:
-            other = lines[taken[found[0]]].place
-            raise EvaluationError(f"{other} and {line.place} are both of {rows[found[0]].place}")
+        if matches and not free:
+            other = lines[taken[matches[0]]].place
+            raise EvaluationError(f"{other} and {line.place} both fit {rows[matches[0]].place}")
         pairs.append(free[0] if free else None)
         taken |= {free[0]: n} if free else {}
     return pairs
@@ -190,8 +190,8 @@ class _Sides:
             raise EvaluationError(f"{self.lines[n].place} has no id, by which --join id joins")
         if not self.own_ids and most > 1 and self.said == {str(m + 1) for m in range(most)}:
             raise EvaluationError(
-                f"the ids are 1 to {most} and none is 0, as if counted from 1; rows count from 0: "
-                "subtract 1 from 'id', or give row 0 a line, of an empty completion"
+                f"the ids are 1 to {most}, as if counted from 1, but rows count from 0: subtract 1 "
+                "from 'id', or give row 0 a line with an empty completion"
             )
         return self.ids.get(key, [])
 
@@ -199,22 +199,22 @@ class _Sides:
         line, meant = self.lines[n], self.meant[n]
         if meant is None:
             raise EvaluationError(f"{line.place} names no image, by which --join image joins")
-        found = sorted(r for image in meant for r in self.of_image.get(image, ()))
-        if len(found) > 1 and (question := question_key(line.prompt)):
-            near = max((q for r in found if (q := self.asked[r]) in question), key=len, default="")
-            found = [r for r in found if self.asked[r] == near] or found[:1]
-        return [r for r in found if self.agrees(n, r)] or found[:1]
+        likely = sorted(r for image in meant for r in self.of_image.get(image, ()))
+        if len(likely) > 1 and (question := question_key(line.prompt)):
+            near = max((q for r in likely if (q := self.asked[r]) in question), key=len, default="")
+            likely = [r for r in likely if self.asked[r] == near] or likely[:1]
+        return [r for r in likely if self.agrees(n, r)] or likely[:1]
 
     def by_order(self, n: int) -> list[int]:
         if len(self.lines) != len(self.rows):
             raise EvaluationError(
-                f"{len(self.lines)} answers are not the {len(self.rows)} rows, one for one: "
-                "--join order"
+                f"--join order needs an answer for each row: {len(self.lines)} answers, "
+                f"{len(self.rows)} rows"
             )
         return [n]
 
     def contradiction(self, n: int, r: int, join: str | None) -> str:
-        """What line n says that is not row r's."""
+        """Say how line n contradicts row r; "" if it does not."""
         line, row, meant = self.lines[n], self.rows[r], self.meant[n]
         if meant and row.image_names and row.image_names[0] not in meant:
             of = line.image_names[0] if line.image_names else f"with the hash {line.image_hash}"
@@ -234,7 +234,7 @@ class _Sides:
         return ""
 
     def is_question(self, line: Prediction, question: str, r: int) -> bool:
-        """Whether a line's question can be row r's."""
+        """Return whether a line's question can be row r's."""
         if not question or not self.asked[r] or question == self.asked[r]:
             return True
         if question in self.questions:
@@ -249,17 +249,17 @@ def _which(sides: _Sides) -> str:
     possible, wrong = [], []
     for join in JOINS:
         try:
-            found = pair(
+            row_numbers = pair(
                 sides.lines, sides.rows, join, contents=sides.contents, agrees=sides.agrees,
                 reworded=sides.reworded,
             )  # fmt: skip
         except EvaluationError as error:
             wrong.append(f"--join {join}: {str(error).split(', with which')[0]}")
         else:
-            if any(r is not None for r in found):
+            if any(r is not None for r in row_numbers):
                 possible.append(f"--join {join}")
             else:
-                wrong.append(f"--join {join}: no row has one of theirs")
+                wrong.append(f"--join {join}: no row matches a line")
     if not possible:
         return f"the answers cannot be joined with the rows. {'. '.join(wrong)}"
     return (

@@ -1,4 +1,4 @@
-"""Predictions on disk, in several formats, read into one.
+"""Read predictions on disk, in several formats, into one form.
 
 ours            {"id": "7", "completion": "<think>..", "solution": "<answer>..", "task": ...}
 swift infer     {"response": "<think>..", "labels": "<answer>..", "messages": [..], "images": [..]}
@@ -59,11 +59,11 @@ Box = tuple[float, float, Length, Length]
 
 
 class EvaluationError(InputError):
-    """Predictions that cannot be scored: the message gives reason, place and remedy."""
+    """Predictions cannot be scored: the message gives reason, place and remedy."""
 
 
 class Prediction(msgspec.Struct, omit_defaults=True):
-    """One answer and its query: a line of ``predictions.jsonl``.
+    """Holds one answer and its query: a line of ``predictions.jsonl``.
 
     ``width`` and ``height`` are the image's; ``seen`` is the size that boxes in pixels refer to,
     if it differs: that of the resized image.
@@ -111,7 +111,7 @@ class Prediction(msgspec.Struct, omit_defaults=True):
 
     @property
     def box_range(self) -> tuple[float, float] | None:
-        """Largest x and y of a box in the image; None: not known."""
+        """Return the largest x and y of a box in the image; None: not known."""
         known, size = FORMATS.get(self.box_format or ""), self.seen or self.size
         if known is None or (known.scale is None and size is None):
             return None
@@ -124,7 +124,7 @@ class Prediction(msgspec.Struct, omit_defaults=True):
 
 
 class Problems(msgspec.Struct):
-    """Problems of predictions: counted by kind, with the first few of each."""
+    """Counts problems of predictions by kind, and names the first few of each."""
 
     counts: Counter[str] = msgspec.field(default_factory=Counter)
     examples: dict[str, list[str]] = {}
@@ -136,11 +136,11 @@ class Problems(msgspec.Struct):
             named.append(text)
 
     def joined(self, *others: Problems) -> Problems:
-        """A copy with those of ``others`` appended."""
+        """Return a copy with the problems of ``others`` appended."""
         copy = Problems()
-        for one in (self, *others):
-            copy.counts += one.counts
-            for kind, named in one.examples.items():
+        for problems in (self, *others):
+            copy.counts += problems.counts
+            for kind, named in problems.examples.items():
                 copy.examples.setdefault(kind, []).extend(named)
         return copy
 
@@ -152,7 +152,7 @@ class Problems(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Predictions:
-    """A file's ``rows``; or ``detections`` if it has boxes alone. ``notes`` go with the metrics."""
+    """Holds a file's ``rows``, or ``detections`` if it has boxes alone, and ``notes`` on them."""
 
     task: str
     rows: list[Prediction]
@@ -162,7 +162,7 @@ class Predictions:
 
 
 def read_predictions(path: Path, task: str | None = None) -> Predictions:
-    """Read a file, or that of a run's folder. EvaluationError names the unusable line."""
+    """Read a file, or the predictions of a run's folder. EvaluationError names an unusable line."""
     if task not in (None, *EVALUATED):
         raise EvaluationError(f"unknown task {task!r}; known: {', '.join(EVALUATED)}")
     path = file_of_run(path)
@@ -175,7 +175,7 @@ def read_predictions(path: Path, task: str | None = None) -> Predictions:
 
 
 def file_of_run(path: Path) -> Path:
-    """The predictions of a run's folder, or the file itself; a list of boxes is no JSON Lines."""
+    """Return the predictions' file of a run's folder, or the file itself; boxes alone are JSON."""
     names = [path / name for name in ("predictions.json", "predictions.jsonl")]
     return next(filter(Path.exists, names), names[-1]) if path.is_dir() else path
 
@@ -206,7 +206,7 @@ def _completions(path: Path, task: str | None) -> Predictions:
         what = f"no prediction of task {task}" if problems.counts else "no predictions"
         raise EvaluationError(f"{path} holds {what}")
     if further:
-        notes.append(f"{further} further answers to rows that have several: the first counts")
+        notes.append(f"{further} further answers to rows that have several: only the first counts")
     predictions = list(rows.values())
     return Predictions(task or _task_of(predictions, path), predictions, problems, notes=notes)
 
@@ -294,7 +294,7 @@ _CATEGORY = re.compile(r"belonging to the category '(.{1,100}?)' in the image")
 
 
 def category_of(prompt: str) -> str | None:
-    """The one category that a ViRFT detection prompt asks for."""
+    """Return the one category that a ViRFT detection prompt asks for."""
     match = _CATEGORY.search(prompt)
     return match[1] if match else None
 
@@ -316,12 +316,12 @@ def _task_of(rows: list[Prediction], path: Path) -> str:
 def _coco_results(path: Path, task: str | None) -> Predictions:
     content = read_json(path)
     needed = {"image_id", "category_id", "bbox", "score"}
-    if content and not any(isinstance(one, dict) and needed <= one.keys() for one in content):
+    if content and not any(isinstance(entry, dict) and needed <= entry.keys() for entry in content):
         first = content[0]
         keys = ", ".join(map(str, first)) if isinstance(first, dict) else type(first).__name__
         raise EvaluationError(
             f"{path} is a JSON list of {keys}; a list of detections has image_id, category_id, "
-            "bbox and score, and completions stand one JSON object per line, in no list"
+            "bbox and score, and completions stand in JSON Lines, one object per line"
         )
     if task not in (None, "detection"):
         raise EvaluationError(f"{path} is a list of detections; it cannot be scored as {task}")

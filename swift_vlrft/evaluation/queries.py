@@ -1,4 +1,4 @@
-"""Queries for a model: the rows of a data set, or categories of the images of an annotation file.
+"""Make queries for a model: rows of a data set, or categories of an annotation file's images.
 
     settings = Settings("org/model", Path("instances_val2017.json"), "detection", protocol="all")
     next(QuerySet(settings).read(Problems()))
@@ -47,7 +47,7 @@ HOW_COMPUTED = ("engine", "batch_size")
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """Everything that determines the queries and how they are run. Part of ``run.json``."""
+    """Settings determine the queries and how they are run; they are part of ``run.json``."""
 
     model: str
     dataset: Path
@@ -75,18 +75,18 @@ class Settings(msgspec.Struct, frozen=True):
     """Above 1 the model may call the zoom tool before its answer, as vlrft_zoom has it in GRPO."""
 
     def identity(self) -> str:
-        """Equal for settings that give the same predictions, however they are computed."""
+        """Identify settings that give the same predictions, however they are computed."""
         return sha256(json.dumps(self.decisive(), sort_keys=True).encode()).hexdigest()[:16]
 
     def decisive(self) -> dict[str, Any]:
-        """Those that predictions depend on."""
+        """Return the settings that predictions depend on."""
         return {k: v for k, v in as_json(self).items() if k not in HOW_COMPUTED}
 
 
 @dataclass(frozen=True)
 class Query:
-    """One query: a row, its image unopened. ``number`` is the row's index among all rows of its
-    split, from 0, those that are not asked included.
+    """A query is a row, its image unopened. ``number`` is the row's index among all rows of its
+    split, from 0, asked or not.
     """
 
     id: str
@@ -96,7 +96,7 @@ class Query:
 
     @property
     def answer_ids(self) -> list[str]:
-        """The ids of its answers' lines."""
+        """Return the ids of its answers' lines."""
         if self.samples == 1:
             return [self.id]
         return [f"{self.id}/{n}" for n in range(self.samples)]
@@ -115,13 +115,13 @@ class Query:
 
     @property
     def seen(self) -> Size | None:
-        """The size that boxes in pixels refer to."""
+        """Return the size that boxes in pixels refer to."""
         columns = self.row.columns
         sides = columns.get("width"), columns.get("height")
         return sides if self.box_format == "pixels" and None not in sides else None  # type: ignore[return-value]
 
     def unanswered(self, sample: int = 0) -> Prediction:
-        """Its prediction with an empty answer; of several, the one with that number."""
+        """Return its prediction with an empty answer; of several, the answer with that number."""
         columns, image = self.row.columns, self.row.image
         return Prediction(
             id=self.answer_ids[sample],
@@ -142,12 +142,12 @@ class Query:
         )
 
     def rewritten(self, frame: str, size: Size, seen: Size, key: str | None = None) -> Query:
-        """As ``--dataset PATH:FRAME`` trains it; ``size``: the image's, ``seen``: as resized."""
+        """Write it as ``--dataset PATH:FRAME`` trains it; ``seen``: the ``size`` as resized."""
         return replace(self, row=row_in_box_format(self.row, frame, size, seen, key))
 
 
 class QuerySet:
-    """The queries of an evaluation; an annotation file is decoded once."""
+    """Holds the queries of an evaluation; an annotation file is decoded once."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -158,11 +158,11 @@ class QuerySet:
 
     @cached_property
     def count(self) -> int:
-        """The number of answers to ask for, counted without reading images."""
+        """Count the answers to ask for, without reading images."""
         return self.settings.samples * sum(1 for _ in self.read(Problems(), without_images=True))
 
     def read(self, problems: Problems, *, without_images: bool = False) -> Iterator[Query]:
-        """The queries in order; rows that cannot be read are counted in ``problems``."""
+        """Read the queries in order; rows that cannot be read are counted in ``problems``."""
         if self.annotations is not None:
             yield from self._of_annotations(self.annotations, problems)
             return
@@ -172,7 +172,7 @@ class QuerySet:
                 yield query
 
     def problems(self) -> Iterator[str]:
-        """Where the settings contradict each other or name something missing."""
+        """Say where the settings contradict each other or name something missing."""
         settings, protocol = self.settings, self.settings.protocol
         if settings.task not in EVALUATED:
             yield f"unknown task {settings.task!r}; known: {', '.join(EVALUATED)}"
@@ -180,7 +180,7 @@ class QuerySet:
             yield f"the data set {settings.dataset} does not exist (from {Path.cwd()})"
         of_detection = protocol or settings.existence_map or settings.categories
         if of_detection and settings.task != "detection":
-            yield f"--protocol, --categories, --exist-map are of detection, not of {settings.task}"
+            yield f"--protocol, --categories, --exist-map are for detection, not {settings.task}"
         if protocol not in (None, "all", "visual-rft"):
             yield f"unknown protocol {protocol!r}; a model is asked by all or visual-rft"
         if protocol == "visual-rft" and settings.existence_map is None:
@@ -189,14 +189,14 @@ class QuerySet:
                 "--exist-map FILE, a JSON object of image id: [category, ...]"
             )
         if settings.existence_map is not None and protocol != "visual-rft":
-            yield "--exist-map is of --protocol visual-rft"
+            yield "--exist-map needs --protocol visual-rft"
         if protocol is not None and self.annotations is None:
             yield (
                 f"--protocol {protocol} makes its queries from an annotation file such as "
-                f"instances_val2017.json; {settings.dataset} holds its own"
+                f"instances_val2017.json; {settings.dataset} holds its own queries"
             )
         if self.annotations is not None and settings.task != "detection":
-            yield f"{settings.dataset} holds boxes: --task detection"
+            yield f"{settings.dataset} holds boxes: give --task detection"
         if settings.samples > 1 and settings.temperature <= 0:
             yield (
                 f"--samples {settings.samples} at --temperature 0: every answer to a row would be "
@@ -205,7 +205,7 @@ class QuerySet:
         if settings.max_turns > MOST_TURNS:
             yield f"--max-turns {settings.max_turns}: at most {MOST_TURNS}"
         if settings.max_turns > 1 and settings.samples > 1:
-            yield "--max-turns is of one answer a row; leave --samples out"
+            yield "--max-turns takes one answer per row; leave --samples out"
         if not self.count:
             yield f"{settings.dataset} holds no query of task {settings.task}"
 

@@ -1,4 +1,4 @@
-"""The metrics of one answer, each a value to average, or numerator and denominator.
+"""Compute the metrics of an answer, each a value to average, or numerator and denominator.
 
     row_metrics("counting", row, reason, {})    {"accuracy": 0.0, "mean_absolute_error": (2, 1)}
 
@@ -47,7 +47,7 @@ counts, as in CER and WER.
 
 @dataclass(frozen=True)
 class Scored:
-    """An answer with its row, its readable gold, and its scores by the names of rewards."""
+    """Holds an answer with its row, its readable gold, and its scores by the names of rewards."""
 
     answer: Answer
     gold: Any
@@ -57,7 +57,7 @@ class Scored:
 
 
 def row_metrics(task: str, row: Prediction, reason: Reason, rewards: dict[str, float]) -> Metrics:
-    """Every metric of an answer; ``reason`` is that of its task's first reward."""
+    """Return every metric of an answer; ``reason`` is under its task's first reward."""
     answer, gold = read(row.completion), TASK_NAMES[task].read_gold(row.solution)
     metrics = OF_TASK[task](Scored(answer, gold, row, reason.score or 0.0, rewards))
     metrics |= {"parse_rate": reason.was_read, "mean_characters": len(row.completion)}
@@ -71,91 +71,91 @@ def row_metrics(task: str, row: Prediction, reason: Reason, rewards: dict[str, f
     return metrics
 
 
-def _classification(one: Scored) -> Metrics:
-    rule = substring_rule(one.row.completion, one.row.solution)
-    return {"accuracy": one.score, SUBSTRING: rule}
+def _classification(scored: Scored) -> Metrics:
+    rule = substring_rule(scored.row.completion, scored.row.solution)
+    return {"accuracy": scored.score, SUBSTRING: rule}
 
 
-def _counting(one: Scored) -> Metrics:
-    number, error = one.answer.number, (0.0, 0.0)
+def _counting(scored: Scored) -> Metrics:
+    number, error = scored.answer.number, (0.0, 0.0)
     if number is not None:
-        error = min(abs(number - one.gold), MOST_ERROR), 1.0
-    return {"accuracy": one.score, "mean_absolute_error": error}
+        error = min(abs(number - scored.gold), MOST_ERROR), 1.0
+    return {"accuracy": scored.score, "mean_absolute_error": error}
 
 
-def _detection(one: Scored) -> Metrics:
-    metrics = _boxes(one.answer)
-    empty, nothing = float(metrics["empty_prediction_rate"] == 1.0), float(not one.gold)
+def _detection(scored: Scored) -> Metrics:
+    metrics = _boxes(scored.answer)
+    empty, nothing = float(metrics["empty_prediction_rate"] == 1.0), float(not scored.gold)
     return metrics | {
         "right_empty_prediction_rate": (empty * nothing, nothing),
         "false_empty_prediction_rate": (empty * (1 - nothing), 1 - nothing),
     }
 
 
-def _grounding(one: Scored) -> Metrics:
+def _grounding(scored: Scored) -> Metrics:
     mean_giou: float | tuple[float, float] = 0.0, 0.0
-    acc75 = f1 = one.score
-    if not isinstance(one.gold, BoxList):
-        given = one.answer.boxes.boxes if one.answer.boxes is not None else []
-        ious = overlaps(one.answer, one.gold)
-        only = given[0] if len(given) == 1 else None
-        mean_giou = giou(only, one.gold) if only is not None else -1.0
+    acc75 = f1 = scored.score
+    if not isinstance(scored.gold, BoxList):
+        boxes = scored.answer.boxes.boxes if scored.answer.boxes is not None else []
+        ious = overlaps(scored.answer, scored.gold)
+        only = boxes[0] if len(boxes) == 1 else None
+        mean_giou = giou(only, scored.gold) if only is not None else -1.0
         acc75 = len(ious) == 1 and ious[0] >= 0.75 - EPSILON
         f1 = 2.0 * (max(ious, default=0.0) >= 0.5 - EPSILON) / (len(ious) + 1)
     metrics: Metrics = {
         F1: f1,
-        "acc50": one.rewards["vlrft_grounding_acc50"],
+        "acc50": scored.rewards["vlrft_grounding_acc50"],
         "acc75": acc75,
-        "mean_iou": one.score,
+        "mean_iou": scored.score,
         "mean_giou": mean_giou,
-        "cumulative_iou": _areas(one.row, one.gold, one.answer),
+        "cumulative_iou": _areas(scored.row, scored.gold, scored.answer),
     }
-    return metrics | _target(one, one.answer.boxes) | _boxes(one.answer)
+    return metrics | _target(scored, scored.answer.boxes) | _boxes(scored.answer)
 
 
-def _pointing(one: Scored) -> Metrics:
-    points = one.answer.points or []
-    matched = matched_points(points, one.gold)
+def _pointing(scored: Scored) -> Metrics:
+    points = scored.answer.points or []
+    matched = matched_points(points, scored.gold)
     metrics: Metrics = {
-        "point_accuracy": one.score == 1.0,
+        "point_accuracy": scored.score == 1.0,
         "points_in_boxes": (matched, len(points)),
-        "boxes_pointed_at": (matched, len(one.gold)),
+        "boxes_pointed_at": (matched, len(scored.gold)),
         "invalid_point_rate": (points.count(None), len(points)),
         "points_per_answer": len(points),
-        "empty_prediction_rate": one.answer.points == [],
+        "empty_prediction_rate": scored.answer.points == [],
     }
-    return metrics | _target(one, one.answer.points)
+    return metrics | _target(scored, scored.answer.points)
 
 
-def _ocr(one: Scored) -> Metrics:
+def _ocr(scored: Scored) -> Metrics:
     from rapidfuzz.distance import Levenshtein
 
-    text, right = one.answer.plain or "", right_texts(one.gold, one.row.aliases)
+    text, right = scored.answer.plain or "", right_texts(scored.gold, scored.row.aliases)
     gold = nearest(text, right)
     words, gold_words = text.split(), gold.split()
     far = min(Levenshtein.normalized_distance(text.lower(), name.lower()) for name in right)
     return {
         "cer": (Levenshtein.distance(text, gold), len(gold)),
         "wer": (Levenshtein.distance(words, gold_words), len(gold_words)),
-        "exact_match": one.rewards["vlrft_ocr_exact"],
+        "exact_match": scored.rewards["vlrft_ocr_exact"],
         "anls": 1.0 - far if far < ANLS_THRESHOLD else 0.0,
     }
 
 
-def _list(one: Scored) -> Metrics:
+def _list(scored: Scored) -> Metrics:
     return {
-        "f1": one.score,
-        "exact_match": one.score == 1.0,
-        "items_per_answer": len(meant(one.answer.items or [], one.gold)),
-        "empty_prediction_rate": one.answer.items == [],
+        "f1": scored.score,
+        "exact_match": scored.score == 1.0,
+        "items_per_answer": len(meant(scored.answer.items or [], scored.gold)),
+        "empty_prediction_rate": scored.answer.items == [],
     }
 
 
-def _ordering(one: Scored) -> Metrics:
-    of_items = tau(one.answer.order, one.gold)
+def _ordering(scored: Scored) -> Metrics:
+    of_items = tau(scored.answer.order, scored.gold)
     return {
         "mean_tau": of_items or 0.0,
-        "exact_match": one.score == 1.0,
+        "exact_match": scored.score == 1.0,
         "right_items_rate": of_items is not None,
     }
 
@@ -166,7 +166,7 @@ OF_TASK: dict[str, Callable[[Scored], Metrics]] = {
     "pointing": _pointing,
     "classification": _classification,
     "counting": _counting,
-    **dict.fromkeys(("choice", "yes_no", "number", "math"), lambda one: {"accuracy": one.score}),
+    **dict.fromkeys(("choice", "yes_no", "number", "math"), lambda s: {"accuracy": s.score}),
     "ocr": _ocr,
     "list": _list,
     "ordering": _ordering,
@@ -182,16 +182,16 @@ def _boxes(answer: Answer) -> Metrics:
     }
 
 
-def _target(one: Scored, given: BoxList | list[Any] | None) -> Metrics:
-    """``given``: boxes or points. An answer that cannot be read says neither."""
-    if isinstance(one.gold, BoxList) and not one.gold:
-        return {NO_TARGET: given is not None and not given}
-    return {TARGET: bool(given)}
+def _target(scored: Scored, items: BoxList | list[Any] | None) -> Metrics:
+    """``items``: boxes or points. An answer that cannot be read says neither."""
+    if isinstance(scored.gold, BoxList) and not scored.gold:
+        return {NO_TARGET: items is not None and not items}
+    return {TARGET: bool(items)}
 
 
 def substring_rule(completion: str, gold: str) -> bool:
-    """Visual-RFT's rule: lower case, no blanks and underscores, one text contains the other. The
-    first answer block counts, and only one without a line break.
+    """Apply Visual-RFT's rule: lower case, no blanks and underscores, one text contains the other.
+    The first answer block without a line break counts.
     """
     block = re.search(r"<answer>(.*?)</answer>", completion)
     if block is None:

@@ -1,4 +1,4 @@
-"""A run of `vlrft eval` on disk: settings, answers so far, predictions.
+"""Keep a run of `vlrft eval` on disk: settings, answers so far, predictions.
 
     OUT/run.json              settings, versions, stamps of the files that answers depend on
     OUT/parts/part-*.jsonl    answers as they come, one file per process
@@ -53,7 +53,7 @@ BOXES_PASS = 0.5
 
 
 class Manifest(msgspec.Struct):
-    """``run.json``. ``identity``: "" where predictions were given, of the file ``model``."""
+    """Holds ``run.json``. ``identity``: "" where predictions were given, of the file ``model``."""
 
     settings: Settings
     identity: str = ""
@@ -70,8 +70,8 @@ def versions() -> dict[str, str]:
 
 
 def begin(folder: Path, settings: Settings, *, force: bool = False) -> dict[str, str]:
-    """Prepare the folder to start or resume; the answer lines that it has, by id. EvaluationError
-    if it has a run with other settings; ``force`` moves the results of that run aside.
+    """Prepare the folder to start or resume, and return its answer lines by id. EvaluationError if
+    it has a run with other settings; ``force`` moves the results of that run aside.
     """
     manifest = Manifest(settings, settings.identity(), stamps(settings), versions())
     if problem := _other_results(folder, manifest):
@@ -86,7 +86,7 @@ def begin(folder: Path, settings: Settings, *, force: bool = False) -> dict[str,
 
 
 def move_aside(folder: Path, names: Iterable[str]) -> Path:
-    """Move what there is of ``names`` into a new folder ``before-N`` beside it."""
+    """Move those of ``names`` that exist into a new folder ``before-N`` beside them."""
     number = next(n for n in count(1) if not (folder / f"before-{n}").exists())
     aside = folder / f"before-{number}"
     aside.mkdir(parents=True)
@@ -99,8 +99,8 @@ def move_aside(folder: Path, names: Iterable[str]) -> Path:
 def _other_results(folder: Path, manifest: Manifest) -> str | None:
     """A description of results in ``folder`` that do not belong to this run."""
     if not (folder / "run.json").exists():
-        found = [name for name in RESULTS[2:] if (folder / name).exists()]
-        return "results that no run.json describes" if found else None
+        names = [name for name in RESULTS[2:] if (folder / name).exists()]
+        return "results that no run.json describes" if names else None
     try:
         before = read_record(folder / "run.json", Manifest)
     except (OSError, LineError) as error:
@@ -119,23 +119,23 @@ ROWS = {".parquet", ".arrow", ".jsonl", ".json", ".csv"}
 
 
 def stamps(settings: Settings) -> dict[str, str]:
-    """Sizes and times of the files that answers depend on: an overwritten checkpoint is another."""
-    found_of = {}
+    """Return sizes and times of the files that answers depend on: they may be overwritten."""
+    hashes = {}
     of = {"model": (Path(settings.model), WEIGHTS), "dataset": (settings.dataset, ROWS)}
     for what, (path, kinds) in of.items():
         if path.exists():
             # Of other folders no JSON: they may hold runs, as runs/eval does.
             below = ("*", "data/*", "*/*.parquet", "*/*.arrow")
-            found = [path] if path.is_file() else list({f for one in below for f in path.glob(one)})
+            paths = [path] if path.is_file() else list({f for p in below for f in path.glob(p)})
             # cache-* is written by the library datasets
-            used = [f for f in found if f.suffix in kinds and not f.name.startswith("cache-")]
+            used = [f for f in paths if f.suffix in kinds and not f.name.startswith("cache-")]
             stats = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in sorted(used)]
-            found_of[what] = sha256(json.dumps(stats).encode()).hexdigest()[:16]
-    return found_of
+            hashes[what] = sha256(json.dumps(stats).encode()).hexdigest()[:16]
+    return hashes
 
 
 def answered(folder: Path) -> dict[str, str]:
-    """The complete lines of all parts by id; half a line, from a killed run, is ignored."""
+    """Return the complete lines of all parts by id; half a line, of a killed run, is ignored."""
     lines: dict[str, str] = {}
     for part in sorted((folder / "parts").glob("part-*.jsonl")):
         for line in part.read_text(encoding="utf-8").splitlines(keepends=True):
@@ -146,14 +146,14 @@ def answered(folder: Path) -> dict[str, str]:
 
 
 def new_part(folder: Path) -> Path:
-    """The path of a new part for this process alone."""
+    """Return the path of a new part for this process alone."""
     return folder / "parts" / f"part-{uuid4().hex[:12]}.jsonl"
 
 
 def pending(
     queries: QuerySet, done: dict[str, str], problems: Problems, worker: int = 0, workers: int = 1
 ) -> Iterator[Query]:
-    """The queries of one worker that are not answered yet."""
+    """Yield the queries of one worker that are not answered yet."""
     for query in queries.read(problems):
         # By the id alone, so that no worker's share depends on what another has answered.
         if crc32(query.id.encode()) % workers == worker and not done.keys() >= {*query.answer_ids}:
@@ -163,8 +163,8 @@ def pending(
 def answer_line(
     query: Query, completion: str, *, image_id: str, size: Size, sample: int = 0, **more: Any
 ) -> str:
-    """``size`` is the image's; ``image_id`` identifies it if the row does not; ``sample`` is the
-    number of the answer, of several; ``more``: further fields of the prediction.
+    """Return a prediction's line. ``size`` is the image's; ``image_id`` identifies it if the row
+    does not; ``sample`` numbers several answers; ``more``: further fields of the prediction.
     """
     image = {"image_id": query.column("image_id") or image_id, "width": size[0], "height": size[1]}
     asked = query.unanswered(sample)
@@ -181,13 +181,13 @@ def finish(folder: Path, queries: QuerySet) -> Problems:
             if None in lines:
                 problems.add("queries without an answer", query.id)
             else:
-                found = [line for line in lines if line is not None]
-                file.writelines(found if query.samples == 1 else with_pass_rate(found, task))
+                answers = [line for line in lines if line is not None]
+                file.writelines(answers if query.samples == 1 else with_pass_rate(answers, task))
     return problems
 
 
 def with_pass_rate(lines: list[str], task: str) -> Iterator[str]:
-    """The lines of a row's answers, each with ``pass_rate``, the share of them that are right, and
+    """Return the lines of a row's answers, each with ``pass_rate``, the share of right answers, and
     ``reward_mean``, both by the task's first reward; without them where the gold cannot be read.
     """
     reward = REWARDS[EVALUATED[task][0]]
@@ -202,7 +202,7 @@ def with_pass_rate(lines: list[str], task: str) -> Iterator[str]:
 
 
 def gold_of(settings: Settings, annotations: Annotations | None) -> Gold:
-    """The gold of a run's predictions; for a set of rows, that of the chosen rows."""
+    """Return the gold of a run's predictions; for a set of rows, the chosen rows' gold."""
     if annotations is None:
         return GOLD_OF_ROWS
     return Gold(annotations, settings.categories, settings.protocol)
@@ -211,19 +211,19 @@ def gold_of(settings: Settings, annotations: Annotations | None) -> Gold:
 # ---- predictions that were given -------------------------------------------------------------
 
 
-def make_room(folder: Path, given: Path, *, force: bool = False) -> None:
-    """EvaluationError if the folder has other predictions' results; ``force`` moves them aside."""
-    if not any((folder / name).exists() for name in RESULTS) or _is_held(given, folder):
+def make_room(folder: Path, file: Path, *, force: bool = False) -> None:
+    """Raise EvaluationError for other predictions' results in the folder; ``force`` moves them."""
+    if not any((folder / name).exists() for name in RESULTS) or _is_held(file, folder):
         return
     of = None
     with suppress(OSError, ValueError, LookupError, TypeError):
         of = read_json(folder / "summary.json")["run"]["predictions"]
-    if of != str(given) and not force:
+    if of != str(file) and not force:
         raise EvaluationError(
-            f"{folder} holds results of {of or 'a model'}, not of {given}. Give another --out, or "
+            f"{folder} holds results of {of or 'a model'}, not of {file}. Give another --out, or "
             "--force to move them aside"
         )
-    if of != str(given):
+    if of != str(file):
         move_aside(folder, RESULTS)
 
 
@@ -231,13 +231,13 @@ def keep(folder: Path, predictions: Predictions, settings: Settings, *, has_gold
     """Write the predictions of the file ``settings.model`` into the folder, joined with their rows,
     and for ``has_gold`` which gold they answer: `vlrft compare` and `report` read it as a run.
     """
-    given = file_of_run(Path(settings.model))
-    if _is_held(given, folder):
+    source = file_of_run(Path(settings.model))
+    if _is_held(source, folder):
         return
     for name in ("run.json", "predictions.jsonl", "predictions.json"):
         (folder / name).unlink(missing_ok=True)
     if predictions.detections is not None:
-        copyfile(given, folder / "predictions.json")
+        copyfile(source, folder / "predictions.json")
     else:
         with beside(folder / "predictions.jsonl") as path, path.open("w", encoding="ascii") as file:
             file.writelines(_kept(row, predictions.task) for row in predictions.rows)
@@ -245,8 +245,8 @@ def keep(folder: Path, predictions: Predictions, settings: Settings, *, has_gold
         write_record(folder / "run.json", Manifest(settings))
 
 
-def _is_held(given: Path, folder: Path) -> bool:
-    return folder.resolve() in (given.resolve(), given.resolve().parent)
+def _is_held(file: Path, folder: Path) -> bool:
+    return folder.resolve() in (file.resolve(), file.resolve().parent)
 
 
 def _kept(row: Prediction, task: str) -> str:
@@ -263,7 +263,7 @@ def _kept(row: Prediction, task: str) -> str:
 
 @dataclass(frozen=True)
 class SavedRun:
-    """Predictions, and the manifest of the run that made them; None for a single file."""
+    """Holds predictions, and the manifest of the run that made them; None for a single file."""
 
     predictions: Predictions
     manifest: Manifest | None = None
@@ -273,7 +273,7 @@ class SavedRun:
 def open_runs(
     paths: Sequence[Path], task: str | None = None, *, other_gold: bool = False
 ) -> list[SavedRun]:
-    """Files of predictions, or folders of runs. ``other_gold``: it need not be that of run.json."""
+    """Open files of predictions, or folders of runs. ``other_gold``: run.json's is not needed."""
     runs = []
     for path in paths:
         manifest_file = (path if path.is_dir() else path.parent) / "run.json"
@@ -297,7 +297,7 @@ def open_runs(
 
 
 def image_limits(run: SavedRun) -> str | None:
-    """The limits of a run on image size; None if they are not known."""
+    """Return a run's limits on image size; None if they are not known."""
     if run.manifest is None or not run.manifest.identity:
         return None
     settings = run.manifest.settings

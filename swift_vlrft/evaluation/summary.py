@@ -1,4 +1,4 @@
-"""The summary of predictions that `vlrft eval` prints and writes.
+"""Summarise predictions, as `vlrft eval` prints and writes it.
 
     summarise(read_predictions(file)).metrics["accuracy"]    Measure(value=0.8, low=0.7, high=0.9)
 
@@ -42,7 +42,7 @@ class Measure(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct):
-    """``summary.json``. ``named`` has the first few of each problem."""
+    """Holds ``summary.json``; ``named`` has the first few of each problem."""
 
     task: str
     rows: int
@@ -74,7 +74,7 @@ def summarise(
     seed: int = 0,
     run: dict[str, Any] | None = None,
 ) -> Summary:
-    """Every metric of the predictions with its interval; EvaluationError if there is no gold."""
+    """Compute every metric of predictions and its interval; EvaluationError if there is no gold."""
     table = build_table(predictions, gold)
     rows = table.predictions.rows
     of_rows = gold.annotations is None  # else average precision needs no solutions
@@ -103,7 +103,7 @@ def summarise(
             by_class[str(name)] = known | by_class.get(str(name), {})
         for name, names in CATEGORY_LISTS.items():
             if by_class.keys() >= set(names):
-                values = [v for one in names if (v := by_class[one].get("AP")) is not None]
+                values = [v for c in names if (v := by_class[c].get("AP")) is not None]
                 selected[name] = sum(values) / len(values) if values else None
         notes.append(PROTOCOL_NOTES[table.protocol or "rows"])
         if not table.sizes_known:

@@ -1,1 +1,1 @@
-"""Publishing on Hugging Face and ModelScope: cards, pictures, and the files that belong."""
+"""Publish on Hugging Face and ModelScope: cards, pictures, and the files that belong."""

@@ -1,4 +1,4 @@
-"""The cards of a data set and of a model, each from its template in ``templates/``.
+"""Write the cards of a data set and of a model, each from its template in ``templates/``.
 
 dataset_card(Path("data/coco8"), "hf", "me/coco8", "cc-by-4.0")     Card({"README.md": ...}, ...)
 model_card(open_checkpoint(Path("runs/demo")), "hf", "me/shapes")
@@ -55,7 +55,7 @@ NO_LICENCE = "the card states no licence; state it with --license NAME"
 
 @dataclass
 class Card:
-    """``files``: what goes up. ``notes``: what the publisher should know."""
+    """Holds ``files``, which go up, and ``notes`` for the publisher."""
 
     files: dict[str, Path | bytes]
     licence: str | None = None
@@ -81,9 +81,9 @@ def _meaning(reward: str) -> str:
 
 
 def dataset_card(folder: Path, hub: str, repo: str, licence: str | None = None) -> Card:
-    """The card and the shards of a converted folder. A README.md that is there is the card, with
-    ``licence`` put into its head. DataError if a shard is broken, or holds no images, and with the
-    list of what must not go up.
+    """Return the card and the shards of a converted folder. A README.md that is there is the card,
+    with ``licence`` put into its head. DataError if a shard is broken, or holds no images, and with
+    the list of what must not go up.
     """
     from huggingface_hub import DatasetCard, DatasetCardData
 
@@ -125,13 +125,13 @@ def dataset_card(folder: Path, hub: str, repo: str, licence: str | None = None) 
 
 
 def _shards(folder: Path) -> Mapping[Path, str | None]:
-    found = sorted((folder / "data").glob("*.parquet"))
-    if not found:
+    shards = sorted((folder / "data").glob("*.parquet"))
+    if not shards:
         raise DataError(
             f"{folder} is no converted folder (it has no data/*.parquet); make one with: vlrft "
             f"data convert {folder} NEW_FOLDER"
         )
-    return by_split(found, folder)
+    return by_split(shards, folder)
 
 
 def _counted(
@@ -192,13 +192,13 @@ def _stated(file: Path, licence: str | None) -> tuple[str | None, bytes]:
 
 
 def rewards_of(tasks: list[str]) -> list[str]:
-    """The rewards that a first run on these tasks would take."""
+    """Return the rewards that a first run on these tasks would take."""
     pairs = [TASKS.get(task, (f"vlrft_{task} vlrft_format",))[0] for task in tasks]
     names = list(dict.fromkeys(" ".join(pairs).split()))
     formats = [name for name in names if REWARDS[name].scores_format]
     # Of several tasks the one that every answer can meet.
-    kept = formats if len(formats) == 1 else ["vlrft_format"]
-    return [*(name for name in names if name not in formats), *kept]
+    chosen = formats if len(formats) == 1 else ["vlrft_format"]
+    return [*(name for name in names if name not in formats), *chosen]
 
 
 # ---- a model -----------------------------------------------------------------------------------
@@ -213,8 +213,8 @@ def model_card(
     after: Path | None = None,
     licence: str | None = None,
 ) -> Card:
-    """The card and the checkpoint's files that belong. ``before`` and ``after``: evaluations; where
-    none is given, those that `vlrft demo` left, if they are of this checkpoint.
+    """Return the card and the checkpoint's files that belong. ``before`` and ``after`` are
+    evaluations, by default those that `vlrft demo` left, if they are of this checkpoint.
 
     DataError if an evaluation is of another model or other rows, and with the list of what must
     not go up.
@@ -224,29 +224,29 @@ def model_card(
     card, args = Card({}, licence), opened.args
     results = _results(opened, before, after, card.notes)
     kind = str(args.get("rlhf_type") or "sft")
-    sets = [str(one) for one in args.get("dataset") or []]
+    sets = [str(name) for name in args.get("dataset") or []]
     known = {source.hub_id for source in SOURCES} | set(facts(may_import=False).datasets)
-    ids = [re.split("[:#]", one.removeprefix("hf::").removeprefix("ms::"))[0] for one in sets]
+    ids = [re.split("[:#]", name.removeprefix("hf::").removeprefix("ms::"))[0] for name in sets]
     data = ModelCardData(
         model_name=repo.split("/")[1],
         license=licence,
         library_name="peft" if opened.is_adapter else "transformers",
         pipeline_tag="image-text-to-text",
         base_model=opened.base,
-        datasets=[one for one in ids if one in known] or None,
+        datasets=[i for i in ids if i in known] or None,
         tags=["ms-swift", "visual-rft", kind, *(["lora"] if opened.is_adapter else [])],
         eval_results=[
             EvalResult(
                 task_type="image-text-to-text",
-                task_name=one.task,
-                dataset_type=name_of(str(one.run["dataset"])),
-                dataset_name=name_of(str(one.run["dataset"])),
-                dataset_split=one.run.get("split"),
-                metric_type=one.headline,
-                metric_value=one.best,
+                task_name=summary.task,
+                dataset_type=name_of(str(summary.run["dataset"])),
+                dataset_name=name_of(str(summary.run["dataset"])),
+                dataset_split=summary.run.get("split"),
+                metric_type=summary.headline,
+                metric_value=summary.best,
             )
-            for one, _ in results
-            if one.best is not None
+            for summary, _ in results
+            if summary.best is not None
         ]
         or None,
     )
@@ -254,27 +254,27 @@ def model_card(
         data["base_model_relation"] = "adapter" if opened.is_adapter else "finetune"
     if hub == "modelscope":  # its own keys: https://modelscope.cn/docs/models/card
         data["tasks"], data["frameworks"] = ["image-text-to-text"], ["pytorch"]
-    names = [name_of(str(one)) for one in args.get("reward_funcs") or []]
+    names = [name_of(str(name)) for name in args.get("reward_funcs") or []]
     weights = args.get("reward_weights") or [1] * len(names)
     text = _from_template(
         *(ModelCard, "model.md", data, hub, repo),
         opened=opened,
         args=args,
         start=name_of(str(args.get("model"))),
-        sets=[name_of(one) for one in sets],
+        sets=[name_of(name) for name in sets],
         rewards=[(name, of, _meaning(name)) for name, of in zip(names, weights, strict=False)],
         ours=any(name in REWARDS for name in names),
         flags=FLAGS,
         plugin=str(args.get("model_type")).startswith(NEEDS_PLUGIN),
         results=results,
-        limits={k: v for one, _ in results for k, v in (one.run.get("resolution") or {}).items()},
+        limits={k: v for s, _ in results for k, v in (s.run.get("resolution") or {}).items()},
         name_of=name_of,
     )
     card.files = {"README.md": text, **opened.files}
     check_files(card.files, str(opened.folder))
     if not results:
         card.notes.append(
-            "no evaluation is in the card; --before and --after give those of vlrft eval"
+            "the card holds no evaluation; add folders of `vlrft eval` with --before and --after"
         )
     if licence is None:
         card.notes.append(NO_LICENCE)
@@ -290,19 +290,19 @@ def _results(
 ) -> list[tuple[Summary, Summary | None]]:
     """The summaries after the training, each with that before it, on the same rows."""
     if before is not None and after is None:
-        raise DataError("--before without --after: what is published is the model after")
+        raise DataError("--before needs --after, the evaluation of the published model")
     demo = opened.folder.parents[1] / "eval"
-    found = after is None and (demo / "after").is_dir() and (demo / "before").is_dir()
-    if found:
+    of_demo = after is None and (demo / "after").is_dir() and (demo / "before").is_dir()
+    if of_demo:
         before, after = demo / "before", demo / "after"
     first = [] if before is None else _summaries(before, "--before")
     try:
         return [
-            (_of_this(opened, one, after), _on_same_rows(first, one, before))
-            for one in ([] if after is None else _summaries(after, "--after"))
+            (_of_this(opened, summary, after), _on_same_rows(first, summary, before))
+            for summary in ([] if after is None else _summaries(after, "--after"))
         ]
     except DataError as error:
-        if not found:
+        if not of_demo:
             raise
         notes.append(f"the evaluations in {demo} are left out: {error}")
         return []
@@ -312,12 +312,12 @@ def _summaries(folder: Path, flag: str) -> list[Summary]:
     """Those in a folder of `vlrft eval`, or of several tasks each."""
     files = [folder / "summary.json", *sorted(folder.glob("*/summary.json"))]
     try:
-        found = [read_record(file, Summary) for file in files if file.is_file()]
+        summaries = [read_record(file, Summary) for file in files if file.is_file()]
     except LineError as error:
         raise DataError(str(error)) from None
-    if not found:
+    if not summaries:
         raise DataError(f"{flag} {folder} holds no summary.json of vlrft eval (from {Path.cwd()})")
-    return found
+    return summaries
 
 
 def _of_this(opened: Checkpoint, summary: Summary, folder: Path | None) -> Summary:
@@ -327,7 +327,7 @@ def _of_this(opened: Checkpoint, summary: Summary, folder: Path | None) -> Summa
     if not same and (model.exists() or model.parts[-2:] != opened.folder.parts[-2:]):
         raise DataError(
             f"--after {folder} is of the model {model}, not of {opened.folder}; evaluate this "
-            "checkpoint with `vlrft eval`, or publish that one"
+            "checkpoint with `vlrft eval`, or publish that model"
         )
     return summary
 
@@ -337,11 +337,11 @@ def _on_same_rows(first: list[Summary], last: Summary, folder: Path | None) -> S
     if not first:
         return None
     rows = {name: last.run.get(name) for name in SAME}
-    found = [one for one in first if {name: one.run.get(name) for name in SAME} == rows]
-    if not found or found[0].run.get("model") == last.run.get("model"):
+    matches = [s for s in first if {name: s.run.get(name) for name in SAME} == rows]
+    if not matches or matches[0].run.get("model") == last.run.get("model"):
         said = ", ".join(f"{name} {value}" for name, value in rows.items() if value)
         raise DataError(
             f"--before {folder} holds no evaluation of another model on the rows of --after "
-            f"({said}); evaluate both on the same"
+            f"({said}); evaluate both on the same rows"
         )
-    return found[0]
+    return matches[0]

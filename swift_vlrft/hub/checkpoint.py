@@ -1,4 +1,4 @@
-"""A checkpoint of `swift rlhf` on disk: which of its files belong on a hub, and what trained it.
+"""Read a checkpoint of `swift rlhf`: which of its files belong on a hub, and what trained it.
 
     opened = open_checkpoint(Path("runs/demo"))
     opened.folder                    runs/demo/grpo/checkpoint-100
@@ -40,7 +40,7 @@ OF_ARGS = (
 
 @dataclass
 class Checkpoint:
-    """``args``: ms-swift's args.json. ``base``: the hub id of the model it was trained from."""
+    """Holds ms-swift's args.json (``args``), and the hub id of the base model (``base``)."""
 
     folder: Path
     args: dict[str, Any]
@@ -50,9 +50,9 @@ class Checkpoint:
 
     @property
     def step(self) -> int | None:
-        """The step of checkpoint-N, also of checkpoint-N-merged."""
-        found = re.fullmatch(r"checkpoint-(\d+)(-merged)?", self.folder.name)
-        return int(found[1]) if found else None
+        """Return N of checkpoint-N, also of checkpoint-N-merged."""
+        match = re.fullmatch(r"checkpoint-(\d+)(-merged)?", self.folder.name)
+        return int(match[1]) if match else None
 
     @property
     def is_adapter(self) -> bool:
@@ -60,8 +60,8 @@ class Checkpoint:
 
 
 def open_checkpoint(path: Path, base_model: str | None = None) -> Checkpoint:
-    """``path``: a checkpoint, the run that holds it (its last one), or the folder of a demo.
-    ``base_model``: hub id of the model that it was trained from, where args.json names a folder.
+    """Open a checkpoint, a run (its last checkpoint), or the folder of a demo. ``base_model``: hub
+    id of the model that it was trained from, where args.json names a folder.
 
     DataError where there is none, or its weights are not whole.
     """
@@ -89,24 +89,24 @@ def open_checkpoint(path: Path, base_model: str | None = None) -> Checkpoint:
         elif file.name != "args.json":
             opened.left_out.append(file.name)
     if not opened.is_adapter and "tokenizer_config.json" not in opened.files:
-        raise DataError(f"{folder} has no tokenizer_config.json, and nobody could load it")
+        raise DataError(f"{folder} has no tokenizer_config.json, so nobody could load it")
     adapter = _settings(folder / ADAPTER) if opened.is_adapter else {}
     opened.base = base_model or _base_of(opened.args, adapter.get("base_model_name_or_path"))
-    kept = {name: value for name in OF_ARGS if (value := opened.args.get(name)) not in (None, [])}
+    public = {name: value for name in OF_ARGS if (value := opened.args.get(name)) not in (None, [])}
     if opened.is_adapter:
         if opened.base is None:
             raise DataError(
                 f"{folder} is an adapter of {opened.args.get('model')}, a folder of this machine; "
                 "nobody else could load it. Name the model on a hub with --base-model ORG/NAME"
             )
-        kept["model"] = adapter["base_model_name_or_path"] = opened.base
+        public["model"] = adapter["base_model_name_or_path"] = opened.base
         opened.files[ADAPTER] = _json(adapter)
-    opened.files["args.json"] = _json(kept)
+    opened.files["args.json"] = _json(public)
     return opened
 
 
 def find_checkpoint(path: Path) -> Path:
-    """The folder itself if it holds a model; else the last checkpoint in it."""
+    """Return the folder itself if it holds a model; else the last checkpoint in it."""
     if not path.is_dir():
         what = "is a file" if path.exists() else "does not exist"
         raise DataError(f"{path} {what} (from {Path.cwd()}); give a checkpoint's folder")
@@ -118,8 +118,8 @@ def find_checkpoint(path: Path) -> Path:
     # v10-20261122-101500 comes after v9-20261122-093000
     versions = sorted(path.glob("v*-*"), key=lambda run: (len(run.name.split("-")[0]), run.name))
     for run in (path, path / "grpo", *reversed(versions)):
-        if run.is_dir() and (found := checkpoints(run)):
-            return found[-1]
+        if run.is_dir() and (saved := checkpoints(run)):
+            return saved[-1]
     raise DataError(
         f"{path} holds no model: neither config.json nor {ADAPTER}, nor a folder checkpoint-N; "
         "give a checkpoint, or the --output_dir of a `swift rlhf` run"
@@ -143,21 +143,21 @@ def _settings(file: Path) -> dict[str, Any]:
 def _args(folder: Path) -> dict[str, Any]:
     """Those of the training: what `swift export` merged may hold its own."""
     files = [folder / "args.json", folder.parent / "args.json"]
-    found = [_settings(file) for file in files if file.is_file()]
-    if not found:
+    settings = [_settings(file) for file in files if file.is_file()]
+    if not settings:
         raise DataError(
-            f"{folder} has no args.json, neither has {folder.parent}: `swift rlhf` writes it, and "
-            "the card says from it what ran"
+            f"neither {folder} nor {folder.parent} has args.json, which `swift rlhf` writes and "
+            "from which the card says what ran"
         )
-    return next((args for args in found if "rlhf_type" in args), found[0])
+    return next((args for args in settings if "rlhf_type" in args), settings[0])
 
 
 def _base_of(args: dict[str, Any], of_adapter: object) -> str | None:
     """The hub id of the model that training started from, where it is named or was downloaded."""
     model, folder = args.get("model"), args.get("model_dir")
     for text in (folder, model, of_adapter):
-        if isinstance(text, str) and (found := _cached_id(text)):
-            return found
+        if isinstance(text, str) and (hub_id := _cached_id(text)):
+            return hub_id
     # "runs/start" may be a folder, seen from elsewhere: then it was loaded from .../runs/start.
     downloaded = not isinstance(folder, str) or Path(folder).parent.parent.name == "models"
     return model if isinstance(model, str) and _is_hub_id(model) and downloaded else None
@@ -176,7 +176,7 @@ def _own_code(folder: Path) -> list[str]:
         from transformers.dynamic_module_utils import get_relative_import_files
 
         try:
-            files += [Path(one) for file in files for one in get_relative_import_files(file)]
+            files += [Path(path) for file in files for path in get_relative_import_files(file)]
         except (OSError, UnicodeError) as error:
             raise DataError(f"{folder}: the model's own code is not whole: {error}") from None
     return [file.name for file in files]
@@ -188,7 +188,7 @@ _MS_CACHE = re.compile(r"modelscope.*?/models/([\w.-]+)/([\w.-]+)(?:/?$|/snapsho
 
 
 def name_of(path: str) -> str:
-    """A hub id as it is; of a path the last name, of a checkpoint that of its run before it. A
+    """Return a hub id as it is, the last name of a path, or the name of a checkpoint's run. A
     format or a count behind it (":pixels#500") stays.
     """
     if _is_hub_id(path):
@@ -198,7 +198,7 @@ def name_of(path: str) -> str:
 
 
 def _is_hub_id(text: str) -> bool:
-    """Whether this is ORG/NAME and no folder here; "hf::" or "ms::" may stand before it."""
+    """Return whether this is ORG/NAME and no folder here; "hf::" or "ms::" may stand before it."""
     if not _HUB_ID.fullmatch(text):
         return False
     return text.startswith(("hf::", "ms::")) or not Path(re.split("[:#]", text)[0]).exists()
@@ -206,7 +206,7 @@ def _is_hub_id(text: str) -> bool:
 
 def _cached_id(path: str) -> str | None:
     """The id under which a hub's library keeps a model at ``path``, in its cache."""
-    if found := _HF_CACHE.search(path):
-        return f"{found[1]}/{found[2]}"
-    found = _MS_CACHE.search(path)
-    return f"{found[1]}/{found[2]}".replace("___", ".") if found else None
+    if match := _HF_CACHE.search(path):
+        return f"{match[1]}/{match[2]}"
+    match = _MS_CACHE.search(path)
+    return f"{match[1]}/{match[2]}".replace("___", ".") if match else None

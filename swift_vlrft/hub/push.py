@@ -40,7 +40,7 @@ class HubError(ValueError):
 
 
 def check_target(hub: str, repo: str, example: str) -> str:
-    """The hub's name in full; DataError if hub or repository cannot be."""
+    """Return the hub's name in full; DataError if hub or repository cannot be."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils._validators import validate_repo_id
 
@@ -68,8 +68,8 @@ def upload(
     private: bool = False,
     environ: Mapping[str, str] | None = None,
 ) -> str:
-    """Create the repository where it is not there yet, upload the files, return its page.
-    ``what`` is what they are called in messages.
+    """Create the repository where it is not there yet, upload the files, return its page. ``what``
+    names them in messages.
 
     DataError if the token is missing; HubError where the hub refuses or is out of reach.
     """
@@ -95,14 +95,14 @@ def upload(
         raise
     except Exception as error:  # each library has many kinds of its own
         text = _without(token, f"{type(error).__name__}: {error}")
-        raise HubError(f"{hub} did not take {what} as {repo}: {text}") from None
+        raise HubError(f"{hub} refused {what} as {repo}: {text}") from None
     middle = {"dataset": "datasets/", "model": "models/" if hub == "modelscope" else ""}[kind]
     return f"{api.endpoint}/{middle}{repo}"
 
 
 @contextmanager
 def staged(files: Files) -> Iterator[Path]:
-    """A folder of links and small files, as the repository will be; nothing on disk is changed."""
+    """Yield a folder of links and small files, as the repository will be; the originals stay."""
     with TemporaryDirectory(prefix="vlrft-") as name:
         folder = Path(name)
         for path, content in files.items():

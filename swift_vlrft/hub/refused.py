@@ -1,4 +1,4 @@
-"""What must not go up to a hub: pickles, paths of this machine, secrets. Each is refused by name.
+"""Refuse by name what must not go up to a hub: pickles, paths of this machine, secrets.
 
     refused({"config.json": b'{"_name_or_path": "/home/me/start"}'})
     [Refused("config.json", "_name_or_path is the path /home/me/start", "write the model's id ...")]
@@ -29,7 +29,7 @@ _LOCAL = re.compile(r"(?:/|~/|\.{1,2}/)[^\n]+")
 
 
 class Refused(NamedTuple):
-    """``file``: its name in the repository; ``what`` is wrong with it, and what to ``do``."""
+    """Says ``what`` is wrong with ``file``, by its name in the repository, and what to ``do``."""
 
     file: str
     what: str
@@ -37,14 +37,14 @@ class Refused(NamedTuple):
 
 
 def check_files(files: Mapping[str, Path | bytes], what: str) -> None:
-    """DataError with the list of ``refused`` files, if there are any."""
-    if found := list(refused(files)):
-        lines = [f"\n  {one.file}: {one.what}; {one.do}" for one in found]
-        raise DataError(f"{what} holds what must not go up:{''.join(lines)}")
+    """Raise DataError with the list of ``refused`` files, if there are any."""
+    if problems := list(refused(files)):
+        lines = [f"\n  {problem.file}: {problem.what}; {problem.do}" for problem in problems]
+        raise DataError(f"{what} holds files that must not go up:{''.join(lines)}")
 
 
 def refused(files: Mapping[str, Path | bytes]) -> Iterator[Refused]:
-    """What of the files must not go up: none of them is unpickled or run."""
+    """Yield what of the files must not go up; none of them is unpickled or run."""
     for name, content in files.items():
         kind = Path(name).suffix
         if kind in PICKLES:
@@ -58,9 +58,9 @@ def refused(files: Mapping[str, Path | bytes]) -> Iterator[Refused]:
             try:
                 read = json.loads(text) if kind == ".json" else text
             except ValueError as error:
-                yield Refused(name, f"is no JSON ({error})", "mend it, or remove it")
+                yield Refused(name, f"is no JSON ({error})", "repair it, or remove it")
             else:
-                yield from (Refused(name, *one) for one in _of_settings("", read))
+                yield from (Refused(name, *problem) for problem in _of_settings("", read))
 
 
 def _of_settings(name: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -82,4 +82,4 @@ def _of_settings(name: str, value: Any) -> Iterator[tuple[str, str]]:
         elif not text and (
             _PATH.fullmatch(value.strip()) or _OF_A_PATH.search(last) and _LOCAL.fullmatch(value)
         ):
-            yield f"{name} is the path {value[:200]}", "write an id on a hub there, or remove it"
+            yield f"{name} is the path {value[:200]}", "write the id on a hub instead, or remove it"

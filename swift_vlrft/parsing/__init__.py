@@ -1,1 +1,1 @@
-"""Model text -> Answer: boxes, points, label, number, items, text. Pure, bounded; never raises."""
+"""Read a model's text into an Answer: boxes, points, labels, numbers; bounded, never raising."""

@@ -1,4 +1,4 @@
-"""Reads the answer out of a model's text: the only place that does.
+"""Read the answer out of a model's text; nothing else does.
 
     <think>One dog.</think><answer>[{'Position': [10, 20, 60, 80], 'Confidence': 0.9}]</answer>
 
@@ -46,7 +46,7 @@ def _of_short(reader: Callable[[str], T | None]) -> "cached_property[T | None]":
 
 
 class Answer:
-    """One completion, parsed lazily: each property is computed on first access.
+    """Parses one completion lazily: each property is computed on first access.
 
     ``text`` is the text of the answer block without outer blanks, None if none is complete;
     ``matched`` is where rewards/matching.py keeps its last result.
@@ -78,20 +78,20 @@ class Answer:
 
     @cached_property
     def short(self) -> str | None:
-        """The text of the answer block, else the last ``\\boxed{...}`` after the reasoning."""
+        """Return the answer block's text, else the last ``\\boxed{...}`` after the reasoning."""
         if self.text is not None:
             return self.text
         after = max(self.completion.rfind("</think>"), 0)
-        found = boxed(self.completion[after:]) if "\\boxed" in self.completion else []
-        return found[-1] if found else None
+        contents = boxed(self.completion[after:]) if "\\boxed" in self.completion else []
+        return contents[-1] if contents else None
 
     @cached_property
     def label(self) -> str:
-        """The answer as class names are compared; empty if there is none."""
+        """Return the answer as class names are compared; empty if there is none."""
         return "" if self.short is None else normalise(self.short)
 
     def placed(self, *, points: bool = False) -> BoxList | None:
-        """Its boxes; with ``points`` its points, as boxes without a side."""
+        """Return its boxes; with ``points`` its points, as boxes without a side."""
         if not points or self.points is None:
             return None if points else self.boxes
         return BoxList([point and (*point, *point) for point in self.points])
@@ -102,19 +102,19 @@ class Answer:
 
     @cached_property
     def well_boxed(self) -> bool:
-        """Whether it is one non-empty think block, then text with one non-empty ``\\boxed{}``."""
+        """Return whether it is one think block, then text with one ``\\boxed{}``, neither empty."""
         reasoned, rest = think_block(self.completion)
         return reasoned and rest.count("\\boxed") == 1 and any(boxed(rest))
 
 
 def answer_text(completion: str) -> str | None:
-    """Text of the last complete answer block after the last ``</think>``, without outer blanks."""
+    """Return the text of the last complete answer block after the last ``</think>``, stripped."""
     span = answer_span(completion)
     return None if span is None else completion[slice(*span)].strip()
 
 
 def answer_span(completion: str) -> tuple[int, int] | None:
-    """Start and end of that block's text, outer blanks included."""
+    """Return start and end of that block's text, outer blanks included."""
     after = completion.rfind("</think>")
     last_end = completion.rfind("</answer>")
     start = completion.rfind("<answer>", max(after, 0), max(last_end, 0))
@@ -122,9 +122,9 @@ def answer_span(completion: str) -> tuple[int, int] | None:
 
 
 def well_formed(completion: str) -> bool:
-    """Whether the text, outer blanks aside, is one non-empty think block, then one non-empty answer
-    block. The reasoning may mention answer tags. What a chat template writes by itself in front is
-    skipped, once.
+    """Return whether the text, outer blanks aside, is one non-empty think block, then one non-empty
+    answer block. The reasoning may mention answer tags. What a chat template writes by itself in
+    front is skipped, once.
     """
     reasoned, rest = think_block(completion)
     answer = rest[len("<answer>") : -len("</answer>")]
@@ -138,13 +138,13 @@ def well_formed(completion: str) -> bool:
 
 
 def think_block(completion: str) -> tuple[bool, str]:
-    """Whether the text begins with one non-empty think block and has no other, and what follows."""
+    """Return whether one non-empty think block, and no other, begins the text, and what follows."""
     of_template = _OF_TEMPLATE.match(completion)
     text = completion[of_template.end() :] if of_template else completion
     thought, _, rest = text.strip().partition("</think>")
     reasoned = thought.startswith("<think>") and bool(thought[len("<think>") :].strip())
-    one = thought.find("<think>", 1) < 0 and "<think>" not in rest and "</think>" not in rest
-    return reasoned and one, rest.lstrip()
+    single = thought.find("<think>", 1) < 0 and "<think>" not in rest and "</think>" not in rest
+    return reasoned and single, rest.lstrip()
 
 
 _TAG = re.compile(r"</?(?:think|answer)>")
@@ -164,7 +164,7 @@ _cached_characters = 0
 
 
 def read(completion: Any) -> Answer:
-    """The answer in ``completion``, from the cache if the text was read before."""
+    """Return the answer in ``completion``, from the cache if the text was read before."""
     global _cached_characters
     text = completion if type(completion) is str else text_of(completion)
     answer = _cache.get(text)
@@ -187,7 +187,7 @@ def forget() -> None:
 
 
 def text_of(completion: Any) -> str:
-    """Text of a completion in any form that a trainer passes: a string, or chat messages.
+    """Return a completion's text, whether a trainer passes a string or chat messages.
 
     Of messages, the last one's content; parts like ``{"type": "text", "text": ...}`` are joined.
     None and everything else is the empty text.
@@ -205,13 +205,13 @@ def text_of(completion: Any) -> str:
 
 
 def with_prefix(completion: Any, prefix: Any) -> str:
-    """The completion's text behind the prefix that its template had written, if it lacks it."""
+    """Return the completion's text behind its template's prefix, if it lacks it."""
     text, before = text_of(completion), text_of(prefix)
     return text if text.lstrip().startswith(before.strip()) else before + text
 
 
 def gold_text(solution: Any) -> str:
-    """A gold solution without its tags: the answer block if it has one, else all of it.
+    """Return a gold solution without its tags: the answer block if it has one, else all of it.
 
     A value that is not text (a list, a number, a numpy or pyarrow value) is written as JSON; a
     missing value is the empty string.
@@ -228,8 +228,8 @@ def gold_text(solution: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as a plain Python object: numpy, pandas, pyarrow and torch values converted, bytes
-    and decimals as text, a missing value (NaN, NaT, NA) as None.
+    """Return a value as a plain Python object: numpy, pandas, pyarrow and torch values converted,
+    bytes and decimals as text, a missing value (NaN, NaT, NA) as None.
     """
     if isinstance(value, (str, Decimal)):
         return str(value)

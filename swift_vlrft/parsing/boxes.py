@@ -1,4 +1,4 @@
-"""Boxes written by a model as text, read safely.
+"""Read boxes that a model wrote as text, safely.
 
     [{'Position': [254, 303, 291, 365], 'Confidence': 0.9, 'label': "dog's bowl"}]
     ```json [{"bbox_2d": ["254", "303", "291", "365"]}] ```
@@ -41,7 +41,7 @@ LISTS = ("boxes", "objects")
 
 @dataclass(eq=False)
 class BoxList:
-    """Predictions or gold boxes in the order of the text, as parallel lists.
+    """Holds predictions or gold boxes in the order of the text, as parallel lists.
 
     ``boxes`` holds xyxy numbers in the text's box format, ``None`` for an invalid box, which
     matches nothing but still counts. ``confidences`` holds numbers in [0, 1], else ``None``;
@@ -57,17 +57,17 @@ class BoxList:
 
     @cached_property
     def array(self) -> Array:
-        """The boxes as an array; here and below cached: the list must be complete."""
+        """Return the boxes as an array; here and below cached: the list must be complete."""
         return array_of(self.boxes)
 
     @cached_property
     def by_left(self) -> list[Placed]:
-        """The valid boxes from left to right."""
+        """Return the valid boxes from left to right."""
         return by_left(self.boxes)
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The distinct labels."""
+        """Return the distinct labels."""
         return frozenset(label for label in self.labels if label is not None)
 
     def add(self, box: Box | None, confidence: float | None, label: str | None) -> None:
@@ -77,19 +77,19 @@ class BoxList:
 
 
 def read_boxes(text: str) -> BoxList | None:
-    """Every box in ``text``, of all lists in it, so that a second guess costs as much as an extra
+    """Return all boxes in ``text``, of all lists, so that a second guess costs as much as an extra
     box; empty for the empty set; None if it holds neither, or an empty list beside other things.
     """
     text = without_wrappers(text)
-    if (found := _read_virft(text)) is not None:
-        return found
+    if (virft := _read_virft(text)) is not None:
+        return virft
     if is_empty_set(text):
         return BoxList()
     if too_long(text):
         return None
     if len(text) < 1000 and _BARE.fullmatch(text):
         return BoxList([_box(text.rstrip(".").split(","))], [None], [None])
-    found = BoxList()
+    boxes = BoxList()
     readable = True
     corner: list[Any] | None = None  # the first of (x1,y1),(x2,y2)
     label: str | None = None  # what <|object_ref_start|> named last
@@ -101,20 +101,20 @@ def read_boxes(text: str) -> BoxList | None:
                 corner = value
             elif len(value) == 2 or not value:
                 readable = readable and bool(value)
-                found.add(_box([*(corner or ()), *value]), None, label)
+                boxes.add(_box([*(corner or ()), *value]), None, label)
                 corner = None
             # a lone [1] is prose
         elif type(value) is tuple:  # <box>x1 y1 x2 y2</box>
-            found.add(_box(list(value)), None, label)
+            boxes.add(_box(list(value)), None, label)
         else:
-            count = len(found)
-            _add(found, value, label, 0)
-            readable = readable and len(found) > count
+            count = len(boxes)
+            _add(boxes, value, label, 0)
+            readable = readable and len(boxes) > count
     if corner is not None:
-        found.add(None, None, label)
-    if found.boxes in ([], [None]) and holds_nothing(literal(text), KEYS):
+        boxes.add(None, None, label)
+    if boxes.boxes in ([], [None]) and holds_nothing(literal(text), KEYS):
         return BoxList()
-    return found if found.boxes and readable else None
+    return boxes if boxes.boxes and readable else None
 
 
 KEYS = ("Position", "bbox_2d", "bbox", "box", "box_2d")
@@ -134,8 +134,8 @@ _SCALARS = {int, float, bool, str}
 
 
 def without_wrappers(text: str) -> str:
-    """``text`` in NFKC, without an outer fence and special tokens. Qwen's tokens around boxes
-    become ``<box>``, and so do GLM's if four bare numbers stand between them.
+    """Return ``text`` in NFKC, without an outer fence and special tokens. Qwen's tokens around
+    boxes become ``<box>``, and so do GLM's if four bare numbers stand between them.
     """
     text = bared(text)
     if "<|" in text:
@@ -144,8 +144,8 @@ def without_wrappers(text: str) -> str:
 
 
 def holds_nothing(value: Any, keys: tuple[str, ...]) -> bool:
-    """Whether a list or object is the empty set: an object whose one list is empty, alone or the
-    only one of a list, or the arguments of a tool call that are.
+    """Return whether a list or object is the empty set: an object whose one list is empty, alone or
+    the only object of a list, or the arguments of a tool call that are.
     """
     if type(value) is list and len(value) == 1:
         (value,) = value
@@ -164,7 +164,7 @@ def _as_tag(token: re.Match[str]) -> str:
 
 
 def too_long(text: str) -> bool:
-    """Whether ``text`` is too long to be read as boxes."""
+    """Return whether ``text`` is too long to be read as boxes."""
     return len(text) > MAX_ANSWER or (
         len(text) > MAX_OPEN_BRACKETS and sum(map(text.count, "[({<")) > MAX_OPEN_BRACKETS
     )
@@ -262,7 +262,7 @@ def _with_lists_beside(item: dict[str, Any], boxes: Any) -> Any:
 
 
 def arguments(item: dict[str, Any]) -> Any:
-    """The arguments of a tool call: an object, or its text; None for anything else."""
+    """Return the arguments of a tool call: an object, or its text; None for anything else."""
     held = item["arguments"]
     held = literal(held) if type(held) is str else held
     return held if type(held) is dict and "arguments" not in held else None

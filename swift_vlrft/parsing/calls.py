@@ -1,4 +1,4 @@
-"""The call of a tool in a model's turn: look closer at a part of a picture.
+"""Read the call of a tool in a model's turn: look closer at a part of a picture.
 
 <think>Too small.</think><tool_call>{"name": "image_zoom_in_tool",
 "arguments": {"bbox_2d": [10, 20, 60, 80], "label": "the sign", "img_idx": 0}}</tool_call>
@@ -26,14 +26,14 @@ MAX_CALL = 2_000
 
 
 class Call(NamedTuple):
-    """``box`` as x1, y1, x2, y2, in the row's box format."""
+    """Holds ``box`` as x1, y1, x2, y2, in the row's box format."""
 
     box: Box
     picture: int = 0
 
 
 def read_call(text: str) -> Call | str | None:
-    """The call after the reasoning; why it cannot be read; None where the turn calls no tool."""
+    """Return the call after the reasoning; why it is not readable; None where there is no call."""
     after = text[max(text.rfind("</think>"), 0) :]
     calls = after.count(OPEN)
     if not calls:
@@ -57,7 +57,7 @@ def read_call(text: str) -> Call | str | None:
 
 
 def calls_only(text: str) -> bool:
-    """Whether the turn is one non-empty think block and one call that can be read."""
+    """Return whether the turn is one non-empty think block and one call that can be read."""
     reasoned, rest = think_block(text)
     return reasoned and _ONE.fullmatch(rest) is not None and isinstance(read_call(text), Call)
 

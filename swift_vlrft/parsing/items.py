@@ -1,4 +1,4 @@
-"""Lists of names written by a model or in a solution: JSON, Python, or text.
+"""Read lists of names that a model or a solution states: JSON, Python, or text.
 
 ["red", "blue"]      red, blue      1. red\\n2. blue      red | blue      red and blue
 cat → dog, then bird                 in an order
@@ -23,7 +23,7 @@ _NUMBERED = re.compile(r"\(?(\d{1,3}|[a-z])[.):、]+(?:\s+|(?=\D))", re.IGNORECA
 
 
 def read_items(text: str, *, ordered: bool = False) -> list[str] | None:
-    """The items of a JSON or Python list, else of text between newlines and semicolons, else
+    """Return the items of a JSON or Python list, else of text between newlines and semicolons, else
     between commas, and in an order between arrows; empty for the empty set; None for text without
     any, or that is too long. An item that is no name (a list, a bool) is "", which equals none.
     """
@@ -52,8 +52,8 @@ def _name(item: Any) -> str:
 
 
 def read_gold_items(text: str, *, ordered: bool = False) -> list[str] | None:
-    """The items of a solution. In text, lines that are numbered or lettered lose their marks, and
-    ``|``, ``&`` and a final "and" part items. None for a JSON object.
+    """Return the items of a solution. In text, lines that are numbered or lettered lose their
+    marks, and ``|``, ``&`` and a final "and" part items. None for a JSON object.
     """
     if text.lstrip().startswith("{") and type(next(groups(text), None)) is dict:
         return None
@@ -73,7 +73,7 @@ def read_gold_items(text: str, *, ordered: bool = False) -> list[str] | None:
 
 
 def meant(items: list[str], gold: list[str]) -> list[str]:
-    """The items of an answer as a reader takes them who knows the gold items.
+    """Return the items of an answer as a reader takes them who knows the gold items.
 
     An item that is none of them loses its number, "1. red", and "and" in front of it; "red and
     blue" is two items if one of them is a gold item.
@@ -84,8 +84,8 @@ def meant(items: list[str], gold: list[str]) -> list[str]:
 
 def _meant(item: str, known: set[str]) -> list[str]:
     bare = item
-    if (found := _NUMBERED.match(item)) is not None:
-        bare = normalise(item[found.end() :])
+    if (match := _NUMBERED.match(item)) is not None:
+        bare = normalise(item[match.end() :])
     bare = bare if bare in known else bare.removeprefix("and ")
     if bare in known:
         return [bare]

@@ -1,4 +1,4 @@
-"""Names of classes in the form in which they are compared, and the words for the empty set.
+"""Write names of classes in the form in which they are compared, and know the empty set's words.
 
 normalise("`African-Violet`.")     "african violet"
 normalise("747‑400")               "747 400"
@@ -30,13 +30,13 @@ _EMPTY = re.compile(
 
 
 def is_empty_set(text: str) -> bool:
-    """Whether ``text`` as a whole says that there is nothing: "No Objects", ``[]``, "None"."""
+    """Return whether all of ``text`` says that there is nothing: "No Objects", ``[]``, "None"."""
     return len(text) < 120 and _EMPTY.fullmatch(text.strip()) is not None
 
 
 @lru_cache(maxsize=4096)
 def normalise(text: str) -> str:
-    """``text`` in the form in which class names are compared.
+    """Return ``text`` in the form in which class names are compared.
 
     Unwrapped, case folded; runs of blanks, ``_`` and hyphens inside are one blank; punctuation at
     the end and one pair of brackets without a comma are dropped, no other sign: ``<60`` and

@@ -1,4 +1,4 @@
-"""Lists and objects in a model's text, parsed without evaluating any of it.
+"""Parse lists and objects in a model's text without evaluating any of it.
 
     "Sure: [{'a': (1, 2), 'ok': True}] and (3,4) and <box>5 6</box>"
 
@@ -49,8 +49,8 @@ _decoder = json.JSONDecoder(strict=False)
 
 
 def groups(text: str) -> Iterator[Any]:
-    """Lists, objects and bare number groups of ``text`` in order; a ``str`` is the name of those
-    after it, a ``tuple`` the content of a ``<box>`` without brackets.
+    """Yield lists, objects and bare number groups of ``text`` in order; a ``str`` names those after
+    it, a ``tuple`` is the content of a ``<box>`` without brackets.
     """
     as_json = with_json_quotes(text)
     position = prose = 0
@@ -80,7 +80,7 @@ def groups(text: str) -> Iterator[Any]:
 
 
 def literal(text: str) -> Any:
-    """The list or object that ``text`` as a whole is, in JSON or Python; None if it is neither."""
+    """Return the list or object that all of ``text`` is, in JSON or Python; None if neither."""
     text = with_json_quotes(text.rstrip("."))
     if text[:1] + text[-1:] not in ("[]", "{}", "()"):
         return None
@@ -91,7 +91,7 @@ def literal(text: str) -> Any:
 
 
 def with_json_quotes(text: str) -> str:
-    """``text`` with JSON's quotes for Python's if that is safe: one kind of quote, no escapes."""
+    """Write JSON's quotes for Python's where that is safe: one kind of quote, no escapes."""
     if "'" in text and '"' not in text and "\\" not in text:
         return text.replace("'", '"')
     return text

@@ -1,4 +1,4 @@
-"""Points written by a model as text, read safely.
+"""Read points that a model wrote as text, safely.
 
     [412, 88]        (412, 88)        412, 88        [[412, 88], [10, 20]]
     [{"point_2d": [412, 88], "label": "dog"}]        {"action": "click", "coordinate": [412, 88]}
@@ -46,8 +46,8 @@ _BOX = re.compile(
 
 
 def read_points(text: str) -> list[Point | None] | None:
-    """Every point in ``text``, of several lists too; None in the list is a point that cannot be
-    read. Empty for the empty set; None if the text holds neither.
+    """Return every point in ``text``, of several lists too; None in the list is a point that cannot
+    be read. Empty for the empty set; None if the text holds neither.
     """
     text = without_wrappers(text)
     if is_empty_set(text):
@@ -56,46 +56,46 @@ def read_points(text: str) -> list[Point | None] | None:
         return None
     if len(text) < 1000 and _BARE.fullmatch(text):
         return [_point(text.rstrip(".").split(","))]
-    found: list[Point | None] = []
+    points: list[Point | None] = []
     readable = True
     if "box" in text:
         text, boxes = _BOX.subn(" ", text)
-        found += [None] * boxes
+        points += [None] * boxes
     if "<point" in text:
-        text = _TAG.sub(lambda tag: _of_tag(tag, found), text).replace("</point>", " ")
+        text = _TAG.sub(lambda tag: _of_tag(tag, points), text).replace("</point>", " ")
     for value in groups(_CLICK.sub(r"(\1, \2)", text)):
         if type(value) is str or (type(value) is list and len(value) == 1 and _is_flat(value)):
             continue  # a name; a lone [1] is prose
-        count = len(found)
-        _add(found, list(value) if type(value) is tuple else value)
-        readable = readable and value != [] and len(found) > count
-    if found in ([], [None]) and holds_nothing(literal(text), (*KEYS, "points", *BOX_KEYS)):
+        count = len(points)
+        _add(points, list(value) if type(value) is tuple else value)
+        readable = readable and value != [] and len(points) > count
+    if points in ([], [None]) and holds_nothing(literal(text), (*KEYS, "points", *BOX_KEYS)):
         return []
-    return found if found and readable else None
+    return points if points and readable else None
 
 
-def _of_tag(tag: re.Match[str], found: list[Point | None]) -> str:
+def _of_tag(tag: re.Match[str], points: list[Point | None]) -> str:
     """Add the point of a tag; what is left to be read."""
     said = {name.lower(): a or b or c for name, a, b, c in _ATTRIBUTE.findall(tag[1])}
     if not said and any(bracket in tag[2] for bracket in "[("):
         return tag[2]
     inside = tag[2].replace(",", " ").split()
-    found.append(_point([said.get("x"), said.get("y")] if said else inside))
+    points.append(_point([said.get("x"), said.get("y")] if said else inside))
     return " "
 
 
-def _add(found: list[Point | None], value: Any, y_first: bool = False, depth: int = 0) -> None:
+def _add(points: list[Point | None], value: Any, y_first: bool = False, depth: int = 0) -> None:
     """Add the points in ``value``: a list that is not a point gives one for each item."""
     if depth > MAX_DEPTH:
-        found.append(None)
+        points.append(None)
     elif type(value) is dict:
-        _add_object(found, value, depth)
+        _add_object(points, value, depth)
     elif type(value) is list and not _is_one_point(value):
         for item in value:
-            _add(found, item, y_first, depth + 1)
+            _add(points, item, y_first, depth + 1)
     else:
         point = _point(value)
-        found.append((point[1], point[0]) if point and y_first else point)
+        points.append((point[1], point[0]) if point and y_first else point)
 
 
 def _is_one_point(values: list[Any]) -> bool:
@@ -103,19 +103,19 @@ def _is_one_point(values: list[Any]) -> bool:
     return _is_flat(values) and (not values or any(_number(v) is not None for v in values))
 
 
-def _add_object(found: list[Point | None], item: dict[str, Any], depth: int) -> None:
+def _add_object(points: list[Point | None], item: dict[str, Any], depth: int) -> None:
     if "arguments" in item:  # of a tool call
-        _add(found, arguments(item), False, depth + 1)
+        _add(points, arguments(item), False, depth + 1)
         return
     key = next((key for key in KEYS if item.get(key) is not None), None)
     if key is not None:
-        _add(found, item[key], key == "point", depth + 1)
+        _add(points, item[key], key == "point", depth + 1)
         return
     listed = [key for key in LISTS if item.get(key)]
     if not listed:
-        found.append(_point([item.get("x"), item.get("y")]))
+        points.append(_point([item.get("x"), item.get("y")]))
     for key in listed:
-        _add(found, item[key], False, depth + 1)
+        _add(points, item[key], False, depth + 1)
 
 
 def _point(value: Any) -> Point | None:

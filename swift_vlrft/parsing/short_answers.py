@@ -1,4 +1,4 @@
-"""Answers of a few words: a number, an option letter, yes or no.
+"""Read answers of a few words: a number, an option letter, yes or no.
 
     number("I count four dogs")         4.0         number("more than 4")     None
     decimal("$1,234.50")                1234.5      decimal("30 M")           None
@@ -148,8 +148,8 @@ _AFTER = re.compile(
 
 
 def number(text: str) -> float | None:
-    """The number that a short text states as its answer, in digits or words; None if it states none
-    or leaves it open.
+    """Return the number that a short text states as its answer, in digits or words; None if it
+    states none or leaves it open.
 
     "4", "four", "1,000", "There are four dogs.", "four (4)", "有4只狗", "4 cats: 1 black, 3 white".
     "There are no dogs in the image." states 0.
@@ -163,21 +163,21 @@ def number(text: str) -> float | None:
         if plain[:6].casefold() == "there " and is_empty_set(plain):
             return 0.0
         plain = _IN_WORDS.sub(_in_digits, plain)
-        plain = _IN_CHINESE.sub(lambda found: str(_CHINESE[found[1] or found[2]]), plain)
+        plain = _IN_CHINESE.sub(lambda match: str(_CHINESE[match[1] or match[2]]), plain)
     return _stated(plain, _NUMBER)
 
 
-def _in_digits(found: re.Match[str]) -> str:
-    tens, ones, small = (word and word.casefold() for word in found.groups())
+def _in_digits(match: re.Match[str]) -> str:
+    tens, ones, small = (word and word.casefold() for word in match.groups())
     known = _VALUES | {"one": 1}
     if tens and known.get(ones or "", 1) not in range(1, 10):
-        return found[0]  # twenty eleven
+        return match[0]  # twenty eleven
     return str(_TENS[tens] + (known[ones] if ones else 0) if tens else known[small])
 
 
 def decimal(text: str) -> float | None:
-    r"""The one finite number that a short text states, in any of the usual forms; None if it states
-    none or leaves it open, as under ``number``.
+    r"""Return the one finite number that a short text states, in any of the usual forms; None if it
+    states none or leaves it open, as under ``number``.
 
     Further than there: "minus 5", ".5", "1.2 \times 10^3", "1/2", "$1,234.50", "45 %" (45), "5kg",
     "30^\circ"; and the same number again ("12. Yes, 12.0"), but not "4 of 4". No number words.
@@ -194,15 +194,15 @@ def decimal(text: str) -> float | None:
 def _without_units(plain: str) -> str:
     if "\\" in plain or "^" in plain or "×" in plain:
         plain = _DEGREES.sub("°", _TEXT.sub(r"\1", plain))
-        plain = _TIMES_TEN.sub(lambda found: f"e{found[1] or found[2]}", plain)
+        plain = _TIMES_TEN.sub(lambda match: f"e{match[1] or match[2]}", plain)
         plain = _FRAC.sub(lambda f: f" {f[1] or f[2]}/{f[3] or f[4]}", plain)
     plain = _FRACTION.sub(_divided, _MINUS.sub(r"\1 -", _TIE.sub(" ", plain)))
     return _UNIT.sub(" ", _CURRENCY.sub("", _RAISED.sub(r"\1", plain))).strip()
 
 
-def _divided(found: re.Match[str]) -> str:
-    above, below = int(found[1]), int(found[2])
-    return f"{above / below!r}" if below else found[0]
+def _divided(match: re.Match[str]) -> str:
+    above, below = int(match[1]), int(match[2])
+    return f"{above / below!r}" if below else match[0]
 
 
 def _stated(plain: str, pattern: re.Pattern[str], *, again: bool = False) -> float | None:
@@ -211,8 +211,8 @@ def _stated(plain: str, pattern: re.Pattern[str], *, again: bool = False) -> flo
         return float(plain.replace(",", ""))
     plain = _TAG.sub(" : ", plain.translate(_SIGNS))
     plain = _WITH_PARTS.sub(_without_parts, _EMPHASIS.sub(" ", plain))
-    found = list(pattern.finditer(plain))
-    values = {float(n[0].replace(",", "")) for n in found}
+    matches = list(pattern.finditer(plain))
+    values = {float(n[0].replace(",", "")) for n in matches}
     if (
         len(values) != 1
         or _NUMBER_WORD.search(plain)
@@ -221,7 +221,7 @@ def _stated(plain: str, pattern: re.Pattern[str], *, again: bool = False) -> flo
     ):
         return None
     end = 0
-    for n in found:
+    for n in matches:
         between, after = plain[end : n.start()], plain[n.end() : n.end() + 80]
         clause = _CLAUSE_END.split(between)[-1]
         if _DENIED_NUMBER.search(clause) or _BEFORE.search(clause[-80:]) or _AFTER.match(after):
@@ -232,15 +232,15 @@ def _stated(plain: str, pattern: re.Pattern[str], *, again: bool = False) -> flo
     return None if _TAKEN_BACK.fullmatch(plain, end) else values.pop()
 
 
-def _without_parts(found: re.Match[str]) -> str:
+def _without_parts(match: re.Match[str]) -> str:
     """The number alone, if the numbers in brackets add up to it."""
-    value = _VALUES.get(found[1].casefold())
-    value = int(found[1]) if value is None else value
-    said = found[3] or found[4]
+    value = _VALUES.get(match[1].casefold())
+    value = int(match[1]) if value is None else value
+    said = match[3] or match[4]
     parts = [part.casefold() for part in _PART.findall(said)]
     total = sum(1 if p == "one" else _VALUES[p] if p in _VALUES else int(p) for p in parts)
     open_ = _OPEN.search(said) or _DENIED_NUMBER.search(said)
-    return f"{value}{found[2]}" if parts and total == value and not open_ else found[0]
+    return f"{value}{match[2]}" if parts and total == value and not open_ else match[0]
 
 
 # ---- mathematics -----------------------------------------------------------------------------
@@ -266,8 +266,8 @@ _VULGAR = re.compile(r"(\d{1,9})⁄(\d{1,9})")
 
 
 def mathematics(text: str) -> str:
-    """``text`` as LaTeX: unwrapped, "2√3π cm²" as "2\\sqrt{3}\\pi cm^{2}"."""
-    raised = _RAISED_TO.sub(lambda found: f"^{{{unicodedata.normalize('NFKC', found[0])}}}", text)
+    """Write ``text`` as LaTeX: unwrapped, "2√3π cm²" as "2\\sqrt{3}\\pi cm^{2}"."""
+    raised = _RAISED_TO.sub(lambda match: f"^{{{unicodedata.normalize('NFKC', match[0])}}}", text)
     plain = _PI.sub(r"\\pi ", _short(raised).translate(_TO_LATEX))
     measured = _MEASURED.fullmatch(plain)
     if measured is not None and decimal(plain) is not None:
@@ -275,7 +275,7 @@ def mathematics(text: str) -> str:
     plain = _EXPONENT.sub(r"\\times 10^{\1}", _VULGAR.sub(r"\\frac{\1}{\2}", plain))
     plain = plain.removeprefix("m\\angle").replace("\\varnothing", "\\emptyset")
     plain = _LENGTH.sub("", plain).strip()
-    return _ROOT.sub(lambda found: f"\\sqrt{{{found[1] or found[2] or found[3]}}}", plain)
+    return _ROOT.sub(lambda match: f"\\sqrt{{{match[1] or match[2] or match[3]}}}", plain)
 
 
 # ---- an option -------------------------------------------------------------------------------
@@ -303,8 +303,8 @@ _OF_OPTIONS = re.compile(
 
 
 def choice(text: str) -> str | None:
-    """The option letter that the text begins with: "(A)", "A: text", "A - text", "Option A", "选A".
-    None if what follows states another answer ("A or B", "A. dog, B", "a) cat b) dog"), and
+    """Return the option letter that begins the text: "(A)", "A: text", "A - text", "Option A",
+    "选A". None if what follows states another answer ("A or B", "A. dog, B", "a) cat b) dog"), and
     for prose ("A dog").
     """
     match = _CHOICE.fullmatch(_short(text).replace("项", ""))
@@ -312,7 +312,7 @@ def choice(text: str) -> str | None:
         return None
     letter = (match["letter"] or match["enclosed"]).upper()
     rest = _OF_OPTIONS.sub(" ", match["rest"])
-    others = [found["sure"] or found["word"] for found in _OTHER.finditer(rest)]
+    others = [other["sure"] or other["word"] for other in _OTHER.finditer(rest)]
     others += _ALONE.findall(rest)
     # The next option: A. cat B. dog, (b); but not the C. of "B. C. elegans"
     mark = chr(ord(letter) + 1)
@@ -340,8 +340,8 @@ _WRONG = re.compile(rf"\W*\s{_IS_WRONG}|[^.,;:!\n]*\?")
 
 
 def yes_no(text: str) -> str | None:
-    """``"yes"`` or ``"no"``: the first word, behind words that end in a colon; also true, false,
-    是, 否, 对, 错, 正确, 错误, 不是, 不对.
+    """Return ``"yes"`` or ``"no"``: the first word, behind words that end in a colon; also true,
+    false, 是, 否, 对, 错, 正确, 错误, 不是, 不对.
 
     None if the other word is joined to it by "or", "and", "/" or a comma alone, or if it is taken
     back: "yes or no", "yes, no", "not yes", "maybe yes", "yes is wrong", "yes?". "There is no dog"

@@ -1,4 +1,4 @@
-"""Texts in the form in which they are compared, in bounded time.
+"""Write texts in the form in which they are compared, in bounded time.
 
 plain_text("  Grand\n  Hôtel ")    "Grand Hôtel"
 """
@@ -17,7 +17,7 @@ _BOX_TOKENS = re.compile(r"<\|(?:begin|end)_of_box\|>")
 
 
 def nfkc(text: str) -> str:
-    """``text`` in NFKC; unchanged if it has more than ``MAX_MARKS`` combining marks in a row."""
+    """Return ``text`` in NFKC; unchanged if over ``MAX_MARKS`` combining marks stand in a row."""
     if text.isascii():
         return text
     marks = 0
@@ -29,8 +29,8 @@ def nfkc(text: str) -> str:
 
 
 def plain_text(text: str) -> str | None:
-    """NFKC, with runs of blanks as one and none outside, without the tokens that GLM puts around
-    its answer; None if it is longer than ``MAX_TEXT``.
+    """Return the text in NFKC, with runs of blanks as one and none outside, without the tokens that
+    GLM puts around its answer; None if it is longer than ``MAX_TEXT``.
     """
     text = " ".join(_BOX_TOKENS.sub(" ", text).split())
     return None if len(text) > MAX_TEXT else " ".join(nfkc(text).split())

@@ -1,4 +1,4 @@
-r"""The one unwrapping of short answers and golds: what models and trainers put around an answer.
+r"""Take off what models and trainers put around a short answer or gold; nothing else does.
 
     unwrapped("**Answer: B**")                    "B"
     unwrapped(r"The answer is $\boxed{30^\circ}$.")    r"30^\circ"
@@ -44,7 +44,7 @@ _WRAPPED = re.compile(r"""[<`\\$*{"']|answer|\.$""", re.IGNORECASE)
 
 
 def bared(text: str) -> str:
-    """``text`` in NFKC, without zero-width characters, special tokens and a fence around it."""
+    """Return ``text`` in NFKC without zero-width characters, special tokens and outer fence."""
     if len(text) > MAX_BARED:
         return text.strip()
     if not text.isascii():
@@ -58,12 +58,12 @@ def bared(text: str) -> str:
 
 
 def unwrapped(text: str) -> str:
-    """``text`` without any of the wrappers that stand around all of it."""
+    """Return ``text`` without any of the wrappers that stand around all of it."""
     text = text.strip()
     if len(text) > MAX_UNWRAPPED or (text.isascii() and not _WRAPPED.search(text)):
         return text
     if not text.isascii():
-        text = _SMALL.sub(" ", _RAISED.sub(lambda found: f"^{nfkc(found[0])}", text))
+        text = _SMALL.sub(" ", _RAISED.sub(lambda match: f"^{nfkc(match[0])}", text))
     left = [2] * len(STEPS)
     changed = True
     while changed:
@@ -78,29 +78,29 @@ def unwrapped(text: str) -> str:
 
 
 def closing_brace(text: str, start: int) -> int:
-    """Index of the brace that closes the one at ``start``; -1 if there is none."""
+    """Return the index of the brace that closes the brace at ``start``; -1 if there is none."""
     depth = 0
-    for found in _BRACE.finditer(text, start):
-        depth += {"{": 1, "}": -1}.get(found[0], 0)
-        if depth == 0 and found[0] == "}":
-            return found.start()
+    for brace in _BRACE.finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(brace[0], 0)
+        if depth == 0 and brace[0] == "}":
+            return brace.start()
     return -1
 
 
 def boxed(text: str) -> list[str]:
-    r"""The content of every complete ``\boxed{...}`` in order, of nested ones the outermost."""
+    r"""Return the content of every complete ``\boxed{...}`` in order, of nested ones the outer."""
     opened: list[int] = []  # where the content of a box begins; -1: another brace
-    found: list[tuple[int, str]] = []
+    contents: list[tuple[int, str]] = []
     for mark in _BOXED_OR_BRACE.finditer(text):
         if mark[0] == "{":
             opened.append(-1)
         elif mark[0][-1] == "{" and mark[0] != "\\{":
             opened.append(mark.end())
         elif mark[0] == "}" and opened and (start := opened.pop()) >= 0:
-            while found and found[-1][0] > start:
-                found.pop()
-            found.append((start, text[start : mark.start()].strip()))
-    return [inner for _, inner in found]
+            while contents and contents[-1][0] > start:
+                contents.pop()
+            contents.append((start, text[start : mark.start()].strip()))
+    return [inner for _, inner in contents]
 
 
 def _of_command(text: str) -> str:
@@ -111,9 +111,9 @@ def _of_command(text: str) -> str:
 
 
 def _of_dollars(text: str) -> str:
-    found = _DOLLARS.fullmatch(text)
-    if found is not None:
-        return found[1]
+    match = _DOLLARS.fullmatch(text)
+    if match is not None:
+        return match[1]
     closing = {"\\(": "\\)", "\\[": "\\]"}.get(text[:2])
     return text[2:-2] if closing and text.find(closing) == len(text) - 2 else text
 
@@ -151,7 +151,7 @@ STEPS: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("$\\", _of_dollars),
     ("", lambda text: _MARKS.sub(r"\2", text) if "**" in text or "`" in text else text),
     ("{", _of_object),
-    ("", lambda text: text[found.end() :] if (found := _LEAD_IN.match(text)) else text),
+    ("", lambda text: text[match.end() :] if (match := _LEAD_IN.match(text)) else text),
     ("".join(_QUOTES), _of_quotes),
     ("", _of_stop),
 )

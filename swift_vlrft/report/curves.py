@@ -1,4 +1,4 @@
-"""A curve as inline SVG: no library, no script, readable on a phone and in the dark.
+"""Draw a curve as inline SVG: no library, no script, readable on a phone and in the dark.
 
 curve("reward", [(1, 0.2), (2, 0.4)], std=[(1, 0.1), (2, 0.1)])       "<figure>..."
 

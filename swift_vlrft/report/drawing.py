@@ -1,5 +1,4 @@
-"""A sample as one image: gold boxes white, predicted boxes or points blue, and a line
-on what it scored.
+"""Draw a sample: gold boxes white, predicted boxes or points blue, and a line on its score.
 
 draw_sample(image, "<answer>[10, 10, 500, 500]</answer>", "<answer>No Objects</answer>", ...)
 """

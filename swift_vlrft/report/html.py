@@ -1,4 +1,4 @@
-"""HTML from the templates in ``templates/``: whatever goes in is escaped, by jinja2, and control
+"""Fill in the templates of ``templates/``: whatever goes in is escaped, by jinja2, and control
 characters and marks that turn the direction of writing are shown as what they are.
 
     render("rows.html", title="data/shapes", ...)     "<!doctype html>..."
@@ -68,7 +68,7 @@ def cut(value: Any, longest: int = 300) -> str:
 
 
 class DrawnBox(NamedTuple):
-    """A box over an image whose numbers run to ``size``; ``kind``: its class in the stylesheet."""
+    """A drawn box lies over an image whose numbers run to ``size``; ``kind``: its CSS class."""
 
     box: Box
     size: tuple[float, float]

@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs nothing but itself, for a screen of any size.
+"""Write the report: one HTML file that needs nothing else, for a screen of any size.
 
 write_report(Path("runs/demo/grpo"), [Path("before"), Path("after")], Path("report.html"))
 """
@@ -35,7 +35,7 @@ SETTINGS = (
 
 
 class Evaluated(NamedTuple):
-    """One evaluation: the run with its predictions, and their summary."""
+    """Holds one evaluation: the run with its predictions, and their summary."""
 
     name: str
     run: SavedRun

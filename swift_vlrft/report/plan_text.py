@@ -1,4 +1,4 @@
-"""A plan in words and tables, for a terminal and for a page.
+"""Say a plan in words and tables, for a terminal and for a page.
 
     for part in plan_parts(planned, "recipe.sh"): ...       Grid or Line, in the order of reading
 
@@ -25,7 +25,7 @@ COLUMNS = {
 
 
 class Line(NamedTuple):
-    """A line of text, whose ``marked`` words at its start are green, yellow or red."""
+    """Holds a line of text, whose ``marked`` words at its start are green, yellow or red."""
 
     text: str
     colour: str = ""
@@ -33,7 +33,7 @@ class Line(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """A table; a heading with ">" in front is aligned to the right; ``bold``: the peak."""
+    """Holds a table; a heading with ">" in front is aligned to the right; ``bold``: the peak."""
 
     title: str
     columns: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The curves of the rewards as a PNG, drawn as the report draws them."""
+"""Draw the curves of the rewards as a PNG, as the report draws them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `swift rlhf` left in its folder: settings, the metrics of every step, what was answered.
+"""Read what `swift rlhf` left in its folder: settings, metrics of every step, answers.
 
 runs/demo/grpo/{args.json,logging.jsonl,completions.jsonl}
 
@@ -38,8 +38,8 @@ _STEP = re.compile(r"(\d+)/(\d+)")
 
 @dataclass
 class RunLog:
-    """What the logs of a run tell. ``series`` holds (step, value) by ms-swift's name of the metric;
-    ``settings`` is args.json without secrets.
+    """Holds what a run's logs tell. ``series`` holds (step, value) by ms-swift's name of the
+    metric; ``settings`` is args.json without secrets.
     """
 
     folder: Path

@@ -1,4 +1,4 @@
-"""Rows of an evaluation for the report: image, gold and predicted boxes, answer, score, reason."""
+"""Pick rows of an evaluation for the report: image, boxes, answer, score and reason."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IN_THOUSANDTHS = (1000.0, 1000.0)
 
 
 class Side(NamedTuple):
-    """One model's answer to a row: ``name`` is before, after, or answer."""
+    """Holds one model's answer to a row: ``name`` is before, after, or answer."""
 
     name: str
     completion: str

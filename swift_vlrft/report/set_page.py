@@ -1,4 +1,4 @@
-"""Rows of a data set as one HTML page: image with gold boxes, prompt and solution beside it.
+"""Show rows of a data set on one HTML page: image with gold boxes, prompt and solution.
 
 page_of([Row(...), ...], "data/shapes")    "<!doctype html>..."
 """

@@ -1,4 +1,4 @@
-"""Every reward by name. Add a reward as a function in its task's file, a new file to ``_FILES``."""
+"""``REWARDS`` names every reward: a function in its task's file; a new file joins ``_FILES``."""
 
 from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""Multiple choice and yes/no questions.
+"""Score multiple choice and yes/no questions.
 
 completion  <think>..</think><answer>B. two dogs</answer>
 solution    <answer>B</answer>                                   vlrft_choice 1.0

@@ -1,4 +1,4 @@
-"""Classification: name the class.
+"""Score classification: name the class.
 
 "Which flower is it?"
 completion  <think>..</think><answer> African-Violet. </answer>
@@ -26,12 +26,12 @@ def vlrft_classification(answer: Answer, gold: str, aliases: Any = None) -> floa
 
 
 def right_names(gold: str, aliases: Any) -> set[str]:
-    """The normalised accepted names: the solution's and the row's aliases."""
+    """Return the normalised accepted names: the solution's and the row's aliases."""
     return {gold, *map(normalise, alias_texts(aliases))} - {""}
 
 
 def alias_texts(aliases: Any) -> list[str]:
-    """The texts of a row's column ``aliases``: of a list, of that list as JSON, or of one name."""
+    """Return the texts of a row's column ``aliases``: a list, that list as JSON, or one name."""
     aliases = plain(aliases)
     if isinstance(aliases, str) and aliases.lstrip().startswith("["):  # else it is one plain name
         with suppress(ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What a reward is: a record around one function that scores one row.
+"""A reward is a record around one function that scores one row.
 
     @reward(COUNTING)
     def vlrft_counting(answer: Answer, gold: float) -> float:
@@ -30,8 +30,8 @@ RewardFunction = Callable[..., Scores]
 
 @dataclass(frozen=True)
 class Task:
-    """A kind of row: the value of its ``task`` column, how the text of its gold is read (None if it
-    cannot be), and what a solution ``holds``, for messages.
+    """Describes a kind of row: the value of its ``task`` column, how the text of its gold is read
+    (None if it cannot be), and what a solution ``holds``, for messages.
     """
 
     name: str
@@ -57,8 +57,8 @@ class Task:
         return self.has_boxes or self.has_points
 
     def read_gold(self, solution: Any) -> Any:
-        """The gold of a solution, with or without answer tags; the same text is read once. None if
-        it cannot be read, or is a structure where one text or number is asked for.
+        """Return the gold of a solution, with or without answer tags; the same text is read once.
+        None if it cannot be read, or is a structure where one text or number is asked for.
         """
         if type(solution) is not str:
             solution = plain(solution)
@@ -70,8 +70,8 @@ class Task:
     def _may_be(self, solution: Sequence[Any] | dict[Any, Any]) -> bool:
         if isinstance(solution, dict):
             return self.gold_has_boxes
-        one = len(solution) == 1 and isinstance(solution[0], (str, int, float))
-        return self.gold_has_boxes or self.has_items or (one and not self.as_written)
+        single = len(solution) == 1 and isinstance(solution[0], (str, int, float))
+        return self.gold_has_boxes or self.has_items or (single and not self.as_written)
 
     @cached_property
     def _read_once(self) -> Callable[[str], Any]:
@@ -80,8 +80,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Reward:
-    """A reward. ``score`` gets the ``Answer``; the gold, if ``needs`` names the solution; then the
-    row's value of every further column of ``needs``, and of ``takes`` (None if the data lack it).
+    """Scores rows: ``score`` gets the ``Answer``; the gold, if ``needs`` names the solution; then
+    the row's values of further columns of ``needs``, and of ``takes`` (None if the data lack them).
     """
 
     score: Callable[..., float]
@@ -97,7 +97,7 @@ class Reward:
     least_iou: float = 0.5
     """Under this IoU a pair of boxes earns nothing, where the threshold does not change."""
     recommended: bool = True
-    """Whether it is proposed as a reward for a data set."""
+    """Return whether it is proposed as a reward for a data set."""
     __name__: str = field(init=False)
     """The name in ms-swift's logs: the function's name."""
 
@@ -106,18 +106,18 @@ class Reward:
             object.__setattr__(self, name, getattr(self.score, name))
 
     def __call__(self, completions: Sequence[Any], solution: Any = None, **columns: Any) -> Scores:
-        """One score in [0, 1] per completion; None for rows of other tasks and for gold that cannot
-        be read. ValueError: a column that is missing or of another length.
+        """Return a score in [0, 1] per completion; None for rows of other tasks and for gold that
+        cannot be read. ValueError: a column that is missing or of another length.
         """
         if isinstance(completions, str):
             raise ValueError(
                 f"{self.__name__}: completions is one string; a list of completions is needed."
             )
         texts = self._column("completions", completions, len(completions)) or []
-        given = columns | {"solution": solution}
+        named = columns | {"solution": solution}
         further: list[Sequence[Any]] = []
         for key in (*self.needs, *self.takes):
-            values = self._column(key, given.get(key), len(texts))
+            values = self._column(key, named.get(key), len(texts))
             if values is None and key in self.needs:
                 raise ValueError(
                     f"{self.__name__}: the column {key!r} is missing (given: "
@@ -174,7 +174,7 @@ class Reward:
 
 
 def reward(task: Task | None = None, **facts: Any) -> Callable[[Callable[..., float]], Reward]:
-    """A decorator: a reward of a function that scores one row; ``facts`` are fields of it."""
+    """Make a reward of a function that scores one row; ``facts`` are further fields of it."""
     return lambda score: Reward(score, task, **facts)
 
 

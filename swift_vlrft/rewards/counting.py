@@ -1,4 +1,4 @@
-"""Counting: say how many.
+"""Score counting: say how many.
 
     "How many dogs?"
     completion  <think>..</think><answer>I count 3 dogs</answer>
@@ -14,7 +14,7 @@ from swift_vlrft.rewards.contract import Task, reward
 
 
 def read_count(text: str) -> float | None:
-    """A whole number >= 0; None if the text states none."""
+    """Return a whole number >= 0; None if the text states none."""
     count = number(text)
     return count if count is not None and count >= 0 and count.is_integer() else None
 

@@ -1,4 +1,4 @@
-"""Detection: find every object, with a confidence for each.
+"""Score detection: find every object, with a confidence for each.
 
     image 640 x 480, box format norm1000, "Detect all objects belonging to the category 'dog'."
     completion  <think>One.</think>
@@ -83,8 +83,8 @@ def vlrft_detection_format(answer: Answer) -> float:
 
 
 def threshold_at(trainer_state: Any) -> float:
-    """IoU threshold for the trainer's ``global_step / max_steps``; the first threshold without a
-    trainer.
+    """Return the IoU threshold for the trainer's ``global_step / max_steps``; the first threshold
+    without a trainer.
     """
     max_steps = getattr(trainer_state, "max_steps", None) or 0
     step = getattr(trainer_state, "global_step", None) or 0

@@ -1,4 +1,4 @@
-"""Detection, scored as COCO scores a detector: by ranked confidence.
+"""Score detection as COCO scores a detector: by ranked confidence.
 
 completion  <answer>[{'Position': [254, 303, 291, 365], 'Confidence': 0.4},
                      {'Position': [900, 900, 950, 950], 'Confidence': 0.9}]</answer>
@@ -53,15 +53,15 @@ def _mean_ap(predicted: BoxList | None, gold: BoxList, thresholds: Sequence[floa
         rows = [i for i in order if _is_of(predicted.labels[i], label, gold)]
         overlaps = table[rows][:, columns]
         for threshold in thresholds:
-            found = greedy(np.where(overlaps >= threshold - EPSILON, overlaps, 0.0))
+            ious = greedy(np.where(overlaps >= threshold - EPSILON, overlaps, 0.0))
             # By confidence, among equals misses before hits.
-            hits = sorted((ranks[i], overlap > 0.0) for i, overlap in zip(rows, found, strict=True))
+            hits = sorted((ranks[i], overlap > 0.0) for i, overlap in zip(rows, ious, strict=True))
             values.append(average_precision([hit for _, hit in hits], len(columns)))
     return fsum(values) / len(values) * min(1.0, len(gold) / len(predicted))
 
 
 def _is_of(predicted_label: str | None, label: str | None, gold: BoxList) -> bool:
-    """Whether a prediction is ranked among those for ``label``."""
+    """Return whether a prediction is ranked among those for ``label``."""
     if label is None:  # gold boxes without a label take what has no label of another gold box
         return predicted_label is None or predicted_label not in gold.names
     return predicted_label == label or (predicted_label is None and len(gold.names) == 1)

@@ -1,4 +1,4 @@
-"""The format of the full text, for every task.
+"""Score the format of the full text, for every task.
 
 <think>Two of them.</think><answer>2</answer>             1.0
 <think>Two.</think><answer>2</answer> or <answer>3</answer>   0.0

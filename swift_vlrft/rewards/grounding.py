@@ -1,4 +1,4 @@
-"""Grounding: locate the one object that a phrase refers to.
+"""Score grounding: locate the one object that a phrase refers to.
 
     "Where is the left dog?"  completion <think>..</think><answer>[110, 100, 300, 300]</answer>
                               solution   <answer>(100,100),(300,300)</answer>
@@ -19,7 +19,7 @@ Target = Box | BoxList
 
 
 def read_target(text: str) -> Target | None:
-    """The one gold box, or the empty list for "No Objects"; None for several, or an invalid one."""
+    """Return the gold box, or an empty list for "No Objects"; None for several or invalid boxes."""
     boxes = read_boxes(text)
     if boxes is None or len(boxes) > 1:
         return None
@@ -46,9 +46,9 @@ def vlrft_grounding_giou(answer: Answer, gold: Target) -> float:
     """
     if isinstance(gold, BoxList):
         return score_without_boxes(answer.boxes, gold)
-    given = answer.boxes.boxes if answer.boxes is not None else []
-    values = [giou(box, gold) for box in given if box is not None]
-    return max(0.0, *values) / len(given) if values else 0.0
+    boxes = answer.boxes.boxes if answer.boxes is not None else []
+    values = [giou(box, gold) for box in boxes if box is not None]
+    return max(0.0, *values) / len(boxes) if values else 0.0
 
 
 @reward(GROUNDING)
@@ -63,6 +63,6 @@ def vlrft_grounding_acc50(answer: Answer, gold: Target) -> float:
 
 
 def overlaps(answer: Answer, gold: Box) -> list[float]:
-    """IoU of every box given, 0 for an invalid one; empty if the answer holds no box."""
-    given = answer.boxes.boxes if answer.boxes is not None else []
-    return [iou(box, gold) if box is not None else 0.0 for box in given]
+    """Return the IoU of every box given, 0 for an invalid box; empty if the answer holds no box."""
+    boxes = answer.boxes.boxes if answer.boxes is not None else []
+    return [iou(box, gold) if box is not None else 0.0 for box in boxes]

@@ -1,4 +1,4 @@
-"""Lists of names, in any order.
+"""Score lists of names, in any order.
 
 "Which fruits are on the table?"
 completion  <think>..</think><answer>apple, pear, fig</answer>
@@ -14,7 +14,7 @@ from swift_vlrft.rewards.matching import score_without_boxes
 
 
 def read_names(text: str, *, ordered: bool = False) -> list[str] | None:
-    """The gold items; None if the text holds none, or one that is no name."""
+    """Return the gold items; None if the text holds none, or an item that is no name."""
     items = read_gold_items(text, ordered=ordered)
     return None if items is None or "" in items else items
 

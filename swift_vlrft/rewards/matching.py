@@ -1,4 +1,4 @@
-"""Which predicted box matches which gold box: shared by all detection rewards and the reasons.
+"""Match predicted boxes with gold boxes, for all detection rewards and the reasons.
 
 predicted  dog (10, 10, 60, 60), cat (10, 10, 60, 60)      gold  cat (10, 10, 60, 62)
 the cat is matched with IoU 0.97; the dog is an extra box
@@ -31,13 +31,13 @@ MANY_PAIRS = 2000
 
 
 def read_valid_boxes(text: str) -> BoxList | None:
-    """The gold boxes, empty for "No Objects"; None if it is neither or a box is invalid."""
+    """Return the gold boxes, empty for "No Objects"; None if it is neither or a box is invalid."""
     boxes = read_boxes(text)
     return None if boxes is None or None in boxes.boxes else boxes
 
 
 def sure_boxes(gold: BoxList) -> str:
-    """The gold boxes as an answer, each with confidence 1."""
+    """Return the gold boxes as an answer, each with confidence 1."""
     pairs = zip(gold.boxes, gold.labels, strict=True)
     listed = [{"Position": b, "Confidence": 1} | ({"label": n} if n else {}) for b, n in pairs]
     return json.dumps(listed) if listed else "No Objects"
@@ -52,7 +52,7 @@ Formula = Callable[[BoxList, BoxList, list[Pair]], float]
 
 
 def of_matched(formula: Formula) -> Callable[..., float]:
-    """``formula`` as the score of an answer, at a threshold that is 0.5 unless another is given."""
+    """Turn ``formula`` into a score of an answer at a threshold, 0.5 unless another is given."""
 
     @wraps(formula)
     def score(answer: Answer, gold: BoxList, threshold: float = 0.5) -> float:
@@ -65,13 +65,13 @@ def of_matched(formula: Formula) -> Callable[..., float]:
 
 
 def score_without_boxes(predicted: Sized | None, gold: Sized) -> float:
-    """The score if a side is empty: 1 if both are; unreadable text (None) scores 0."""
+    """Return the score if a side is empty: 1 if both are; unreadable text (None) scores 0."""
     return 1.0 if predicted is not None and not predicted and not gold else 0.0
 
 
 def matching(answer: Answer, gold: BoxList, threshold: float = 0.5) -> list[Pair]:
-    """The matched pairs of a readable answer: IoU >= ``threshold``, agreeing labels. The last ones
-    of each answer are kept, since several rewards need the same.
+    """Return the matched pairs of a readable answer: IoU >= ``threshold``, agreeing labels. Each
+    answer's last pairs are kept, since several rewards need the same.
     """
     known = answer.matched
     if known is None or known[0] is not gold or known[1] != threshold:
@@ -97,8 +97,8 @@ def _match(predicted: BoxList, gold: BoxList, threshold: float) -> list[Pair]:
 
 
 def overlap_table(predicted: BoxList, gold: BoxList, threshold: float) -> Array:
-    """IoU of every prediction with every gold box: (predictions, gold boxes), 0 where it is under
-    ``threshold`` or the labels disagree.
+    """Return the IoU of every prediction with every gold box: (predictions, gold boxes), 0 where it
+    is under ``threshold`` or the labels disagree.
     """
     return _as_table(predicted, gold, *_agreeing_pairs(predicted, gold, threshold))
 
@@ -127,8 +127,8 @@ def _agreeing_pairs(
 
 
 def agreement(predicted: BoxList, gold: BoxList) -> dict[str | None, list[bool]]:
-    """For each label of a prediction whether it agrees with each gold box: equal, or none where the
-    gold boxes have at most one distinct label. A gold box without a label agrees with every one.
+    """Say for each label of a prediction whether it agrees with each gold box: equal, or none where
+    the gold boxes have at most one distinct label. A gold box without a label agrees with all.
     """
     return {
         label: [

@@ -1,5 +1,4 @@
-r"""The process in which math-verify compares: ``python -P math_worker.py``, started by
-mathematics.py.
+r"""Compare by math-verify in a process that mathematics.py starts: ``python -P math_worker.py``.
 
 stdin   a line of one or two texts, parted by NUL     \sqrt{8} NUL 2\sqrt{2}
 stdout  "r" when it is ready, then for each line "1" if the texts are equal, or the one text can be
@@ -29,14 +28,14 @@ def main() -> None:
     def read(text: str) -> list[object]:
         config = (LatexExtractionConfig(),)
         written = text if "$" in text or "\\(" in text else f"\\boxed{{{text}}}"
-        found: list[object] = parse(written, config, parsing_timeout=None)
-        return found
+        values: list[object] = parse(written, config, parsing_timeout=None)
+        return values
 
     def equal(texts: list[str]) -> bool:
-        found = [read(text) for text in texts]
-        if not all(found):
+        values = [read(text) for text in texts]
+        if not all(values):
             return False
-        return len(found) == 1 or bool(verify(*found, timeout_seconds=None))
+        return len(values) == 1 or bool(verify(*values, timeout_seconds=None))
 
     equal([r"\sqrt{8}", r"2\sqrt{2}"])  # which imports the rest
     out = sys.stdout.buffer

@@ -1,4 +1,4 @@
-r"""Mathematics: roots, fractions, intervals, sets, compared by math-verify.
+r"""Score mathematics: roots, fractions, intervals and sets, compared by math-verify.
 
 "Find x."
 completion  <think>..</think>\boxed{2\sqrt{2}}
@@ -36,7 +36,7 @@ _WORD = re.compile(r"(?<![A-Za-z])(?!(?:sin|cos|tan|log|exp)\b)[A-Za-z]{3,}")
 
 
 class Worker:
-    """The process that runs math-verify: started when first needed, one pair at a time."""
+    """Runs math-verify in a process: started when first needed, one pair at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -45,8 +45,8 @@ class Worker:
         self._line = socket.socket()
 
     def asks(self, *texts: str) -> bool:
-        """Whether two texts are equal as mathematics, or one can be read, within ``SECONDS``.
-        RuntimeError if the process does not start.
+        """Return whether two texts are mathematically equal, or one is readable, within
+        ``SECONDS``. RuntimeError if the process does not start.
         """
         lines = [re.sub(r"[\n\0]", " ", text).encode("utf-8", "replace") for text in texts]
         with self._lock:
@@ -96,7 +96,7 @@ atexit.register(WORKER.end)
 
 
 def read_mathematics(text: str) -> str | None:
-    """The gold as it is compared; None if math-verify cannot read it, or if it is words."""
+    """Return the gold as it is compared; None if math-verify cannot read it, or if it is words."""
     text = mathematics(text)
     of_words = _WORD.search(text) and not re.search(r"[\d\\]", text)
     if len(text) > MAX_MATH or of_words:

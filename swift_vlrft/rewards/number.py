@@ -1,4 +1,4 @@
-"""Numbers that are read or measured, with decimals, a unit, or a tolerance.
+"""Score numbers that are read or measured, with decimals, a unit, or a tolerance.
 
 "What does the receipt add up to?"
 completion  <think>..</think><answer>The total is $41.80.</answer>
@@ -17,7 +17,7 @@ EQUAL = 1e-9
 
 
 def read_tolerance(value: Any) -> float | None:
-    """The tolerance of a row, 0 where it states none; None if it is no number from 0 up."""
+    """Return the tolerance of a row, 0 where it states none; None if it is no number from 0 up."""
     value = plain(value)
     if value is None or value == "":
         return 0.0

@@ -1,4 +1,4 @@
-"""Text in images: write down what stands there.
+"""Score text in images: write down what stands there.
 
     "What does the sign say?"
     completion  <think>..</think><answer>Grand Hotel</answer>
@@ -21,13 +21,13 @@ MAX_GOLD = MAX_TEXT // 2
 
 
 def read_text(text: str) -> str | None:
-    """The gold text; None if it is empty or longer than ``MAX_GOLD`` characters."""
+    """Return the gold text; None if it is empty or longer than ``MAX_GOLD`` characters."""
     plain = plain_text(text)
     return plain if plain and len(plain) <= MAX_GOLD else None
 
 
 def right_texts(gold: str, aliases: Any) -> list[str]:
-    """The accepted texts: the solution's, then those of the row's aliases, of at most ``MAX_GOLD``
+    """Return the accepted texts: the solution's, then the row's aliases, of at most ``MAX_GOLD``
     characters together, so that comparing takes bounded time.
     """
     texts, room = [gold], MAX_GOLD
@@ -61,12 +61,12 @@ def vlrft_ocr_exact(answer: Answer, gold: str, aliases: Any = None) -> float:
 
 
 def nearest(text: str, right: list[str]) -> str:
-    """The accepted text by which ``text`` earns most; of equally near ones the first."""
+    """Return the accepted text by which ``text`` earns most; of equally near texts the first."""
     return min(right, key=lambda gold: edits(text, gold) / len(gold))
 
 
 def edits(text: str, gold: str) -> int:
-    """The Levenshtein distance of two texts, at most the gold's length."""
+    """Return the Levenshtein distance of two texts, at most the gold's length."""
     from rapidfuzz.distance import Levenshtein  # here: most runs read no text
 
     if len(text) >= 2 * len(gold):

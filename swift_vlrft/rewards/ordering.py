@@ -1,4 +1,4 @@
-"""Ordering: name all items in the right order.
+"""Score ordering: name all items in the right order.
 
 "Order the animals from left to right."
 completion  <think>..</think><answer>dog, cat, bird, fish</answer>
@@ -16,7 +16,7 @@ from swift_vlrft.rewards.listing import read_names
 
 
 def read_order(text: str) -> list[str] | None:
-    """The gold items in order; None if the text holds none, one that is no name, or one twice."""
+    """Return the gold items in order; None for no items, an item that is no name, or a repeat."""
     items = read_names(text, ordered=True)
     return items if items and len(set(items)) == len(items) else None
 
@@ -33,8 +33,8 @@ def vlrft_ordering(answer: Answer, gold: list[str]) -> float:
 
 
 def tau(items: list[str] | None, gold: list[str]) -> float | None:
-    """Kendall's tau of two orders of the same distinct items, in [-1, 1], 1 for one item; None if
-    the items are others.
+    """Return Kendall's tau of two orders of the same distinct items, in [-1, 1], 1 for one item;
+    None if the items are others.
     """
     items = meant(items or [], gold)
     if len(items) != len(gold) or set(items) != set(gold):

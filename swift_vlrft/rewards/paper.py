@@ -1,4 +1,4 @@
-"""Visual-RFT's released detection rewards, to reproduce the paper.
+"""Score detection by Visual-RFT's released rewards, to reproduce the paper.
 
     completion  <answer>[{'Position': [900, 900, 950, 950], 'Confidence': 0.2}]</answer>
     solution    <answer>[{'Position': [254, 303, 291, 365], 'Confidence': 1}]</answer>

@@ -1,4 +1,4 @@
-"""Pointing: one point in each object, or in the one thing to click.
+"""Score pointing: one point in each object, or in the one thing to click.
 
 "Point at each dog."
 completion  <think>..</think><answer>[{"point_2d": [180, 220]}, {"point_2d": [9, 9]}]</answer>
@@ -14,7 +14,7 @@ from swift_vlrft.rewards.matching import read_valid_boxes, score_without_boxes
 
 
 def centres(gold: BoxList) -> str:
-    """The gold as an answer: the centre of each box."""
+    """Return the gold as an answer: the centre of each box."""
     middle = [[(b[0] + b[2]) / 2, (b[1] + b[3]) / 2] for b in gold.boxes if b is not None]
     return str(middle) if middle else "No Objects"
 
@@ -42,7 +42,7 @@ def vlrft_pointing(answer: Answer, gold: BoxList) -> float:
 
 
 def matched_points(points: list[Point | None], gold: BoxList) -> int:
-    """The most pairs of a point and a box that it lies in or on, each used once."""
+    """Count the most pairs of a point and a box that it lies in or on, each used once."""
     import numpy as np  # here, so that importing the rewards does not wait for it
 
     valid = [point for point in points if point is not None]

@@ -1,4 +1,4 @@
-"""Looking closer: the rewards of runs in several turns (--multi_turn_scheduler vlrft_zoom).
+"""Score looking closer, in runs of several turns (--multi_turn_scheduler vlrft_zoom).
 
 "Which digit is on the sign?"   zoom_box [400, 420, 440, 460]
 turns       [{"text": "<think>..</think><tool_call>..</tool_call>", "crop": [390, 410, 450, 470]}]
@@ -43,27 +43,27 @@ def vlrft_tool_format(answer: Answer, turns: Any = None) -> float:
 
 
 def turns_of(turns: Any) -> list[dict[str, Any]]:
-    """The turns of a row; those that are none, as in a log of another program, are left out."""
+    """Return the turns of a row; turns of another form, from another program, are left out."""
     turns = plain(turns)
     listed = turns if isinstance(turns, (list, tuple)) else []
     return [turn for turn in listed if isinstance(turn, dict) and isinstance(turn.get("text"), str)]
 
 
 def one_box(value: Any) -> Box | None:
-    """A box as a list, or as text; None where it is missing or cannot be read."""
+    """Return a box given as a list or as text; None where it is missing or cannot be read."""
     text = gold_text(value)
     boxes = read_boxes(text) if text else None
     return boxes.boxes[0] if boxes is not None and len(boxes) == 1 else None
 
 
 def is_zoom_box(value: Any) -> bool:
-    """Whether the value of the column ``zoom_box`` is one box with an area inside the picture."""
+    """Return whether a value of ``zoom_box`` is one box with an area inside the picture."""
     box = one_box(value)
     return box is not None and min(box) >= 0 and max(box) <= 1000
 
 
 def cover(crop: Box, gold: Box) -> float:
-    """How well ``crop`` shows ``gold``: both in the same box format."""
+    """Return how well ``crop`` shows ``gold``: both in the same box format."""
     width = min(crop[2], gold[2]) - max(crop[0], gold[0])
     height = min(crop[3], gold[3]) - max(crop[1], gold[1])
     if width <= 0 or height <= 0:

@@ -1,1 +1,1 @@
-"""The only folder that imports swift: puts rewards and data sets into ms-swift's registries."""
+"""Put rewards and data sets into ms-swift's registries; only this folder imports swift."""

@@ -61,17 +61,17 @@ def agree(
     tokens: int = 64,
     flags: Sequence[str] = (),
 ) -> tuple[Verdict, Measurement, Path] | None:
-    """The verdict on a recipe, or on a model with a data set, and the folder with its files; None
-    on a node that is not the first of a recipe's.
+    """Return the verdict on a recipe, or on a model with a data set, and the folder with its files;
+    None on a node that is not the recipe's first.
     """
     chosen_engine(engine)  # it is known, and installed
     commands = _commands(target) if dataset is None else [_recipe_of(target, dataset, engine)]
-    recipe = next((one for one in commands if one.command == ("swift", "rlhf")), None)
+    recipe = next((command for command in commands if command.command == ("swift", "rlhf")), None)
     if recipe is None:
-        names = ", ".join(" ".join(one.command) for one in commands)
+        names = ", ".join(" ".join(command.command) for command in commands)
         raise AgreeError(f"{target}: it holds {names}; {GRPO_ONLY}")
-    given = read_text(shlex.join(["swift", "rlhf", *flags]))[0].flags
-    behind = [replace(flag, line=0) for flag in given]
+    written = read_text(shlex.join(["swift", "rlhf", *flags]))[0].flags
+    behind = [replace(flag, line=0) for flag in written]
     run = _checked(recipe, behind)
     vllm = run.true("use_vllm") if engine == "auto" else engine == "vllm"
     if vllm:
@@ -122,10 +122,10 @@ def _checked(recipe: Recipe, behind: Sequence[Flag]) -> Run:
             f"{recipe.path}:{run.line('rlhf_type')}: --rlhf_type {run.text('rlhf_type')} has no "
             f"engine whose tokens are trained on; {GRPO_ONLY}"
         )
-    for found in check_recipe(run, (*TEXT, *MODEL, *DATA)):
-        if found.level == PROBLEM and found.rule in FATAL:
-            where = f"{found.path}:{found.line}" if found.line else "behind --"
-            text = " ".join(found.text.split())
+    for finding in check_recipe(run, (*TEXT, *MODEL, *DATA)):
+        if finding.level == PROBLEM and finding.rule in FATAL:
+            where = f"{finding.path}:{finding.line}" if finding.line else "behind --"
+            text = " ".join(finding.text.split())
             raise AgreeError(f"{where}: {text}; change it there, or give another flag after --")
     return run
 

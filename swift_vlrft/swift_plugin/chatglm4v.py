@@ -1,5 +1,5 @@
-"""GLM-4V and CogAgent in ms-swift: model type ``chatglm4v`` with this package's model and tokenizer
-instead of the published code, and a template that writes every placeholder of an image.
+"""GLM-4V and CogAgent are ms-swift's model type ``chatglm4v``, with this package's model and
+tokenizer instead of the published code, and a template that writes every placeholder of an image.
 
 [gMASK]<sop><|user|>
 <|begin_of_image|><|endoftext|> x 1600<|end_of_image|>What is this?<|assistant|>
@@ -41,8 +41,8 @@ logger = get_logger()
 TYPE = "chatglm4v"
 BOI, PAD, EOI = "<|begin_of_image|>", "<|endoftext|>", "<|end_of_image|>"
 IMAGES = (
-    "GLM-4V and CogAgent take one image a conversation. Leave the row out, or join its images in "
-    "one picture"
+    "GLM-4V and CogAgent take one image per conversation. Leave the row out, or join its images "
+    "in one picture"
 )
 
 
@@ -87,7 +87,7 @@ def register(model: str | None = None, *, check: bool = True) -> None:
 
 
 class ChatGLM4VLoader(ModelLoader):
-    """Configuration, tokenizer and model of this package; no code of the checkpoint is run."""
+    """Loads configuration, tokenizer and model of this package; no code of the checkpoint runs."""
 
     default_trust_remote_code = False
 
@@ -160,8 +160,8 @@ class ChatGLM4VTemplate(Template):
         """An answer may end with any of three tokens; none of them is part of its text."""
         if is_finished and generate_ids and generate_ids[-1] in self._stops:
             generate_ids = generate_ids[:-1]
-        kept: list[int] = super().skip_stop_tokens(generate_ids, is_finished)
-        return kept
+        ids: list[int] = super().skip_stop_tokens(generate_ids, is_finished)
+        return ids
 
     @property
     def _stops(self) -> list[int]:
@@ -169,7 +169,7 @@ class ChatGLM4VTemplate(Template):
         return stops if isinstance(stops, list) else [stops]
 
     def prepare_engine_kwargs(self) -> dict[str, Any]:
-        """For vLLM, this package's model: vLLM's own counts a position per placeholder. And its
+        """Give vLLM this package's model, as its own counts a position per placeholder, and the
         tokenizer in files: vLLM's worker processes would open the checkpoint's with its code.
         """
         if self.mode != "vllm":
@@ -209,8 +209,8 @@ class ChatGLM4VTemplate(Template):
 
 
 def as_task(text: str) -> str:
-    """A problem in the words that CogAgent was trained on, with its image in front; a text in these
-    words stays as it is. What a problem says about its answer goes before the makers' sentence.
+    """Write a problem in the words that CogAgent was trained on, its image in front; a text in
+    these words stays as it is. What a problem says about its answer precedes the makers' sentence.
     """
     image = "<image>" if "<image>" in text else ""
     task = text.replace("<image>", "").strip()
@@ -222,12 +222,12 @@ def as_task(text: str) -> str:
 
 
 def refuse_several_images(stored: StoredSet, name: str) -> None:
-    """DataError for a set in ms-swift's own form with more than one image in a row."""
+    """Raise DataError for a set in ms-swift's own form with several images in a row."""
     bad = []
-    for found in stored.records(["messages", "images", "image"]):
-        if isinstance(found, BadRow):
+    for entry in stored.records(["messages", "images", "image"]):
+        if isinstance(entry, BadRow):
             continue
-        place, record = found
+        place, record = entry
         images = record.get("images") or record.get("image")
         images = images or re.findall(r"<img>.+?</img>", str(record.get("messages")))
         count = len(images) if isinstance(images, list) else 1

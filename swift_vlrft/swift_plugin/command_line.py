@@ -1,4 +1,4 @@
-"""The flags of the running `swift rlhf` command, read before ms-swift parses them.
+"""Read the flags of the running `swift rlhf` command before ms-swift parses them.
 
 ms-swift imports a plugin while it builds its arguments and passes it nothing, so what it parses is
 read here. A YAML or JSON configuration (``swift rlhf cfg.yaml``) has already been turned into flags
@@ -21,7 +21,7 @@ from swift_vlrft.recipe.flags import flags_of
 
 @dataclass
 class CommandLine:
-    """Flags by their names; ``external_plugins`` are also those of --custom_register_path."""
+    """Holds flags by name; ``external_plugins`` includes --custom_register_path."""
 
     dataset: list[str] = field(default_factory=list)
     val_dataset: list[str] = field(default_factory=list)
@@ -52,12 +52,12 @@ class CommandLine:
 
 
 def arguments() -> list[str]:
-    """What ms-swift parses in this process: in a worker of Ray, which has a command line of its
-    own, the driver's (swift/utils/utils.py: parse_args); for `megatron rlhf --use_ray true`, the
-    flags of its configuration (swift/ray/megatron/driver_utils.py: parse_ray_yaml).
+    """Return what ms-swift parses in this process: in a worker of Ray, which has a command line of
+    its own, the driver's (swift/utils/utils.py: parse_args); for `megatron rlhf --use_ray true`,
+    the flags of its configuration (swift/ray/megatron/driver_utils.py: parse_ray_yaml).
     """
-    if given := os.environ.get("RAY_SWIFT_ARGS"):
-        return [str(word) for word in json.loads(given)]
+    if handed := os.environ.get("RAY_SWIFT_ARGS"):
+        return [str(word) for word in json.loads(handed)]
     words = sys.argv[1:]
     if "swift.ray.megatron.pipeline" not in sys.modules or "--config" not in words[:-1]:
         return words
@@ -68,22 +68,22 @@ def arguments() -> list[str]:
 
 
 def supervised() -> bool:
-    """Whether this is `swift sft`, `megatron sft`, or a worker of the former in Ray."""
+    """Return whether this is `swift sft`, `megatron sft`, or a worker of `swift sft` in Ray."""
     return Path(sys.argv[0]).stem == "sft" or os.environ.get("RAY_SWIFT_GROUP") == "default"
 
 
 def running_command() -> CommandLine:
-    """The command line of this process's run."""
+    """Return the command line of this process's run."""
     return read_command_line(arguments())
 
 
 def read_command_line(argv: list[str]) -> CommandLine:
-    """The values of the flags that matter here; wrong values are left for ms-swift to report."""
-    given = {flag.name: list(flag.values) for flag in flags_of(argv)}
-    if paths := given.pop("custom_register_path", []):
-        given["external_plugins"] = given.get("external_plugins", []) + paths
-    known = [field for field in fields(CommandLine) if field.name in given]
-    values = {field.name: READ[str(field.type)](given[field.name]) for field in known}
+    """Read the values of the flags that matter here; ms-swift reports wrong values."""
+    flags = {flag.name: list(flag.values) for flag in flags_of(argv)}
+    if paths := flags.pop("custom_register_path", []):
+        flags["external_plugins"] = flags.get("external_plugins", []) + paths
+    known = [field for field in fields(CommandLine) if field.name in flags]
+    values = {field.name: READ[str(field.type)](flags[field.name]) for field in known}
     return CommandLine(**values)
 
 

@@ -1,4 +1,4 @@
-"""``vlrft eval`` as a function: run a model on every query of a data set and score the answers.
+"""``evaluate`` is `vlrft eval`: run a model on every query of a set and score the answers.
 
 evaluate("runs/grpo/checkpoint-200", "data/held_out", "detection", out="runs/eval/after")
 evaluate(predictions="runs/eval/after").metrics["AP50"].value      # scores existing answers
@@ -86,7 +86,7 @@ def evaluate(
             "`vlrft eval --help` shows examples"
         )
     elif gold is not None or join is not None:
-        raise EvaluationError("--gold and --join are of --predictions")
+        raise EvaluationError("--gold and --join need --predictions")
     else:
         path, box_format = split_box_format(os.fspath(dataset))
         limits = {name: value for name in RESOLUTION if (value := os.environ.get(name))}
@@ -128,13 +128,13 @@ def _existing(
     if gold is not None and annotations is None:
         if predictions.detections is not None:
             raise EvaluationError(
-                f"{file} is a list of boxes, and --gold {gold} is no annotation file; give the one "
-                "that they were made on, such as instances_val2017.json"
+                f"{file} is a list of boxes, and --gold {gold} is no annotation file; give the "
+                "annotation file that they were made on, such as instances_val2017.json"
             )
         every = structs.replace(of_gold, protocol=None, categories=())
         predictions = join_gold(predictions, QuerySet(every), join)
     elif join is not None:
-        raise EvaluationError("--join is of --gold SET: a set of rows, which predictions answer")
+        raise EvaluationError("--join needs --gold SET, the rows that the predictions answer")
     return (predictions, Gold(annotations, of_gold.categories, of_gold.protocol)), of_gold
 
 
@@ -165,7 +165,7 @@ def _run_model(
 
 
 def output_folder(model: str, dataset: PathLike) -> Path:
-    """The default of ``out``: runs/eval/MODEL-DATASET."""
+    """Return the default of ``out``: runs/eval/MODEL-DATASET."""
     parts = Path(os.path.abspath(model)).parts
     name = "-".join(parts[-2:] if parts[-1].startswith("checkpoint") else parts[-1:])
     data = os.path.abspath(split_box_format(os.fspath(dataset))[0])

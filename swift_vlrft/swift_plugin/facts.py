@@ -1,4 +1,4 @@
-"""The facts of the installed ms-swift (recipe/facts.py), read from its classes.
+"""Read the facts of the installed ms-swift (recipe/facts.py) from its classes.
 
 python -m swift_vlrft.swift_plugin.facts > swift_vlrft/recipe/ms_swift.json
 
@@ -78,7 +78,7 @@ def read_facts() -> Facts:
 
 
 def megatron_classes() -> dict[str, type]:
-    """None without Megatron-Core and what goes with it."""
+    """Return None without Megatron-Core and what goes with it."""
     try:
         from swift.megatron import arguments
     except ImportError:
@@ -87,7 +87,7 @@ def megatron_classes() -> dict[str, type]:
 
 
 def read_flags(arguments: type) -> dict[str, Flag]:
-    """The flags of one arguments class, by the parser that ms-swift builds from it."""
+    """Return the flags of one arguments class, by the parser that ms-swift builds from it."""
     import swift
     from transformers import HfArgumentParser
 
@@ -99,14 +99,14 @@ def read_flags(arguments: type) -> dict[str, Flag]:
     # FSDP's flag is parsed under another name (sft_args.py: _init_fsdp).
     parsed = {name for text in texts for name in PARSED.findall(text)} | {"fsdp"}
     hints = typing.get_type_hints(arguments)
-    found = {}
+    flags = {}
     for action in HfArgumentParser([arguments])._actions:
         name = action.option_strings[0][2:]
         if name == action.dest and action.nargs != 0:
             takes = typing.get_args(hints[name]) or (hints[name],)
             is_json = name in parsed or any("dict" in str(kind).lower() for kind in takes)
-            found[name] = _flag(action, is_json)
-    return dict(sorted(found.items()))
+            flags[name] = _flag(action, is_json)
+    return dict(sorted(flags.items()))
 
 
 def _flag(action: Action, is_json: bool) -> Flag:
@@ -125,7 +125,7 @@ def _flag(action: Action, is_json: bool) -> Flag:
 
 
 def templates() -> dict[str, Template]:
-    """The templates that write something before a completion (template/base.py: __init__ and
+    """Return the templates that write something before a completion (template/base.py: __init__ and
     _get_response_prefix).
     """
     from swift.model import MODEL_MAPPING
@@ -137,17 +137,17 @@ def templates() -> dict[str, Template]:
             ids = [name for m in group.models for name in (m.hf_model_id, m.ms_model_id) if name]
             names = {name.rpartition("/")[2].lower() for name in ids}
             models.setdefault(group.template or meta.template, set()).update(names)
-    found = {}
+    by_name = {}
     for name, meta in sorted(TEMPLATE_MAPPING.items()):
         on, off = meta.thinking_prefix, meta.non_thinking_prefix
         if on or off:
             usual = on if meta.is_thinking and not off else off
-            found[str(name)] = Template(usual, on, off, tuple(sorted(models.get(name, ()))))
-    return found
+            by_name[str(name)] = Template(usual, on, off, tuple(sorted(models.get(name, ()))))
+    return by_name
 
 
 def as_text(facts: Facts) -> str:
-    """JSON with a line per flag, so that changes of ms-swift are readable in a diff."""
+    """Write JSON with a line per flag, so that changes of ms-swift are readable in a diff."""
     parts = []
     for name, value in msgspec.to_builtins(facts).items():
         opening, closing = "{}" if isinstance(value, dict) else "[]"

@@ -1,4 +1,4 @@
-"""What ends a GRPO run early, and that it ends well: nothing to switch on.
+"""A GRPO run that cannot go on ends early, and ends well: there is nothing to switch on.
 
     NaN or infinity in the weights   the run ends before a checkpoint holds them
     NaN or infinity in gradients     ms-swift leaves the step out, without a word: said here, and
@@ -40,7 +40,7 @@ GRACE = 5
 MOST_LEFT_OUT = 20
 ADVICE = (
     "Look at the rewards of this step (inf?), then at a lower --learning_rate, and at bfloat16 "
-    "instead of float16; a run that goes on unchanged comes here again"
+    "instead of float16; a run that continues unchanged fails here again"
 )
 
 logger = get_logger()
@@ -134,7 +134,7 @@ class Faults(SwiftsTrainer):
         return super()._move_model_to_vllm(*args, **kwargs)
 
     def _on_any_rank(self, flag: bool) -> bool:
-        """Whether it holds on any rank; all ranks ask at the same point."""
+        """Return whether it holds on any rank; all ranks ask at the same point."""
         if not distributed.is_initialized() or distributed.get_world_size() == 1:
             return flag
         both = torch.tensor(int(flag), device=self.accelerator.device)
@@ -152,8 +152,8 @@ class Faults(SwiftsTrainer):
 
     def _say_late(self) -> None:
         self._say_fault(
-            f"nothing has moved for {self.args.ddp_timeout} seconds (--ddp_timeout): it hangs, or "
-            "waits for one that does. What each rank was doing follows",
+            f"nothing has moved for {self.args.ddp_timeout} seconds (--ddp_timeout): this rank "
+            "hangs, or waits for a rank that does. What each rank was doing follows",
             GRACE - 1,
         )
 
@@ -168,7 +168,7 @@ class Faults(SwiftsTrainer):
 
 
 def not_finite(model: torch.nn.Module) -> list[str]:
-    """The names of the trained weights with NaN or infinity in the share of this rank."""
+    """Return the names of the trained weights with NaN or infinity in this rank's share."""
     # ds_tensor is ZeRO-3's share, _local_tensor FSDP's.
     shares = {
         name: getattr(weight, "_local_tensor", getattr(weight, "ds_tensor", weight)).detach()
@@ -182,7 +182,7 @@ def not_finite(model: torch.nn.Module) -> list[str]:
 
 
 def how_to_go_on(run: Path) -> str:
-    """The last complete checkpoint of a run, those after it that are not, and the command."""
+    """Return the last complete checkpoint of a run, incomplete ones after it, and the command."""
     text = ""
     with suppress(OSError, ValueError):
         for folder in reversed(own_checkpoints(run, record_of_run(run))):

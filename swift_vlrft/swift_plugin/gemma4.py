@@ -1,4 +1,4 @@
-"""Gemma 4 in ms-swift 4.6.0 under transformers 5.19.
+"""Load Gemma 4 in ms-swift 4.6.0 under transformers 5.19.
 
 ms-swift's forward pass was written for transformers 5.6, whose image features are one tensor; now
 they are a tuple, one tensor an image (huggingface/transformers#46405), and a row with an image ends
@@ -19,7 +19,7 @@ from transformers.models.gemma4 import modeling_gemma4 as transformers_own
 
 
 class Features(tuple[torch.Tensor, ...]):
-    """The features of several images, [tokens, hidden] each; as one tensor where one is asked."""
+    """Holds the features of several images, [tokens, hidden] each; as one tensor if asked for."""
 
     def to(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         return torch.cat(self).to(*args, **kwargs)
@@ -30,10 +30,10 @@ class Features(tuple[torch.Tensor, ...]):
 
 class Gemma4Model(transformers_own.Gemma4Model):
     def get_image_features(self, *args: Any, **kwargs: Any) -> Any:
-        found = super().get_image_features(*args, **kwargs)
-        if not isinstance(found.pooler_output, tuple):
-            return found
-        return type(found)(**{**found, "pooler_output": Features(found.pooler_output)})
+        features = super().get_image_features(*args, **kwargs)
+        if not isinstance(features.pooler_output, tuple):
+            return features
+        return type(features)(**{**features, "pooler_output": Features(features.pooler_output)})
 
 
 # Checkpoints keep the name of the class.

@@ -1,4 +1,4 @@
-"""Answers of a model through ms-swift's engines: vLLM if it is installed, else transformers.
+"""Answer with a model by ms-swift's engines: vLLM if it is installed, else transformers.
 
     python -m swift_vlrft.swift_plugin.inference runs/eval 0 2      # worker 0 of 2 of that run
 
@@ -58,7 +58,7 @@ def gpu_count() -> int:
 
 
 def model_and_adapter(model: str, base: str | None) -> tuple[str, str | None]:
-    """What to load: a LoRA checkpoint is an adapter of the model that it names."""
+    """Return what to load: a LoRA checkpoint is an adapter of the model that it names."""
     folder = Path(model)
     if not folder.is_dir():
         if model.startswith(("/", "./", "../", "~")) or model.count("/") > 1:
@@ -107,8 +107,8 @@ Ask = Callable[..., list[Any]]
 
 @errors_only()
 def load_engine(settings: Settings) -> tuple[Ask, int]:
-    """A function that answers a list of requests, and the number of queries per call. It gets the
-    arguments of `swift infer`: without them an engine drops the family's system prompt.
+    """Return a function that answers a list of requests, and the number of queries per call. It
+    gets the arguments of `swift infer`: without them an engine drops the family's system prompt.
     """
     from swift.arguments import InferArguments
     from swift.pipelines.infer.infer import SwiftInfer
@@ -149,8 +149,8 @@ WantedFormat = tuple[str, str | None, ImageResize | None]
 
 
 def _command(model: str, settings: Settings) -> CommandLine:
-    given = settings.engine_options.get
-    return CommandLine(model=model, model_type=given("model_type"), max_pixels=given("max_pixels"))
+    get = settings.engine_options.get
+    return CommandLine(model=model, model_type=get("model_type"), max_pixels=get("max_pixels"))
 
 
 def answer_batch(
@@ -161,7 +161,7 @@ def answer_batch(
     problems: Problems,
     wanted: WantedFormat | None = None,
 ) -> list[str]:
-    """The lines of one batch. Broken images are counted, an error of the engine ends the run."""
+    """Return the lines of a batch. Broken images are counted, an engine's error ends the run."""
     from swift.infer_engine import InferRequest
 
     from swift_vlrft.datasets.training import with_prompt
@@ -234,7 +234,7 @@ def run_worker(
     workers: int = 1,
     progress: Callable[[int], None] = lambda n: None,
 ) -> Problems:
-    """Answer this worker's share of what is left, into a new part file; what was skipped."""
+    """Answer this worker's share of what is left, into a new part file; return what was skipped."""
     problems, settings = Problems(), queries.settings
     left = pending(queries, answered(folder), Problems(), worker, workers)
     first = next(left, None)
@@ -271,7 +271,7 @@ def _request_config(settings: Settings) -> Any:
 def run_workers(
     folder: Path, workers: int, progress: Callable[[int], None] = lambda n: None
 ) -> Problems:
-    """Data parallel: one process per GPU, each with a full copy of the model."""
+    """Run one process per GPU, each with a full copy of the model."""
     shown = _lines_in(folder)
     visible = [d for d in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if d]
     gpus = gpu_count()

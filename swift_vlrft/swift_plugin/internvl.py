@@ -1,4 +1,4 @@
-"""InternVL's native checkpoints in ms-swift 4.6.0: a line break behind an image, in vLLM as well.
+"""Put a line break behind an image of InternVL's native checkpoints in ms-swift 4.6.0 and vLLM.
 
 ms-swift's template writes ``</img>`` and a line break for the trainer, as the model's own chat
 template does, and for vLLM no line break: every answer to an image was sampled from another prompt
@@ -16,8 +16,8 @@ from swift.template.templates.internvl import InternvlhfTemplate
 
 class SamePromptTemplate(InternvlhfTemplate):
     def replace_tag(self, media_type: str, index: int, inputs: Any) -> Any:
-        found = super().replace_tag(media_type, index, inputs)
-        return ["<IMG_CONTEXT>\n"] if found == ["<IMG_CONTEXT>"] else found
+        tags = super().replace_tag(media_type, index, inputs)
+        return ["<IMG_CONTEXT>\n"] if tags == ["<IMG_CONTEXT>"] else tags
 
 
 def register() -> None:

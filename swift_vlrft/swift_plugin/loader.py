@@ -1,4 +1,4 @@
-"""How ms-swift reads our sets: it calls ``load`` with the parsed ``--dataset``; the rows come from
+"""ms-swift reads our sets by ``load``, which gets the parsed ``--dataset``; the rows come from
 datasets/training.py.
 """
 
@@ -45,7 +45,7 @@ MODEL_TYPE: dict[str, str | None] = {"given": None}
 
 
 class VlrftLoader(DatasetLoader):
-    """A local set in any form through our reader, a hub id through ms-swift's download."""
+    """Loads a local set in any form by our reader, a hub id by ms-swift's download."""
 
     def load(
         self, dataset_syntax: Any = None, dataset_meta: Any = None, *, use_hf: bool | None = None
@@ -205,8 +205,8 @@ def _tell(report: Report, options: LoadOptions) -> None:
 
 
 def dataset_meta(name: str, source: Source | None = None) -> DatasetMeta:
-    """How a set is registered: a path; a source under its id on both hubs; or an unregistered hub
-    id, which is read by us if its columns are ours, else by ms-swift.
+    """Return a set's registration: a path; a source under its id on both hubs; or an unregistered
+    hub id, which is read by us if its columns are ours, else by ms-swift.
     """
     if isinstance(path := path_of(name), Address):
         # All sets of this kind of store: ms-swift takes what is before the colon for the name.

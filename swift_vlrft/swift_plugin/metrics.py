@@ -1,4 +1,4 @@
-"""Our rewards as metrics of supervised training.
+"""Offer our rewards as metrics of supervised training.
 
 swift sft --predict_with_generate true --eval_metric vlrft_classification ...
 {"eval_vlrft_classification": 0.75, ...}
@@ -15,7 +15,7 @@ from swift_vlrft.rewards import RewardFunction
 
 
 def metric_of(name: str, reward: RewardFunction) -> type[EvalMetrics]:
-    """The mean score of the answers that evaluation generates, against the rows' own answers."""
+    """Return the mean score of the answers that evaluation generates, against the rows' answers."""
 
     class Mean(EvalMetrics):
         def compute_metrics(self, eval_prediction: Any) -> dict[str, float]:

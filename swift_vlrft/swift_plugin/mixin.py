@@ -1,4 +1,4 @@
-"""What the parts of our trainer (trainer.py) are mixed into: to the type checker, anything."""
+"""``SwiftsTrainer`` is what the parts of our trainer are mixed into: to mypy, anything."""
 
 from typing import Any
 

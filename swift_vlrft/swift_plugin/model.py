@@ -1,4 +1,4 @@
-"""The command's model: its family, its image resize, and its token count of a prompt."""
+"""Find the command's model: its family, its image resize, and its token count of a prompt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STATED_IDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "glm4v", "glm46v"
 
 
 def is_glm4v(command: CommandLine) -> bool:
-    """Whether the command's model is GLM-4V or CogAgent, which ms-swift cannot load by itself."""
+    """Return whether the command's model is GLM-4V or CogAgent, which ms-swift cannot load."""
     families = _families(command)
     return FAMILY in families or COGAGENT in families
 
@@ -62,7 +62,7 @@ def register_model_of(command: CommandLine, *, check: bool = True) -> None:
 
 
 def image_resize_of(command: CommandLine) -> ImageResize | None:
-    """How the model's images are resized under the current flags; None if its rule is unknown."""
+    """Return how the model's images are resized under the current flags; None if not known."""
     model = command.model or command.resume_from_checkpoint
     family = family_of(model_type=command.model_type, name=model)
     if model and not (family or command.model_type or Path(model).is_dir()):
@@ -79,9 +79,9 @@ def image_resize_of(command: CommandLine) -> ImageResize | None:
 def wanted_box_format(
     command: CommandLine, subset: str, dataset: str
 ) -> tuple[str, str | None, ImageResize | None]:
-    """The box format that a subset of ``dataset`` names, the key of its boxes if it has one, and
-    how the command's model resizes images. DataError for ``pixels`` or ``native`` says what to give
-    where the model is not known, or that it was not trained to write boxes.
+    """Return the box format that a subset of ``dataset`` names, the key of its boxes if it has one,
+    and how the command's model resizes images. DataError for ``pixels`` or ``native`` says what to
+    give where the model is not known, or that it was not trained to write boxes.
     """
     resize = image_resize_of(command)
     if subset not in ("pixels", NATIVE):
@@ -98,7 +98,7 @@ def wanted_box_format(
 
 
 def text_tokens(command: CommandLine) -> Callable[[str], int]:
-    """Counts the tokens of a prompt without its image: the template's turn, system prompt, text."""
+    """Return a counter of a prompt's tokens without its image: turn, system prompt and text."""
     from swift.model import get_processor
     from swift.template import get_template
 

@@ -1,4 +1,4 @@
-"""Rewards of plugin files, outside of a training: the files are imported as ms-swift does it."""
+"""Import plugin files with rewards outside of a training, as ms-swift does it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from swift_vlrft.rewards import REWARDS, RewardFunction
 
 
 def own_rewards(files: Sequence[Path]) -> dict[str, RewardFunction]:
-    """What the files register, by name; ValueError for one that cannot be imported."""
+    """Return what the files register, by name; ValueError for a file that cannot be imported."""
     for file in files:
         read = read_plugin(file.expanduser())
         if why := read.fault or clash(read):

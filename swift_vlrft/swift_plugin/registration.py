@@ -134,7 +134,7 @@ def _check_stream(command: CommandLine) -> None:
     if "_megatron" in Path(sys.argv[0]).parts:  # whose --train_iters it asks for itself
         return
     if not command.max_steps:
-        raise DataError("--streaming true: a stream has no length; --max_steps says how many train")
+        raise DataError("--streaming true: a stream has no length; give --max_steps")
     if command.val_dataset and command.rlhf_type == "grpo":
         raise DataError(
             "--val_dataset with --streaming true: GRPO needs the length of a validation set, and a "
@@ -143,7 +143,7 @@ def _check_stream(command: CommandLine) -> None:
 
 
 def prompts_of_a_generation(command: CommandLine) -> int:
-    """How many rows GRPO takes at once; 1 for other training."""
+    """Return how many rows GRPO takes at once; 1 for other training."""
     if command.rlhf_type != "grpo":
         return 1
     step = int(os.environ.get("WORLD_SIZE", "1")) * (command.per_device_train_batch_size or 1)
@@ -200,14 +200,14 @@ def _register_hub_id(
         text = f"the path {asked.name} does not exist (from {Path.cwd()})"
         if Path(dataset.rpartition(":")[0]).exists():
             text += "; ms-swift takes all behind the first ':' for subsets: link the set under a "
-            text += "path without one"
+            text += "path without ':'"
         raise DataError(f"--dataset {dataset}: {text}")
     source = next((s for s in SOURCES if s.hub_id == asked.name), None)
     if source is None:
         syntax = DatasetSyntax(asked.name)
-        found = [syntax.get_dataset_meta(use_hf) for use_hf in (True, False)]
+        metas = [syntax.get_dataset_meta(use_hf) for use_hf in (True, False)]
         # For an id that nobody has registered ms-swift returns an empty entry.
-        new = not any(m.ms_dataset_id or m.hf_dataset_id or m.dataset_path for m in found)
+        new = not any(m.ms_dataset_id or m.hf_dataset_id or m.dataset_path for m in metas)
         if new and set(asked.subsets) <= {*SUBSETS, *TASK_NAMES}:
             register_dataset(dataset_meta(asked.name), exist_ok=True)
         return None

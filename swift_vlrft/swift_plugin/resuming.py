@@ -1,5 +1,5 @@
-"""A run that goes on from a checkpoint is the run that was not interrupted: what ms-swift 4.6.0 and
-transformers do not restore of it.
+"""Restore what ms-swift 4.6.0 and transformers do not, so that a run that goes on from a checkpoint
+is the run that was not interrupted.
 
     the weights         without DeepSpeed transformers looks for them under their names in memory,
                         saves them under others (Qwen2.5-VL), and goes on with the untrained ones
@@ -120,7 +120,7 @@ class Resume(TrainerCallback):
             write_record(Path(args.output_dir), self.record)
 
     def _shares_a_rollout(self, step: int) -> bool:
-        """Whether the update after ``step`` micro-batches uses completions of the one before."""
+        """Return whether the update after ``step`` micro-batches reuses the completions before."""
         trainer = self.trainer
         steps = trainer.args.steps_per_generation * trainer.template.sequence_parallel_size
         return bool(step % (steps * trainer.num_iterations))
@@ -170,8 +170,8 @@ def skip_epochs(loader: Any, epochs: int) -> None:
 
 
 def restore_weights(model: nn.Module, checkpoint: Path) -> None:
-    """All weights of a checkpoint, where transformers' Trainer did not find them in it: it looks
-    for the names of the model in memory, and ``save_pretrained`` writes those of the hub.
+    """Load all weights of a checkpoint where transformers' Trainer did not find them: it looks for
+    the names of the model in memory, and ``save_pretrained`` writes those of the hub.
     """
     names = saved_names(checkpoint)
     if hasattr(model, "peft_config") or not names or names <= model.state_dict().keys():
@@ -184,7 +184,7 @@ def restore_weights(model: nn.Module, checkpoint: Path) -> None:
 
 
 def saved_names(checkpoint: Path) -> set[str]:
-    """The names of the tensors in a checkpoint's safetensors files."""
+    """Return the names of the tensors in a checkpoint's safetensors files."""
     names: set[str] = set()
     for file in checkpoint.glob("model*.safetensors"):
         with safe_open(file, "pt") as tensors:

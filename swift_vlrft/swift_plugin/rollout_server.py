@@ -13,11 +13,11 @@ import requests
 
 
 def what_is_wrong(client: Any, seconds: float) -> str:
-    """Which servers of ms-swift's client do not answer within ``seconds``; "" for none.
+    """Say which servers of ms-swift's client do not answer within ``seconds``; "" for none.
 
     Of several engines of one server (--vllm_data_parallel_size) the first is asked.
     """
-    found = []
+    problems = []
     for url in client.base_urls:
         server = f"the rollout server at {url}"
         try:
@@ -25,9 +25,9 @@ def what_is_wrong(client: Any, seconds: float) -> str:
             answer = requests.get(f"{url}/get_model_state_keys/", timeout=seconds)
             # An engine that has ended names no weights.
             if answer.status_code == 500 or (answer.ok and not answer.json()["keys"]):
-                found.append(f"{server} answers, but its engine has ended: its log says why")
+                problems.append(f"{server} answers, but its engine has ended: its log says why")
         except requests.Timeout:
-            found.append(f"{server} has not answered for {seconds:g} seconds")
+            problems.append(f"{server} has not answered for {seconds:g} seconds")
         except requests.RequestException:
-            found.append(f"{server} does not answer any more")
-    return "; ".join(found)
+            problems.append(f"{server} does not answer any more")
+    return "; ".join(problems)

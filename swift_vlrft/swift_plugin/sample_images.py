@@ -1,4 +1,4 @@
-"""VLRFT_LOG_IMAGES=N: at every logging step, N samples of the batch as drawings in TensorBoard.
+"""Draw N samples of the batch in TensorBoard at every logging step: VLRFT_LOG_IMAGES=N.
 
 samples/0 ... samples/N-1    image, gold boxes white, predicted boxes blue, scores
 """
@@ -24,8 +24,8 @@ VARIABLE = "VLRFT_LOG_IMAGES"
 def chosen_samples(
     samples: Sequence[Any], names: Sequence[str], rewards: torch.Tensor
 ) -> list[dict[str, Any]]:
-    """What ``draw_sample`` takes of those that are drawn, with ``rewards`` [samples, names]: of
-    every prompt the first one before the others.
+    """Return what ``draw_sample`` takes, with ``rewards`` [samples, names]: of every prompt the
+    first sample before the others.
     """
     firsts = {sample.prompt_id: n for n, sample in reversed(list(enumerate(samples)))}
     count = min(len(samples), len(rewards))

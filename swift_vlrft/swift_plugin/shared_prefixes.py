@@ -1,4 +1,4 @@
-"""Each prompt and each image of a micro-batch computed once, where VLRFT_SHARED_PREFIX=1.
+"""Compute each prompt and each image of a micro-batch once, where VLRFT_SHARED_PREFIX=1.
 
     VLRFT_SHARED_PREFIX=1 swift rlhf --rlhf_type grpo --external_plugins "$(vlrft plugin)" ...
 
@@ -132,15 +132,15 @@ class SharedPrefixes(SwiftsTrainer):
         features = self._features.get(encoder, batch.digests) if batch and keeps else None
         # All ranks pack if all can and one gains, and use kept features if none lacks any.
         own = (batch is not None, batch is not None and batch.repeats, features is not None)
-        can, repeats, kept = zip(*gather_object([own]), strict=True)
+        can, repeats, stored = zip(*gather_object([own]), strict=True)
         if batch is None or not all(can):
             return stock()
         keeping = (
             self._features.fill(encoder, batch.digests, batch.distinct_tokens)
-            if keeps and not all(kept)
+            if keeps and not all(stored)
             else nullcontext()
         )
-        if not any(repeats) and not all(kept):
+        if not any(repeats) and not all(stored):
             self._say("a micro-batch without repeated prompts is computed as ms-swift does it.")
             with keeping:
                 return stock()
@@ -152,7 +152,7 @@ class SharedPrefixes(SwiftsTrainer):
         )
         # Without ms-swift's forward hook, which encodes the images and drops unknown arguments.
         with self.template.generate_context(), keeping:
-            logits = forward(model, batch, features if all(kept) else None)
+            logits = forward(model, batch, features if all(stored) else None)
         mask = grpo_batch.completion_mask
         values = values_of(logits, batch.targets, self.temperature, entropy=compute_entropy)
         logps, entropies = (None if value is None else unpack(value, mask) for value in values)

@@ -1,6 +1,5 @@
-"""GRPO on a stream: TRL's RepeatSampler, which makes groups, is for sets with a length; here the
-rows are repeated in the same way. As in ms-swift's supervised training, the first process reads for
-all of them.
+"""GRPO on a stream repeats the rows as TRL's RepeatSampler, which makes groups, repeats those of a
+set with a length. As in ms-swift's supervised training, the first process reads for all of them.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from swift_vlrft.swift_plugin.streaming import RepeatedRows
 
 
 class StreamedGroups:
-    """What a GRPO trainer does otherwise where its set is a stream."""
+    """Has a GRPO trainer sample groups from a stream."""
 
     def get_train_dataloader(self: Any, skip_batches: int = 0) -> Any:
         args = self.args

@@ -1,5 +1,5 @@
-"""``--streaming true``: sets larger than memory, as IterableDatasets of ``datasets``. Shuffling,
-#COUNT and several sets are those of ``datasets`` and ms-swift.
+"""``--streaming true`` reads sets larger than memory, as IterableDatasets of ``datasets``.
+Shuffling, #COUNT and several sets work as in ``datasets`` and ms-swift.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SHOWN = 20
 def streamed(
     stored: StoredSet, options: LoadOptions, say: Callable[[str], None]
 ) -> IterableDataset:
-    """The rows of a set as they are read; ``say`` is told which of them are left out."""
+    """Return a set's rows as they are read; ``say`` is told which of them are left out."""
     rows = partial(_rows, beginning(stored), options, _teller(stored.path, say))
     if not isinstance(stored, ColumnFiles):
         return IterableDataset.from_generator(rows)
@@ -70,8 +70,8 @@ def _teller(path: Path, say: Callable[[str], None]) -> Callable[[BadRow], None]:
 
 
 class RepeatedRows(data.IterableDataset[dict[str, Any]]):
-    """The rows of a stream as TRL's RepeatSampler gives those of a set: each of ``prompts`` rows
-    ``copies`` times, all of that ``repeats`` times; then the next ones, and after the last the
+    """Repeats the rows of a stream as TRL's RepeatSampler does a set's: each of ``prompts`` rows
+    ``copies`` times, all of that ``repeats`` times; then the next rows, and after the last the
     first again, shuffled anew. What is left at the end of a pass is no whole batch, and is skipped.
     """
 

@@ -1,4 +1,4 @@
-"""In the logs, what each task does where one run trains on several.
+"""Log what each task does where one run trains on several.
 
     tasks/ocr/reward    tasks/ocr/length    tasks/ocr/parse_rate    tasks/ocr/zero_variance
     tasks/ocr/share
@@ -75,23 +75,23 @@ class Tasks(SwiftsTrainer):
         if len(self._rewards_per_func) == len(rows):
             self._log_tasks(by_task(self._with_rewards(rows, mode)), mode)
 
-    def _log_tasks(self, found: dict[str, TaskFigures], mode: str) -> None:
-        found.pop("", None)
+    def _log_tasks(self, by_task: dict[str, TaskFigures], mode: str) -> None:
+        by_task.pop("", None)
         tasks = self._tasks[mode]
-        tasks.update(found)
+        tasks.update(by_task)
         if len(tasks) > MOST_TASKS or any(len(task) > LONGEST_NAME for task in tasks):
             logger.warning_once(
-                f"swift_vlrft: no figures by task any more: the column task has over {MOST_TASKS} "
-                f"values or one of over {LONGEST_NAME} characters, such as "
+                f"swift_vlrft: no more figures by task: the column task has over {MOST_TASKS} "
+                f"values, or a value of over {LONGEST_NAME} characters, such as "
                 f"{max(tasks, key=len)[:LONGEST_NAME]!r}"
             )
             return
         if len(tasks) < 2:
             return
         metrics = self._metrics[mode]
-        for task in sorted(tasks - found.keys()):
+        for task in sorted(tasks - by_task.keys()):
             metrics[f"tasks/{task}/share"].append(0.0)
-        for task, figures in found.items():
+        for task, figures in by_task.items():
             for name in LOGGED:
                 if (value := getattr(figures, name)) is not None:
                     # ms-swift's GRPO trainer averages these values into its next log line.
@@ -107,11 +107,11 @@ class Tasks(SwiftsTrainer):
         size = self.num_generations if mode == "train" else self.num_generations_eval
         scored: dict[Hashable, Scored] = {}
         for n, row in enumerate(rows):
-            one = row.scored._replace(reward=None if none[n] else sums[n])
+            with_reward = row.scored._replace(reward=None if none[n] else sums[n])
             if self.dynamic_num_samples:  # several samples of a dialogue have one reward
-                scored[row.request] = one
+                scored[row.request] = with_reward
             else:
-                scored[n] = one._replace(group=n // size)
+                scored[n] = with_reward._replace(group=n // size)
         return scored.values()
 
     def _row_by_task(self, sample: Any) -> _Row:

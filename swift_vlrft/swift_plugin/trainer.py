@@ -1,4 +1,4 @@
-"""The one trainer of this package: ms-swift's GRPO trainer with what a run needs beyond it.
+"""The one trainer of this package is ms-swift's GRPO trainer with what a run needs beyond it.
 
     shared_prefixes.py      each prompt and image of a micro-batch once (VLRFT_SHARED_PREFIX=1)
     streamed_groups.py      groups of a stream (--streaming true)
@@ -31,7 +31,7 @@ TIMEOUT = 7_200
 
 
 class VlrftGRPOConfig(GRPOConfig):
-    """GRPOConfig with an end to waiting: ms-swift's --ddp_timeout is 208 days."""
+    """Puts an end to waiting: ms-swift's --ddp_timeout is 208 days."""
 
     def __post_init__(self) -> None:
         if self.ddp_timeout == SWIFTS_TIMEOUT:  # type: ignore[has-type]

@@ -1,4 +1,4 @@
-"""What the installed packages take for a flag or variable: names, bounds, and kinds of variables.
+"""Read what the installed packages take for a flag or variable: names, bounds and kinds.
 
 Names come from registries; bounds and variables from the text of the code that refuses or reads
 them (`if not 0 < self.top_p <= 1: raise`, `get_env_args('max_pixels', int, ...)`), so that vLLM,
@@ -48,7 +48,7 @@ OF_LOSSES = {"grpo": "grpo_trainer.py", "dpo": "dpo_trainer.py"}
 
 
 def names() -> dict[str, list[str]]:
-    """By flag, or by flag and --rlhf_type, what a text flag may name beside files and hub ids."""
+    """Return what a text flag may name beside files and hub ids, by flag or with --rlhf_type."""
     from swift.agent_template import agent_template_map
     from swift.callbacks import callbacks_map
     from swift.loss import loss_map
@@ -64,7 +64,7 @@ def names() -> dict[str, list[str]]:
     seeing = {of for meta in metas if meta.is_multimodal for of in _templates(meta)}
     reading = {of for meta in metas if not meta.is_multimodal for of in _templates(meta)}
     attention = ["flash_attn", "eager", *AttentionInterface._global_mapping]
-    found = {
+    known = {
         "NPROC_PER_NODE": ["auto", "cpu", "gpu"],  # torch.distributed.run
         "agent_template": agent_template_map,
         "attn_impl": [name for name in attention if "|" not in name],
@@ -80,8 +80,8 @@ def names() -> dict[str, list[str]]:
         "template": TEMPLATE_MAPPING,
         "template of text": reading - seeing,
     }
-    found |= {f"loss_type {kind}": _losses(file) for kind, file in OF_LOSSES.items()}
-    return {name: sorted(map(str, values)) for name, values in sorted(found.items())}
+    known |= {f"loss_type {kind}": _losses(file) for kind, file in OF_LOSSES.items()}
+    return {name: sorted(map(str, values)) for name, values in sorted(known.items())}
 
 
 def _templates(meta: object) -> Iterator[str]:
@@ -93,32 +93,32 @@ def _losses(file: str) -> set[str]:
     tree = ast.parse((_root("swift") / "rlhf_trainers" / file).read_text())
     lists = {n.targets[0].id: n.value for n in tree.body if isinstance(n, ast.Assign)
              and isinstance(n.targets[0], ast.Name)}  # fmt: skip
-    found = set()
+    kinds = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare) and ast.unparse(node.left).endswith("loss_type"):
             (other,) = node.comparators
             other = lists.get(other.id, other) if isinstance(other, ast.Name) else other
-            found |= {c.value for c in ast.walk(other) if isinstance(c, ast.Constant)}
-    return {name for name in found if isinstance(name, str)} - {"kto_pair"}
+            kinds |= {c.value for c in ast.walk(other) if isinstance(c, ast.Constant)}
+    return {name for name in kinds if isinstance(name, str)} - {"kto_pair"}
 
 
 def bounds(flags: Iterable[str]) -> dict[str, str]:
-    """By flag or variable, the interval that its value lies in."""
-    found = {name: Bounds.of(text) for name, text in BY_MEANING.items()}
+    """Return the interval of each flag's or variable's values."""
+    intervals = {name: Bounds.of(text) for name, text in BY_MEANING.items()}
     for tree in _trees("swift", "arguments", "trainers", "rlhf_trainers"):
-        _meet(found, _refused(tree))
+        _meet(intervals, _refused(tree))
     for file in ("transformers/training_args.py", "vllm/sampling_params.py"):
         if text := _text(file):
-            _meet(found, _refused(ast.parse(text)))
+            _meet(intervals, _refused(ast.parse(text)))
     for tree in _trees("vllm", "config"):
-        _meet(found, ((f"vllm_{name}", one) for name, one in _declared(tree)))
+        _meet(intervals, ((f"vllm_{name}", interval) for name, interval in _declared(tree)))
     known = {*flags, *BY_MEANING}
-    return {name: str(one) for name, one in sorted(found.items()) if name in known}
+    return {name: str(interval) for name, interval in sorted(intervals.items()) if name in known}
 
 
-def _meet(found: dict[str, Bounds], more: Iterable[tuple[str, Bounds]]) -> None:
-    for name, one in more:
-        found[name] = found.get(name, Bounds()).met(one)
+def _meet(intervals: dict[str, Bounds], more: Iterable[tuple[str, Bounds]]) -> None:
+    for name, interval in more:
+        intervals[name] = intervals.get(name, Bounds()).met(interval)
 
 
 def _refused(tree: ast.AST) -> Iterator[tuple[str, Bounds]]:
@@ -164,7 +164,7 @@ def _declared(tree: ast.AST) -> Iterator[tuple[str, Bounds]]:
 
 
 def variables() -> dict[str, Kind]:
-    """The kind of each environment variable that ms-swift turns into a number or a switch."""
+    """Return the kind of each environment variable that ms-swift reads as a number or a switch."""
     kinds: dict[str, set[Kind]] = {name: {"int"} for name in OF_TORCHRUN}
     for tree in _trees("swift", holding=r"get_env_args|\b(?:getenv|environ)\b"):
         for node in ast.walk(tree):

@@ -1,4 +1,4 @@
-"""A tiny start model for a data set: it writes the format, and guesses more often than it looks.
+"""Train a tiny start model: it writes the format, and guesses more often than it looks.
 
     write_warm_start("internvl", Path("data/mine"), Path("start"))
 
@@ -129,8 +129,8 @@ def _rows(data: Path, name: str) -> tuple[Any, str]:
 
 
 def whole_texts(prompts: Sequence[str], golds: Sequence[str]) -> list[str]:
-    """What becomes one token: sentences of a fiftieth of the prompts, and what stands between the
-    numbers of three answers or more.
+    """Return the texts that become one token: sentences of a fiftieth of the prompts, and what
+    stands between the numbers of three answers or more.
     """
     sentences = Counter(
         text for prompt in prompts for text in set(re.findall(r"[^.?!\n]+[.?!\n]*", prompt))

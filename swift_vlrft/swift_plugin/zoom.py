@@ -1,4 +1,4 @@
-"""`--multi_turn_scheduler vlrft_zoom`: the model looks closer at a part of a picture, then answers.
+"""`--multi_turn_scheduler vlrft_zoom` lets the model look closer at a part of a picture.
 
     turn 1   <think>..</think><tool_call>{"name": "image_zoom_in_tool", "arguments": ..}</tool_call>
     we       <tool_response> the crop, from the picture as it is stored </tool_response>
@@ -130,8 +130,8 @@ def go_on(
     columns: Sequence[Mapping[str, Any]],
     most: int,
 ) -> tuple[list[Any], list[Any]]:
-    """The last answers where the first may call the tool, and the turns before them: as ms-swift
-    has it in GRPO. ``ask`` is the method of an engine.
+    """Return the last answers where the first may call the tool, and the turns before them: as
+    ms-swift has it in GRPO. ``ask`` is the method of an engine.
     """
     engine = ask.func.__self__ if isinstance(ask, partial) else ask.__self__  # type: ignore[attr-defined]
     scheduler = Zoom(max_turns=most, template=engine.template, tokenizer=engine.template.tokenizer)
@@ -148,7 +148,7 @@ def go_on(
 
     first = [RolloutOutput(response=answer) for answer in answers]
     done = run_multi_turn(begun, first, scheduler, rollout, config, scheduler.most)
-    return [one.response for one in done], [one.rollout_infos.get("turns", []) for one in done]
+    return [o.response for o in done], [o.rollout_infos.get("turns", []) for o in done]
 
 
 @lru_cache(maxsize=64)
@@ -158,7 +158,7 @@ def _of_file(path: str) -> str:
 
 
 def held(picture: Any) -> Any:
-    """A picture's file as text; as it is where it is no file that can be read."""
+    """Return a picture's file as text, or the picture as it is if its file cannot be read."""
     try:
         return (
             _of_file(picture) if isinstance(picture, str) and os.path.isfile(picture) else picture
@@ -179,8 +179,8 @@ def opened(picture: Any) -> Image.Image:
 def cut(
     box: Corners, size: Size, frame: str, resize: Resize | None = None
 ) -> tuple[int, int, int, int] | None:
-    """The part of a picture of that size to show for ``box``, in its pixels: with a margin, and not
-    too narrow. None for a box that leaves the picture.
+    """Return the part of a picture of that size to show for ``box``, in its pixels: with a margin,
+    and not too narrow. None for a box that leaves the picture.
     """
     box_format = FORMATS[frame]
     seen = resize(*size) if box_format.scale is None and resize is not None else size
@@ -206,7 +206,7 @@ def thousandths(part: Corners, size: Size) -> Corners:
 
 
 def shown(picture: Image.Image, part: tuple[int, int, int, int]) -> bytes:
-    """The part as a PNG: enlarged where it is small, as a patch would swallow it, and within
+    """Return the part as a PNG: enlarged where it is small, as a patch would swallow it, and within
     MAX_PIXELS.
     """
     crop, limit = picture.crop(part), os.environ.get("MAX_PIXELS", "")

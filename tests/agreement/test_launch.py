@@ -85,7 +85,7 @@ def test_a_note_says_that_other_nodes_are_left_out(variables, compared):
 
 def test_only_the_first_node_says_the_verdict(compared):
     result, _ = compared(**CLUSTER)
-    assert result.exit_code == 0 and "where NODE_RANK is 0" in result.output
+    assert result.exit_code == 0 and "the node with NODE_RANK 0 prints the verdict" in result.output
     assert "agrees" not in result.output
     result, _ = compared(**CLUSTER | {"NODE_RANK": "0"})
     assert result.exit_code == 0 and "agrees" in result.output and "NNODES" not in result.output

@@ -150,7 +150,7 @@ BAD = {
         constant(NOTHING),
         "the model has stopped detecting: ",
         "worse",
-        "the model has stopped detecting: 100% of the 60 answers are empty, of their golds 10%",
+        "the model has stopped detecting: 100% of the 60 answers are empty, but only 10%",
         steps=50,
     ),
     "constant answer": Case(

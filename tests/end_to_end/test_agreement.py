@@ -310,7 +310,7 @@ def test_two_nodes(engine, two_nodes, tiny_qwen2_5_vl, mixed, tmp_path):
     ]
     (first, why), (second, other) = [process.communicate(timeout=1800) for process in started]
     assert [process.returncode for process in started] == [0, 0], why + other
-    assert not second and "where NODE_RANK is 0" in other
+    assert not second and "the node with NODE_RANK 0 prints the verdict" in other
     found = json.loads(first[first.index("{\n") :])
     assert found["word"] == "agrees" and "node" not in str(found["notes"])
     assert {f["tokens"] for f in found["figures"].values()} == {16}

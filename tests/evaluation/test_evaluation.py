@@ -224,7 +224,7 @@ REFUSED = {
     ),
     "a gold that is not there": (LINE, "--task counting --gold nowhere.json", "nowhere.json"),
     "an unknown box format": (OF_COCO + ', "frame": "cm"}', "--gold gold.json", "box format 'cm'"),
-    "a protocol of detection": (LINE, "--task counting --protocol all", "are of detection"),
+    "a protocol of detection": (LINE, "--task counting --protocol all", "are for detection"),
     "a protocol of rows": (OF_COCO + "}", "--gold gold.json --protocol rows", "--protocol rows"),
 }
 

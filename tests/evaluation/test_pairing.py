@@ -226,7 +226,7 @@ def test_two_files_without_ids_are_compared_as_join_says(folder):
     assert run_json(*compared(*sides, "--join", "image"))["rows"] == 6
     assert "line 1 of B" in refusal(*compared(*sides, "--join", "order"))
     repeated = [line | {"id": "7"} for line in lines]
-    assert "could be of 6 rows" in refusal(*compared(repeated, repeated))
+    assert "fits 6 rows" in refusal(*compared(repeated, repeated))
     assert run_json(*compared(repeated, repeated, "--join", "order"))["rows"] == 6
     unsolved = [line | {"labels": None} for line in lines]
     assert "--gold SET" in refusal(*compared(unsolved, unsolved, "--join", "order"))

@@ -239,7 +239,7 @@ def test_evaluations_of_others_are_refused(demo, tmp_path):
     for first, second, said in [
         (before, other["model"], "is of the model"),
         *((other[name], after, "of another model") for name in ("set", "split", "same")),
-        (before, None, "--before without --after"),
+        (before, None, "--before needs --after"),
         (before, tmp_path / "nowhere", "summary.json"),
     ]:
         flags = [f"--before={first}", *([f"--after={second}"] if second else [])]

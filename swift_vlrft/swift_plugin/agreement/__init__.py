@@ -1,1 +1,1 @@
-"""What `vlrft agree` measures, in processes of the run's own kind."""
+"""Measure what `vlrft agree` compares, in processes of the run's own kind."""

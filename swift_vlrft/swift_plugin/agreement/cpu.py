@@ -1,4 +1,4 @@
-"""What a run needs where there is no GPU."""
+"""Prepare what a run needs where there is no GPU."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def prepare_cpu(flags: Sequence[str]) -> None:
 
 
 def keep_weights() -> None:
-    """vLLM's CPU kernels put a packed copy in the place of a weight, into which no synchronisation
-    can load: its linear layers are registered anew without one.
+    """vLLM's CPU kernels put a packed copy in a weight's place, into which no synchronisation can
+    load: its linear layers are registered anew without it.
     """
     from vllm.model_executor import custom_op
     from vllm.model_executor.layers import linear

@@ -32,16 +32,16 @@ TOO_LARGE = (
 
 
 def node(recipe: Recipe, run: Run) -> int | None:
-    """This node's rank where the recipe says how it finds the others; else None."""
+    """Return this node's rank where the recipe says how it finds the others; else None."""
     rank = recipe.environment.get("NODE_RANK", "")
     several = (run.count("NNODES") or 1) > 1 and not recipe.launcher
-    found = several and rank.isdecimal() and recipe.environment.get("MASTER_ADDR")
-    return int(rank) if found else None
+    known = several and rank.isdecimal() and recipe.environment.get("MASTER_ADDR")
+    return int(rank) if known else None
 
 
 def measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> int:
-    """Run this node's measuring processes to their end, as ms-swift's launcher starts those of a
-    training; their exit status.
+    """Run this node's measuring processes to their end, as ms-swift's launcher starts a training's;
+    return their exit status.
     """
     processes, rank = run.count("NPROC_PER_NODE") or 1, node(recipe, run)
     address, port, place = "127.0.0.1", "29500", []
@@ -53,8 +53,8 @@ def measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> int:
         with socket.socket() as free:  # the recipe's own may be that of a training
             free.bind((address, 0))
             port = str(free.getsockname()[1])
-    given = {k: v for k, v in recipe.environment.items() if k not in OF_A_CLUSTER}
-    environment = given | {"NPROC_PER_NODE": str(processes)}
+    inherited = {k: v for k, v in recipe.environment.items() if k not in OF_A_CLUSTER}
+    environment = inherited | {"NPROC_PER_NODE": str(processes)}
     environment |= {"MASTER_PORT": port, "MASTER_ADDR": address}
     place += ["--master_addr", address, "--master_port", port]
     if not gpu_count():
@@ -72,8 +72,8 @@ def measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> int:
 
 @contextmanager
 def server(run: Run, commands: Sequence[Recipe], log: Path) -> Iterator[None]:
-    """The `swift rollout` of the same script, while the trainer needs it."""
-    rollout = next((one for one in commands if one.command[-1] == "rollout"), None)
+    """Run the `swift rollout` of the same script while the trainer needs it."""
+    rollout = next((command for command in commands if command.command[-1] == "rollout"), None)
     if run.text("vllm_mode") != "server" or rollout is None:
         yield  # the server is running elsewhere
         return
@@ -93,12 +93,12 @@ def server(run: Run, commands: Sequence[Recipe], log: Path) -> Iterator[None]:
 
 
 def why_not(result: Path, log: Path, code: int) -> str:
-    """What ended the measuring process, and where all that it printed is."""
+    """Say what ended the measuring process, and where all that it printed is."""
     said, printed = result.with_suffix(".error"), log.read_text(errors="replace")
     if said.is_file():
         text = " ".join(said.read_text(errors="replace").split())
     elif code == -signal.SIGKILL or re.search("SIGKILL|exitcode: -9", printed):
-        text = "it was killed (SIGKILL), as a process is that takes more memory than there is"
+        text = "it was killed (SIGKILL), most likely because the memory ran out"
     else:
         text = (printed.splitlines() or ["it printed nothing"])[-1]
     remedy = TOO_LARGE if MEMORY.search(text) else ""

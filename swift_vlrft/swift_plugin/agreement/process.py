@@ -1,4 +1,4 @@
-"""The measuring process of `vlrft agree`: ms-swift's GRPO run up to its first step.
+"""Run ms-swift's GRPO up to its first step: the measuring process of `vlrft agree`.
 
     python -m swift_vlrft.swift_plugin.agreement.process JOB.json --rlhf_type grpo ...
 
@@ -53,9 +53,9 @@ class Measuring(SwiftRLHF):
 
         class Begin(TrainerCallback):
             def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
-                found = measure(trainer, job, why)
+                measured = measure(trainer, job, why)
                 if trainer.accelerator.is_main_process:
-                    write_record(Path(job.result), found)
+                    write_record(Path(job.result), measured)
                 raise Measured
 
         trainer.add_callback(Begin())
@@ -64,12 +64,12 @@ class Measuring(SwiftRLHF):
 
 
 def measure(trainer: Comparing, job: Job, why: str) -> Measurement:
-    """What all processes found, each of its share of the rows. ``why`` the engine does not start
-    with the trainer's weights, if so.
+    """Return what all processes measured, each on its share of the rows. ``why`` the engine does
+    not start with the trainer's weights, if so.
     """
     numbered, notes = choose_rows(trainer, job.rows)
     loaded, samples = trainer.compare(numbered, sync=bool(why))
-    found = Measurement(
+    measured = Measurement(
         engine=f"vLLM {trainer.vllm_mode}" if trainer.args.use_vllm else "transformers",
         model=str(trainer.accelerator.unwrap_model(trainer.model).model_dir),
         dtype=str(trainer.dtype).removeprefix("torch."),
@@ -77,10 +77,10 @@ def measure(trainer: Comparing, job: Job, why: str) -> Measurement:
         notes=[*notes, *filter(None, [why])],
     )
     if trainer.args.use_vllm:
-        limit = LIMITS[found.dtype].mean
-        found.synced, note = trainer.compare_moved(numbered, samples, limit)
-        found.notes.append(note)
-    return found
+        limit = LIMITS[measured.dtype].mean
+        measured.synced, note = trainer.compare_moved(numbered, samples, limit)
+        measured.notes.append(note)
+    return measured
 
 
 def main(arguments: Sequence[str]) -> None:

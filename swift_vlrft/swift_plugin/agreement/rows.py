@@ -1,4 +1,4 @@
-"""Which rows of the set are compared."""
+"""Choose the rows of the set that are compared."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ NO_ROWS = "the data set has no rows: give another with --dataset"
 
 
 def choose_rows(trainer: Comparing, wanted: int) -> tuple[list[NumberedRow], list[str]]:
-    """This process's share, half of it without images if there are such rows; and notes on the
-    choice. Where the model may look closer, every second row with an image stands in its second
+    """Return this process's share, half of it without images if there are such rows, and notes on
+    the choice. Where the model may look closer, every second row with an image stands in its second
     turn. ValueError if no row can be compared.
     """
     kinds: dict[bool, list[NumberedRow]] = {True: [], False: []}
@@ -65,7 +65,7 @@ def choose_rows(trainer: Comparing, wanted: int) -> tuple[list[NumberedRow], lis
 
 
 def after_a_call(row: dict[str, Any]) -> dict[str, Any]:
-    """The row after a call for the middle of its picture, with the crop, as vlrft_zoom goes on."""
+    """Return the row after a call for its picture's middle, with the crop, as in vlrft_zoom."""
     picture = opened(row["images"][0])
     part = cut(MIDDLE, picture.size, "norm1000")
     assert part is not None

@@ -1,4 +1,4 @@
-"""ms-swift's GRPO trainer and its engine: rows sampled by the one, and scored by the other."""
+"""Compare ms-swift's GRPO trainer with its engine: the engine samples rows, the trainer scores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Base: Any = object
 
 
 class Comparing(Base):  # type: ignore[misc]
-    """A trainer that compares instead of training, in front of the trainer class of the run."""
+    """Compares instead of training, in front of the run's trainer class."""
 
     tokens: int
     """The most tokens of an answer."""
@@ -38,7 +38,7 @@ class Comparing(Base):  # type: ignore[misc]
 
     @property
     def dtype(self) -> torch.dtype:
-        """The coarsest type of both sides."""
+        """Return the coarser type of both sides."""
         amp = self.accelerator.mixed_precision if self.accelerator.native_amp else "no"
         types = [AMP[amp]] if amp in AMP else []
         types += [p.dtype for n, p in self.model.named_parameters() if "lora_" not in n][:1]
@@ -61,11 +61,11 @@ class Comparing(Base):  # type: ignore[misc]
             parameter.data = data
 
     def compare(self, numbered: list[NumberedRow], *, sync: bool) -> tuple[list[Row], Samples]:
-        """The rows of all processes, sampled anew, and this process's samples."""
+        """Return the rows of all processes, sampled anew, and this process's samples."""
         self._last_loaded_step = -1 if sync else self.state.global_step
         samples = self._generate_completions(self.to_samples([row for _, row in numbered]))
         scores = self.score(samples)
-        decode, found = self.template.tokenizer.decode, []
+        decode, rows = self.template.tokenizer.decode, []
         for (number, row), sample, answer, score in zip(
             numbered, samples, self.answers, scores, strict=True
         ):
@@ -76,7 +76,7 @@ class Comparing(Base):  # type: ignore[misc]
             prompt = whole[: len(whole) - len(tokens)]
             place = None if asked is None else first_apart(prompt, asked)
             pair = [] if place is None else [side[place : place + 1] for side in (prompt, asked)]
-            found.append(
+            rows.append(
                 Row(
                     place=f"row {number}" + (f", turn {turn}" if turn > 1 else ""),
                     images=len(sample.images or ()),
@@ -89,55 +89,55 @@ class Comparing(Base):  # type: ignore[misc]
                     apart=[f"{s[0]} {decode(s)!r}" if s else "no more" for s in map(list, pair)],
                 )
             )
-        return gather_object(found), samples
+        return gather_object(rows), samples
 
     def split_by_mini_batches(self, samples: Samples) -> list[Samples]:
-        """As many at once as in training; ms-swift parts a whole generation."""
+        """Take as many at once as in training; ms-swift parts a whole generation."""
         size = self.args.per_device_train_batch_size
         return [samples[start : start + size] for start in range(0, len(samples), size)]
 
     def score(self, samples: Samples) -> list[list[float]]:
-        """The trainer's log-probabilities, as in its own steps but without dropout."""
-        training, found = self.model.training, []
+        """Return the trainer's log-probabilities, as in its own steps but without dropout."""
+        training, scores = self.model.training, []
         self.model.eval()
         for batch in self._prepare_batch_inputs(samples):
             grpo = batch["grpo_batch"]
             rows = zip(grpo.old_per_token_logps, grpo.completion_mask.bool(), strict=True)
-            found += [row[kept].float().tolist() for row, kept in rows]
+            scores += [row[mask].float().tolist() for row, mask in rows]
         self.model.train(training)
-        return found
+        return scores
 
     def compare_moved(
         self, numbered: list[NumberedRow], samples: Samples, limit: float
     ) -> tuple[list[Row], str]:
-        """The rows after every trained weight was moved and sent, and a note on the step; then the
-        weights are put back.
+        """Return the rows after every trained weight was moved and sent, and a note on the step;
+        the weights are put back.
         """
         first = self.score(samples)
         weights = [p for p in self.model.parameters() if p.requires_grad]
-        kept = [local(p).to("cpu", copy=True) for p in weights]
+        before = [local(p).to("cpu", copy=True) for p in weights]
         step = moved = 0.0
         for larger in STEPS:
-            move(weights, kept, larger)
+            move(weights, before, larger)
             scores = zip(first, self.score(samples), strict=True)
             own = [abs(b - a) for pair in scores for a, b in zip(*pair, strict=True)]
             sizes = gather_object(own)
             mean = sum(sizes) / max(1, len(sizes))
             if step and not isfinite(mean):  # too large for the type
-                move(weights, kept, step)
+                move(weights, before, step)
                 break
             step, moved = larger, mean
             if not moved < VISIBLE * limit:
                 break
         rows, _ = self.compare(numbered, sync=True)
-        move(weights, kept, 0.0)
+        move(weights, before, 0.0)
         if not self.colocated:  # a server lives on
             self._move_model_to_vllm()
         return rows, f"weights moved by {step:.0%} before the sync, answers by {moved:.2g}"
 
 
 def by_turn(values: Any) -> list[list[Any]]:
-    """Tokens or log-probabilities, a list a turn; ms-swift does not nest them for all engines."""
+    """Return tokens or log-probabilities, a list a turn; ms-swift does not always nest them."""
     nested = values and isinstance(values[0], (list, tuple))
     return [list(turn) for turn in values] if nested else [list(values or ())]
 
@@ -148,7 +148,7 @@ def turns_before(row: dict[str, Any]) -> int:
 
 
 def local(parameter: torch.nn.Parameter) -> torch.Tensor:
-    """What this process holds of a weight: all of it, or FSDP's or ZeRO-3's shard."""
+    """Return what this process holds of a weight: all of it, or FSDP's or ZeRO-3's shard."""
     if hasattr(parameter, "ds_tensor"):
         parameter.partition()  # type: ignore[attr-defined]  # some are left whole after a forward
         return parameter.ds_tensor.data  # type: ignore[no-any-return]
@@ -156,11 +156,11 @@ def local(parameter: torch.nn.Parameter) -> torch.Tensor:
     return data.to_local() if hasattr(data, "to_local") else data
 
 
-def move(weights: Sequence[torch.nn.Parameter], kept: Sequence[torch.Tensor], step: float) -> None:
-    """Each weight away from where it was, by normal random numbers of ``step`` times its root mean
-    square; with 0 exactly back. The same in every process that holds the same part.
+def move(weights: Sequence[torch.nn.Parameter], saved: Sequence[torch.Tensor], step: float) -> None:
+    """Move each weight away from where it was, by normal random numbers of ``step`` times its root
+    mean square; with 0 exactly back. Processes that hold the same part move it alike.
     """
-    for number, (weight, was) in enumerate(zip(weights, kept, strict=True)):
+    for number, (weight, was) in enumerate(zip(weights, saved, strict=True)):
         place = local(weight)
         start = was.to(place.device)
         size = float(start.float().square().mean().sqrt()) or 0.02  # a new adapter's B is zero
