@@ -134,7 +134,7 @@ def _check_stream(command: CommandLine) -> None:
     if "_megatron" in Path(sys.argv[0]).parts:  # whose --train_iters it asks for itself
         return
     if not command.max_steps:
-        raise DataError("--streaming true: a stream has no length; give --max_steps")
+        raise DataError("--streaming true: a stream has no length, so give --max_steps")
     if command.val_dataset and command.rlhf_type == "grpo":
         raise DataError(
             "--val_dataset with --streaming true: GRPO needs the length of a validation set, and a "
