@@ -139,6 +139,6 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path):
 
 @pytest.mark.parametrize("split", ["", "a/b", "../a", "my-split", "a b"])
 def test_a_split_must_be_a_name_that_hubs_take(split, tmp_path):
-    with pytest.raises(DataError, match="is no name"):
+    with pytest.raises(DataError, match="is no valid name"):
         write_folder(tmp_path / "out", {split: [row(1)]})
     assert not list(tmp_path.iterdir())

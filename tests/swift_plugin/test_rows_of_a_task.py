@@ -93,7 +93,7 @@ RECIPE = """swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-3B-Instruct \\
         ("gold", ": ocr #3", "vlrft_ocr", None),
         ("gold", ":grounding", "vlrft_grounding_iou", "2 rows of"),
         ("good", ":ocr", "vlrft_ocr vlrft_grounding_iou", "--reward_funcs vlrft_grounding_iou:"),
-        ("good", ":counting", "vlrft_ocr", "of counting; there are 2 grounding"),
+        ("good", ":counting", "vlrft_ocr", "the task counting; there are 2 grounding"),
         ("good", ":ocr#0", "vlrft_ocr", "'0' is"),
         ("good", "#2:ocr", "vlrft_ocr", "'2:ocr' is"),
         ("sharp", "", "vlrft_ocr", None),

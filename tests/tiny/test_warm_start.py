@@ -40,7 +40,9 @@ def test_a_start_model_of_every_family_is_trained_and_opens_again(family, tmp_pa
     of_folder = family_of(name=str(tmp_path / "start"))  # as `swift rlhf --model` knows it
     assert of_folder is not None
     assert (of_folder.name in STATED_IDS) == (family in STATED_IDS)
-    picture = boxed_rows(random.Random(1), 1)[0].image.resize((640, 480))
+    picture = boxed_rows(random.Random(1), 1)[0].image
+    if family in ("glm4v", "glm46v"):  # which do not read MAX_PIXELS
+        picture = picture.resize((640, 480))
     prompt = {"messages": [{"role": "user", "content": "<image>Find."}], "images": [picture]}
     ids = template.encode(prompt)["input_ids"]
     assert max(ids) < text["vocab_size"], "no id of the real vocabulary is left"
