@@ -202,6 +202,9 @@ def _problems(row: Row, info: ImageInfo | None, paying: Rewards, named: Sequence
     if target not in ("", "[]") and not is_zoom_box(target):
         wanted = "one box [x1, y1, x2, y2] in thousandths of width and height"
         yield f"the {ZOOM_BOX} {target[:80]!r} is not {wanted}", Kind.GOLD
+    frame = row.columns.get("frame")
+    if target not in ("", "[]") and frame not in (None, *FORMATS):  # which the calls' boxes have
+        yield f"unknown frame {frame!r}; known: {', '.join(FORMATS)}", Kind.ROW
     gold = gold_text(row.solution)
     for name, value in (("problem", row.problem), ("system", system or ""), ("solution", gold)):
         try:

@@ -29,6 +29,10 @@ SHARE = 0.2
 """The share of the pictures that are held out where the set has no split for it."""
 LEAST = 40
 """So many pictures are needed: of fewer, at most eight are compared, too few for a verdict."""
+FEWEST = {"train": 32, "test": 8}
+"""Pictures of each half, where the set has both splits."""
+OF_ALL = (Kind.SET, Kind.FILE)
+"""Problems that are the whole set's."""
 MOST = 2000
 """So many rows are taken: more do not fit into minutes."""
 
@@ -74,6 +78,8 @@ def write_halves(source: Path, folder: Path, seed: int = 0, box_format: str = "n
     why = "".join(f"; {note}" for note in halves.notes)
     if "test" not in items:
         items = _by_picture(source, items["train"], seed, why)
+    else:
+        halves.notes += _apart(items)
     _refuse(source, items, why)
     halves.notes += _in_both(source, items)
     for half, rows in items.items():
@@ -95,7 +101,7 @@ def _fit(source: Path, split: str, box_format: str, notes: list[str]) -> list[di
     if more := next(iter(rows), None) is not None:
         ask_boxes(report)  # at the end of a set it was asked
         notes.append(f"only the first {MOST} rows of the split {split} are taken")
-    if of_all := [str(problem) for problem in report.problems if problem.kind is Kind.SET]:
+    if of_all := [str(problem) for problem in report.problems if problem.kind in OF_ALL]:
         raise DataError(of_all[0])
     notes += _said(report, split, whole=not more)
     return fit
@@ -115,7 +121,7 @@ def _by_picture(
     source: Path, rows: list[dict[str, Any]], seed: int, why: str
 ) -> dict[str, list[dict[str, Any]]]:
     """No picture is in both halves, however many rows ask about it."""
-    of = [sha256(row["image"]["bytes"]).hexdigest() for row in rows]
+    of = [_picture(row) for row in rows]
     pictures = sorted(set(of))
     if len(pictures) < LEAST:
         raise DataError(
@@ -127,6 +133,20 @@ def _by_picture(
         "train": [row for row, name in zip(rows, of, strict=True) if name not in held_out],
         "test": [row for row, name in zip(rows, of, strict=True) if name in held_out],
     }
+
+
+def _picture(row: dict[str, Any]) -> str:
+    return sha256(row["image"]["bytes"]).hexdigest()
+
+
+def _apart(items: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """Leave rows to train on out whose picture is held out, where the set has both splits."""
+    held_out, rows = {_picture(row) for row in items["test"]}, items["train"]
+    items["train"] = [row for row in rows if _picture(row) not in held_out]
+    shared = len(rows) - len(items["train"])
+    return [f"rows to train on that are left out, as their picture is held out: {shared}"] * (
+        shared > 0
+    )
 
 
 def _in_both(source: Path, items: dict[str, list[dict[str, Any]]]) -> list[str]:
@@ -152,8 +172,15 @@ def _refuse(source: Path, items: dict[str, list[dict[str, Any]]], why: str) -> N
     for half, rows in items.items():
         if not rows:
             raise DataError(f"{source}: no row of its {half} half is fit to train on{why}")
+        pictures = len(set(map(_picture, rows)))
+        if pictures < (least := FEWEST[half]):
+            raise DataError(
+                f"{source}: its {half} half has {pictures} pictures that are fit to train on; "
+                f"{least} or more are needed to tell a difference from chance{why}"
+            )
     answers = {row["solution"] for row in items["train"]}
     if len(answers) == 1:
         raise DataError(
-            f"{source}: every row has the same answer, {answers.pop()!r}: there is nothing to learn"
+            f"{source}: every row has the same answer, {answers.pop()!r}: there is nothing to "
+            f"learn{why}"
         )

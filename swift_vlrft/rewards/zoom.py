@@ -59,7 +59,7 @@ def one_box(value: Any) -> Box | None:
 def is_zoom_box(value: Any) -> bool:
     """Return whether a value of ``zoom_box`` is one box with an area inside the picture."""
     box = one_box(value)
-    return box is not None and min(box) >= 0 and max(box) <= 1000
+    return box is not None and min(box) >= 0 and 1 < max(box) <= 1000
 
 
 def cover(crop: Box, gold: Box) -> float:

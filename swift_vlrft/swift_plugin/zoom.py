@@ -96,7 +96,8 @@ class Zoom(MultiTurnScheduler):
         if not isinstance(call, Call):
             return call or "There is no call."
         if call.picture >= len(pictures):
-            return f"There is no picture {call.picture}; the last one is {len(pictures) - 1}."
+            last = f"; the last one is {len(pictures) - 1}" if pictures else ""
+            return f"There is no picture {str(call.picture)[:9]}{last}."
         try:
             picture = opened(pictures[call.picture])
             part = cut(call.box, picture.size, *self._format(columns))

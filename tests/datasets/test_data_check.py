@@ -234,6 +234,7 @@ def test_a_split_that_no_named_reward_scores_is_noted(tmp_path):
         ([400, 420, 440, 460], True),
         ([], True),  # nothing to find
         ([400, 420, 440, 2460], False),  # pixels
+        ([0.4, 0.42, 0.44, 0.46], False),  # shares
         ([400, 420, 400, 460], False),
         ([400, 420], False),
     ],

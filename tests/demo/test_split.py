@@ -40,10 +40,18 @@ def test_no_picture_is_in_both_halves_however_many_rows_ask_about_it(tmp_path):
 
 
 def test_the_splits_of_a_set_are_kept(tmp_path):
-    write_folder(tmp_path / "set", {"train": rows(9), "validation": rows(4), "extra": rows(2)})
+    made = rows(60)
+    splits = {"train": made[:48], "validation": made[46:], "extra": rows(2)}
+    write_folder(tmp_path / "set", splits)
     halves = write_halves(tmp_path / "set", tmp_path / "data")
-    assert halves.train == {"counting": 9} and halves.test == {"counting": 4}
-    assert halves.notes == ["the split extra is not used"]
+    assert halves.train == {"counting": 46} and halves.test == {"counting": 14}
+    shared = "rows to train on that are left out, as their picture is held out: 2"
+    assert halves.notes == ["the split extra is not used", shared]
+    for train, test, half in ((48, 57, "test"), (30, 46, "train")):
+        folder = tmp_path / half
+        write_folder(folder, {"train": made[:train], "test": made[test:]})
+        with pytest.raises(DataError, match=f"its {half} half has .* or more are needed"):
+            write_halves(folder, tmp_path / f"{half}_data")
 
 
 def test_bad_rows_are_left_out_and_said(tmp_path):
@@ -95,18 +103,19 @@ def test_a_set_that_teaches_nothing_is_refused_before_training(made, said, tmp_p
 
 
 def test_rows_of_a_task_that_only_one_half_has_are_left_out_and_said(tmp_path):
-    other = [row | {"task": "ocr"} for row in rows(3)]
+    made = rows(60)
+    train, test, other = made[:40], made[40:50], [row | {"task": "ocr"} for row in made[50:]]
     for name, splits in {
-        "train": {"train": rows(9) + other, "test": rows(4)},
-        "test": {"train": rows(9), "test": rows(4) + other},
+        "train": {"train": train + other, "test": test},
+        "test": {"train": train, "test": test + other},
     }.items():
         write_folder(tmp_path / name, splits)
         halves = write_halves(tmp_path / name, tmp_path / f"{name}_data")
-        assert halves.train == {"counting": 9} and halves.test == {"counting": 4}
+        assert halves.train == {"counting": 40} and halves.test == {"counting": 10}
         assert halves.notes == [
-            f"rows of the task ocr are left out, as only the {name} half has any: 3"
+            f"rows of the task ocr are left out, as only the {name} half has any: 10"
         ]
-    write_folder(tmp_path / "none", {"train": rows(9), "test": other})
+    write_folder(tmp_path / "none", {"train": train, "test": other})
     with pytest.raises(DataError, match="no task in common: counting to train on, ocr held out"):
         write_halves(tmp_path / "none", tmp_path / "none_data")
 

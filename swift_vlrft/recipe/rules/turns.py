@@ -6,11 +6,14 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from contextlib import suppress
 
 from swift_vlrft.parsing.calls import MOST_TURNS, TURNS
+from swift_vlrft.recipe.plugins import read_plugin
 from swift_vlrft.recipe.rules.finding import Finding, note, problem
+from swift_vlrft.recipe.rules.model import given_plugins
 from swift_vlrft.recipe.run import Run
 
 NAME = "vlrft_zoom"
@@ -22,6 +25,23 @@ def most_turns(run: Run) -> int:
     if not run.grpo or run.text("multi_turn_scheduler") != NAME:
         return 1
     return min(run.optional("max_turns") or TURNS, MOST_TURNS)
+
+
+def scheduler(run: Run) -> Iterator[Finding]:
+    """Find a misspelt scheduler, and ours without the plugin that registers it."""
+    flag, name = "multi_turn_scheduler", run.text("multi_turn_scheduler")
+    if run.command not in ("rlhf", "rollout") or not name:
+        return
+    if name != NAME:
+        if difflib.get_close_matches(name, [NAME], cutoff=0.9):
+            text = f"no scheduler is named {name}. Did you mean {NAME}?"
+            yield problem(run, flag, "turns", text)
+        return
+    paths = [path for *_, path in given_plugins(run)]
+    plugins = [read_plugin(path) for path in paths if path and path.is_file()]
+    if len(plugins) == len(paths) and not any(p.ours or p.fault or p.anything for p in plugins):
+        text = f'{NAME} is a scheduler of this package: add --external_plugins "$(vlrft plugin)"'
+        yield problem(run, flag, "turns", text)
 
 
 def zoom(run: Run) -> Iterator[Finding]:
@@ -51,4 +71,4 @@ def zoom(run: Run) -> Iterator[Finding]:
             yield problem(run, "vllm_limit_mm_per_prompt", rule, text)
 
 
-ZOOM = (zoom,)
+ZOOM = (scheduler, zoom)
