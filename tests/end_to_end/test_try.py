@@ -39,7 +39,7 @@ def test_own_coco_data_go_the_whole_road(tmp_path, monkeypatch):
     assert done.returncode == 0, done.stderr
     out = " ".join((done.stderr + done.stdout).split())
     assert not any(noise in out for noise in ("WARNING", "Loading weights", "Generating train"))
-    assert "left out: 1, as of" in out and "7.png" in out
+    assert "left out: 1, such as" in out and "7.png" in out
     assert "vlrft_detection_iou_soft 0." in out and "6 steps" in out
     assert any(f"detection: {word}:" in out for word in ("better", "not proven", "worse"))
     assert "rows): AP 0." in out and "rows): vlrft_detection_iou_soft 0." in out
