@@ -81,7 +81,7 @@ def draw(folders: dict[str, list[Path]]) -> None:
         axes.fill_between(
             steps, [*map(min, by_step)], [*map(max, by_step)], color=colour, alpha=0.15
         )
-    axes.axhline(0.25, color="#777777", linewidth=0.8)
+    axes.axhline(0.25, color="#777777", linewidth=0.8, label="chance")
     axes.legend(loc="lower right", frameon=False, fontsize=8)
     axes.set(xlabel="GRPO step", ylabel="mean reward of the sampled answers", ylim=(0, 1.05))
     axes.spines[["top", "right"]].set_visible(False)
@@ -109,8 +109,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             # -P: beside this file lies a datasets.py.
             command = [sys.executable, "-P", __file__, str(asked.out), "--one", str(seed), side]
             with (asked.out / f"{folder.name}.log").open("w") as log:
-                one = os.environ | {"OMP_NUM_THREADS": "1"}
-                subprocess.run(command, check=True, env=one, stdout=log, stderr=log)
+                environment = os.environ | {"OMP_NUM_THREADS": "1"}
+                subprocess.run(command, check=True, env=environment, stdout=log, stderr=log)
         return folder
 
     pairs = [(seed, side) for seed in range(asked.seeds) for side in SIDES]

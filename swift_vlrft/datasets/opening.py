@@ -394,7 +394,7 @@ def unread_notes(stored: StoredSet) -> list[str]:
     path, notes = stored.path, []
     if stored.unnamed:
         notes.append(
-            f"{path}: files are not read whose names tell no split, as others' names do: "
+            f"{path}: these files are not read, as their names tell no split, but others do: "
             f"{listed(stored.unnamed, path)}. Put train, validation or test into the name, or "
             "give such a file itself"
         )

@@ -42,6 +42,9 @@ Found = Iterator[tuple[str, Kind]]
 TooLong = Callable[[Row, ImageInfo], str | None]
 
 
+UNKNOWN_FRAME = f"unknown frame {{!r}}; known: {', '.join(FORMATS)}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class RowRules:
     """A command asks this of rows: ``rewards`` are those that it names; boxes are to be in
@@ -204,7 +207,7 @@ def _problems(row: Row, info: ImageInfo | None, paying: Rewards, named: Sequence
         yield f"the {ZOOM_BOX} {target[:80]!r} is not {wanted}", Kind.GOLD
     frame = row.columns.get("frame")
     if target not in ("", "[]") and frame not in (None, *FORMATS):  # which the calls' boxes have
-        yield f"unknown frame {frame!r}; known: {', '.join(FORMATS)}", Kind.ROW
+        yield UNKNOWN_FRAME.format(frame), Kind.ROW
     gold = gold_text(row.solution)
     for name, value in (("problem", row.problem), ("system", system or ""), ("solution", gold)):
         try:
@@ -263,7 +266,7 @@ def _task_problems(
             problems = [*_other_key(text, FORMATS[frame]), *_outside(boxes, FORMATS[frame], info)]
             yield from ((problem, Kind.ROW) for problem in problems)
         elif boxes or frame is not None:
-            yield f"unknown frame {frame!r}; known: {', '.join(FORMATS)}", Kind.ROW
+            yield UNKNOWN_FRAME.format(frame), Kind.ROW
     if problem := TASK_NAMES[task].problem_of(row.columns):
         yield problem, Kind.GOLD
     answer_of = TASK_NAMES[task].answer_of

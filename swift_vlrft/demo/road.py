@@ -64,6 +64,8 @@ class Road(msgspec.Struct, frozen=True):
 class _Begun(msgspec.Struct):
     road: Road
     halves: Halves
+    state: str = ""
+    """What ``_state`` said of the set when it was read."""
 
 
 def take_road(road: Road, folder: Path) -> dict[str, Any]:
@@ -169,6 +171,11 @@ def _begin(road: Road, folder: Path) -> Halves:
                 "folder with --out, or remove this folder"
             )
         if (folder / "start.json").exists():
+            if _state(Path(road.data)) not in ("", begun.state):  # one that is gone is not needed
+                raise RoadError(
+                    f"{road.data} has changed since {folder} was begun; name another folder with "
+                    "--out, or remove this folder"
+                )
             return begun.halves
         remove_road(folder)  # nothing is trained yet, and the set may have been mended since
     elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -188,8 +195,17 @@ def _begin(road: Road, folder: Path) -> Halves:
     compact(family := known_family(road.family), road.side)  # a ValueError lists the families
     box_format = family.box_format or "norm1000"
     halves = write_halves(Path(road.data), folder / "data", road.seed, box_format)
-    write_record(stamp, _Begun(road, halves))
+    write_record(stamp, _Begun(road, halves, _state(Path(road.data))))
     return halves
+
+
+def _state(data: Path) -> str:
+    """Return number, size and newest change of a set's files; empty for a set that is gone."""
+    stats = [path.stat() for path in (data, *data.rglob("*")) if path.is_file()]
+    if not stats:
+        return ""
+    newest = max(stat.st_mtime_ns for stat in stats)
+    return f"{len(stats)} files, {sum(stat.st_size for stat in stats)} bytes, {newest} ns"
 
 
 def _start(road: Road, folder: Path, begin: Callable[[str, int], Advance]) -> Start:

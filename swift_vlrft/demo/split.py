@@ -29,10 +29,10 @@ SHARE = 0.2
 """The share of the pictures that are held out where the set has no split for it."""
 LEAST = 40
 """So many pictures are needed: of fewer, at most eight are compared, too few for a verdict."""
-FEWEST = {"train": 32, "test": 8}
-"""Pictures of each half, where the set has both splits."""
-OF_ALL = (Kind.SET, Kind.FILE)
-"""Problems that are the whole set's."""
+FEWEST = {"train": round(LEAST * (1 - SHARE)), "test": round(LEAST * SHARE)}
+"""So many pictures are needed in each half of a set that has both."""
+NO_ROW_IS_KEPT = (Kind.SET, Kind.FILE)
+"""Problems of a whole set or file: leaving rows out does not mend them."""
 MOST = 2000
 """So many rows are taken: more do not fit into minutes."""
 
@@ -101,8 +101,8 @@ def _fit(source: Path, split: str, box_format: str, notes: list[str]) -> list[di
     if more := next(iter(rows), None) is not None:
         ask_boxes(report)  # at the end of a set it was asked
         notes.append(f"only the first {MOST} rows of the split {split} are taken")
-    if of_all := [str(problem) for problem in report.problems if problem.kind in OF_ALL]:
-        raise DataError(of_all[0])
+    if whole := [str(problem) for problem in report.problems if problem.kind in NO_ROW_IS_KEPT]:
+        raise DataError(whole[0])
     notes += _said(report, split, whole=not more)
     return fit
 
@@ -143,10 +143,9 @@ def _apart(items: dict[str, list[dict[str, Any]]]) -> list[str]:
     """Leave rows to train on out whose picture is held out, where the set has both splits."""
     held_out, rows = {_picture(row) for row in items["test"]}, items["train"]
     items["train"] = [row for row in rows if _picture(row) not in held_out]
-    shared = len(rows) - len(items["train"])
-    return [f"rows to train on that are left out, as their picture is held out: {shared}"] * (
-        shared > 0
-    )
+    if not (shared := len(rows) - len(items["train"])):
+        return []
+    return [f"rows to train on that are left out, as their picture is held out: {shared}"]
 
 
 def _in_both(source: Path, items: dict[str, list[dict[str, Any]]]) -> list[str]:

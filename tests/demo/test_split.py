@@ -10,6 +10,7 @@ from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.writer import write_folder
+from swift_vlrft.demo.grpo import RoadError
 from swift_vlrft.demo.road import Road, _begin, remove_road
 from swift_vlrft.demo.rows import Row, stored
 from swift_vlrft.demo.split import LEAST, write_halves
@@ -165,6 +166,17 @@ def test_a_mended_set_is_read_again_until_the_start_model_is_made(tmp_path):
     (out / "start.json").write_text("{}")
     (tmp_path / "set.parquet").unlink()
     assert _begin(road, out).train == {"counting": 48}
+
+
+def test_a_road_does_not_go_on_with_rows_that_have_changed_since(tmp_path):
+    write_folder(tmp_path / "set", {"train": rows(60)})
+    road = Road(str(tmp_path / "set"))
+    begun = _begin(road, tmp_path / "out")
+    (tmp_path / "out" / "start.json").write_text("{}")
+    assert _begin(road, tmp_path / "out") == begun
+    (tmp_path / "set" / "more.txt").write_text("new")
+    with pytest.raises(RoadError, match="has changed since .* was begun; name another folder"):
+        _begin(road, tmp_path / "out")
 
 
 def test_another_road_is_not_overwritten(tmp_path):

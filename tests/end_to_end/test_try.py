@@ -1,7 +1,6 @@
 """`vlrft try` with somebody's COCO file, as a newcomer runs it."""
 
 import json
-import random
 import shlex
 import subprocess
 import sys
@@ -11,26 +10,15 @@ import pytest
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
-from tests.support.drawn_rows import boxed_rows
+from tests.support.drawn_rows import write_coco
 
 pytestmark = pytest.mark.end_to_end
 
 
 def test_own_coco_data_go_the_whole_road(tmp_path, monkeypatch):
     """README: "vlrft try instances_train.json --family qwen2_5_vl"."""
-    images, boxes = [], []
-    for i, row in enumerate(boxed_rows(random.Random(0), 60), 1):
-        row.image.save(tmp_path / f"{i}.png")
-        images.append({"id": i, "file_name": f"{i}.png", "width": 112, "height": 112})
-        x1, y1, x2, y2 = (
-            v * 112 // 1000 for v in json.loads(row.solution[8:-9].replace("'", '"'))[0]["Position"]
-        )
-        box = {"id": i, "image_id": i, "category_id": 1, "iscrowd": 0}
-        boxes.append(box | {"bbox": [x1, y1, x2 - x1, y2 - y1], "area": (x2 - x1) * (y2 - y1)})
+    write_coco(tmp_path, 60)
     (tmp_path / "7.png").write_bytes(b"broken")
-    categories = [{"id": 1, "name": "shape"}]
-    content = {"images": images, "annotations": boxes, "categories": categories}
-    (tmp_path / "instances_train.json").write_text(json.dumps(content))
     monkeypatch.chdir(tmp_path)
     command = ["try", "instances_train.json", "--family", "qwen2_5_vl", "--steps", "6"]
     # A process of its own: whether libraries draw bars is settled when they are imported.

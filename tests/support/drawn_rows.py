@@ -1,5 +1,7 @@
 """Rows with drawn images, as ViRFT stores them: boxes alone, and tasks of every form in one set.
 
+    python -m tests.support.drawn_rows FOLDER 300 640 480    # 300 boxed rows as a COCO file
+
 112 x 112, one shape
 boxed_rows   "Find the shape"                        [{'Position': [250, 0, 500, 250], ...}]
 
@@ -16,6 +18,8 @@ number       "Which amount is written here?"         12.5, with the column toler
 
 import json
 import random
+import sys
+from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
@@ -41,6 +45,23 @@ def boxed_rows(rng: random.Random, n: int) -> list[Row]:
         solution = f"<answer>[{{'Position': {box}, 'Confidence': 1}}]</answer>"
         rows.append(Row(image, problem, solution))
     return rows
+
+
+def write_coco(folder: Path, n: int, size: tuple[int, int] = (112, 112)) -> Path:
+    """Write ``boxed_rows`` as somebody's COCO file, a box a picture, enlarged to ``size``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    images, boxes = [], []
+    for i, row in enumerate(boxed_rows(random.Random(0), n), 1):
+        row.image.resize(size).save(folder / f"{i}.png")
+        images.append({"id": i, "file_name": f"{i}.png", "width": size[0], "height": size[1]})
+        corners = json.loads(row.solution[8:-9].replace("'", '"'))[0]["Position"]
+        x1, y1, x2, y2 = (v * side // 1000 for v, side in zip(corners, size * 2, strict=True))
+        box = {"id": i, "image_id": i, "category_id": 1, "iscrowd": 0}
+        boxes.append(box | {"bbox": [x1, y1, x2 - x1, y2 - y1], "area": (x2 - x1) * (y2 - y1)})
+    categories = [{"id": 1, "name": "shape"}]
+    content = {"images": images, "annotations": boxes, "categories": categories}
+    (folder / "instances_train.json").write_text(json.dumps(content))
+    return folder / "instances_train.json"
 
 
 def mixed_rows(rng: random.Random, n: int) -> list[Row]:
@@ -87,3 +108,8 @@ def _scene(image: Image.Image, rng: random.Random) -> dict[str, list[int]]:
 def _write(image: Image.Image, rng: random.Random, text: str) -> None:
     pen, font = ImageDraw.Draw(image), ImageFont.load_default(20)
     pen.text((rng.randint(2, 8), rng.randint(4, 80)), text, fill="white", font=font)
+
+
+if __name__ == "__main__":
+    count, width, height = map(int, sys.argv[2:])
+    print(write_coco(Path(sys.argv[1]), count, (width, height)))
