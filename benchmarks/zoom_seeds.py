@@ -82,7 +82,7 @@ def draw(folders: dict[str, list[Path]]) -> None:
             steps, [*map(min, by_step)], [*map(max, by_step)], color=colour, alpha=0.15
         )
     axes.axhline(0.25, color="#777777", linewidth=0.8, label="chance")
-    axes.legend(loc="lower right", frameon=False, fontsize=8)
+    axes.legend(loc="center right", bbox_to_anchor=(1, 0.44), frameon=False, fontsize=8)
     axes.set(xlabel="GRPO step", ylabel="mean reward of the sampled answers", ylim=(0, 1.05))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", alpha=0.3)
