@@ -101,9 +101,9 @@ def apply(
 
     Example: vlrft recipe apply detection_4x80g.sh smaller.sh --gpus 4x24
 
-    For a shipped recipe, the script runs the recipe of the same model and task that is nearest to
-    the GPUs, as in `vlrft recipe new`. Exit code 2: it fits as it is, no known change makes it fit,
-    or the input cannot be used.
+    For a shipped recipe, where another one of its task is nearer to the GPUs, it writes what
+    `vlrft recipe new` does. Exit code 2: it fits as it is, no known change makes it fit, or the
+    input cannot be used.
     """
     from swift_vlrft.memory.recipe_plan import apply_plan
 

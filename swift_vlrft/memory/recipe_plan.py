@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import textwrap
 from collections.abc import Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from swift_vlrft.memory.estimate import Plan, estimate
 from swift_vlrft.memory.images import longest_row
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.memory.refused import refuse
+from swift_vlrft.memory.scripts import scripts
 from swift_vlrft.memory.settings import GIB, USABLE, Gpus, parse_gpus
 from swift_vlrft.recipe.by_bash import run_recipes
 from swift_vlrft.recipe.fix import write_fixed
@@ -33,7 +35,7 @@ from swift_vlrft.recipe.gpus import installed_gpus
 from swift_vlrft.recipe.reader import Recipe, hands_on, only, read_recipe, read_recipes, read_text
 from swift_vlrft.recipe.rules import check_recipe
 from swift_vlrft.recipe.run import NotKnown, resolve
-from swift_vlrft.recipe.shipped import recipe_path
+from swift_vlrft.recipe.shipped import recipe_path, shipped_recipes
 
 QLORA = "qwen3_vl_4b/detection_qlora_1x24g"
 """The tested recipe with weights in 4 bits, which is taken by name only."""
@@ -265,33 +267,29 @@ def apply_plan(
     nodes: int | None = None,
     dataset: Path | None = None,
 ) -> NewRecipe:
-    """Write a script that runs a recipe with the change that it needs to fit; in place of a shipped
-    recipe, the recipe of the same task that is ``nearest`` to model and machine.
+    """Write a script that runs a recipe with the change that it needs to fit; where another shipped
+    recipe of the same model and task is nearer to the machine, the script of ``new_plan``.
     """
     append.writable(out)
-    path = asked = recipe_path(path)
+    path = recipe_path(path)
     recipe, environment = _read(path, arguments, {}, gpus, False)
     node, _ = _gpus(gpus, recipe.path)
-    known = next((shipped for shipped in new_recipe.tested() if shipped.path.samefile(path)), None)
-    known = None if arguments else known  # flags that are meant for this recipe
-    variables, said = dict[str, str](), list[str]()
-    if known:
+    name = next((name for name, file in shipped_recipes().items() if file.samefile(path)), "")
+    known = None if arguments else scripts().get(name)  # flags are meant for this recipe
+    if known and known.task:
         model = reading.model_name(resolve(recipe))
-        near = new_recipe.nearest(
-            read_model(model), known.task, node, nodes or reading.nodes_of(recipe)
-        )
-        if near.path != known.path and near.model.family is known.model.family:
-            path, known = near.path, near
-            variables, said = new_recipe.for_model(near, model, near.task)
-            recipe, environment = _read(path, (), variables, gpus, False)
+        count = nodes or reading.nodes_of(recipe)
+        near = new_recipe.nearest(read_model(model), known.task, node, count)
+        if near.name != name and near.family is known.family:
+            return new_plan(out, model, known.task, gpus, nodes=nodes, dataset=dataset)
     own = {flag.name for flag in flags_of(arguments)}
     planned, change = fitted(recipe, node, nodes, dataset, own)
-    if not change.flags and path is asked:
+    if not change.flags:
         raise ValueError(f"{path} fits as it is: {out} is not written")
-    start = f"recipes/{known.name}.sh" if known else path.name
-    origin = _origin(start, planned, change, said)
+    start = f"recipes/{name}.sh" if known else path.name
+    origin = _origin(start, planned, change, ())
     needs = f"; planned with {environment} in the environment" if environment else ""
-    text = append.applied(path, variables | change.flags, out, origin + needs, arguments)
+    text = append.applied(path, change.flags, out, origin + needs, arguments)
     planned = replace(planned, path=path, environment=environment)
     return NewRecipe(planned, change, origin, write_fixed(out, text, 0o755))
 
@@ -311,13 +309,15 @@ def new_plan(
     if Path(model).name == "config.json":
         model = str(Path(model).parent)
     data = str(dataset) if dataset else None
-    start, text, said = new_recipe.draft(model, task, node, nodes or 1, data)
-    (recipe,) = read_text(text, out, {})
+    script, said = new_recipe.draft(model, task, node, nodes or 1, data)
+    (recipe,) = read_text(script.text(), out, {})
     planned, change = fitted(recipe, node, nodes, dataset)
-    origin = _origin(f"recipes/{start.name}.sh", planned, change, said)
+    origin = _origin(f"recipes/{script.name}.sh", planned, change, said)
     title = f"{task} with {model} on {_machine(planned)}, written by vlrft recipe new"
-    text = new_recipe.with_flags(text, change.flags)
-    text = new_recipe.with_header(text, title, origin)
+    lines = textwrap.wrap(origin, 98, break_long_words=False, break_on_hyphens=False)
+    # The recipe's own header is about another run.
+    written = replace(script, title="\n".join([title, *lines]), header={})
+    text = written.with_flags(change.flags).text()
     (recipe,) = read_text(text, out, {})
     planned = _planned(recipe, node, nodes, dataset)
     return NewRecipe(planned, change, origin, write_fixed(out, text, 0o755))

@@ -10,9 +10,9 @@ from swift_vlrft.memory.estimate import estimate
 from swift_vlrft.memory.from_recipe import settings_of
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.memory.new_recipe import nearest
-from swift_vlrft.memory.new_recipe import tested as tested_recipes
 from swift_vlrft.memory.settings import parse_gpus
 from swift_vlrft.recipe.reader import read_recipe
+from swift_vlrft.recipe.shipped import recipe_path
 
 MODEL = "Qwen/Qwen2.5-VL-3B-Instruct"
 RECIPE = "qwen2_5_vl_3b/detection_4x80g"
@@ -65,8 +65,7 @@ def test_new_and_apply_are_one_plan(machine, tmp_path, monkeypatch):
 def test_a_new_recipe_keeps_all_that_the_tested_one_has(tmp_path):
     out = tmp_path / "new.sh"
     flags = data(new(out, "--gpus", "1x80", "--json"))["flags"]
-    tested_one = next(one for one in tested_recipes() if one.name == RECIPE)
-    before, after = (read_recipe(path, {}) for path in (tested_one.path, out))
+    before, after = (read_recipe(path, {}) for path in (recipe_path(RECIPE), out))
     changed = {name: (value,) for name, value in flags.items() if not name.isupper()}
     assert {f.name: f.values for f in after.flags} == {
         f.name: f.values for f in before.flags
@@ -75,23 +74,9 @@ def test_a_new_recipe_keeps_all_that_the_tested_one_has(tmp_path):
     assert after.environment == before.environment | visible
 
 
-def test_what_apply_writes_of_another_models_recipe_trains_this_model(tmp_path):
-    one, two, where = tmp_path / "n.sh", tmp_path / "a.sh", ("--gpus", "1x24", "--json")
-    model = "Qwen/Qwen3-VL-4B-Instruct"
-    made = data(invoke("recipe", "new", one, "--model", model, *where))
-    applied = data(invoke("recipe", "apply", "qwen3_vl_4b/detection_4x80g", two, *where))
-    assert made["phases"] == applied["phases"] and made["from"] == applied["from"]
-    assert "qwen3_vl_2b/detection_lora_1x24g.sh" in made["from"]
-    for recipe in (read_recipe(one, {}), read_recipe(two, {})):
-        assert recipe.get("model") == model and recipe.get("tuner_type") == "lora"
-        assert "qwen3_vl_4b" in recipe.get("output_dir")
-
-
 def test_a_recipe_of_ones_own_is_the_one_that_is_run(tmp_path):
     """Not a tested one in its place, but with the processes of the machine."""
-    (own := tmp_path / "own.sh").write_text(
-        next(one for one in tested_recipes() if one.name == RECIPE).path.read_text()
-    )
+    (own := tmp_path / "own.sh").write_text(recipe_path(RECIPE).read_text())
     made = data(invoke("recipe", "apply", own, tmp_path / "o.sh", "--gpus", "2x80", "--json"))
     assert made["from"].startswith("From own.sh") and made["flags"]["NPROC_PER_NODE"] == "2"
     assert made["flags"]["gradient_accumulation_steps"] == "8"
