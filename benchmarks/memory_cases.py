@@ -263,7 +263,7 @@ def _model(row: dict[str, Any]) -> Model:
 
 def model_of_size(name: str, *, sees: bool) -> Model:
     """A model that is not shipped, by the size in its name: the shipped one of its kind nearest in
-    size, with as many layers as make that size. ``source`` says so; nothing better is known of it.
+    size, with as many layers as make that size; nothing better is known of it.
 
         model_of_size("meta-llama/Llama-3.2-3B", sees=False)     Qwen2.5-3B of 37 layers
 
@@ -286,11 +286,8 @@ def model_of_size(name: str, *, sees: bool) -> Model:
     text = {**nearest.text, "num_hidden_layers": layers}
     text.pop("layer_types", None)
     config = {**nearest.config, "text_config": text} if nearest.sees else text
-    why = (
-        f"no configuration of {plain}: {nearest.name} with {layers} layers, by the size in its name"
-    )
     counts = replace(parameters, layers=parameters.layers + more * parameters.largest_layer)
-    return Model(plain, config, why, counts)
+    return Model(plain, config, counts)
 
 
 def settings_of(row: dict[str, Any]) -> Settings:

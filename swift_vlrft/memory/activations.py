@@ -16,14 +16,17 @@ from swift_vlrft.memory.settings import Settings
 LLM, VIT, LOGITS, TEMPORARIES = "activations LLM", "activations ViT", "logits", "temporaries"
 
 Components = dict[str, int]
-"""Component -> bytes."""
+"""Bytes by component."""
 
 LORA_SAVED = {2: 2.3, 4: 6.3}
-"""More bytes that a layer keeps where every linear layer has an adapter, per unit of their inputs,
-by the bytes of an adapter's weight: the input after dropout in the adapter's type, and the mask."""
+"""Bytes that adapters make a layer keep, per unit of its linear layers' inputs, by the bytes of an
+adapter's weight: the input after dropout in the adapter's type, and the mask."""
 
-RECOMPUTED = 1.3
-"""A recomputed layer, with the temporaries of its backward pass, takes so many layers."""
+BACKWARD = 0.3
+"""Temporaries of a layer's backward pass, as a share of the bytes that the layer saves."""
+
+RECOMPUTED = 1 + BACKWARD
+"""Bytes of a recomputed layer in its backward pass, as a share of those that it would save."""
 
 
 def size_of(parts: Components) -> int:
@@ -53,43 +56,45 @@ class _Batch:
         return -(-self.rows * self.length // self.parallel)
 
 
-def _batch(s: Settings) -> _Batch:
-    if not s.shared_prefix:
-        logits = s.length if s.all_logits else s.completion + 1
-        logits = -(-logits // s.sequence_parallel)
-        return _Batch(s.batch, s.length, logits, s.batch * s.patches, parallel=s.sequence_parallel)
+def _batch(settings: Settings) -> _Batch:
+    if not settings.shared_prefix:
+        rows, parallel = settings.batch, settings.sequence_parallel
+        logits = settings.length if settings.all_logits else settings.completion + 1
+        logits = -(-logits // parallel)
+        return _Batch(rows, settings.length, logits, rows * settings.patches, parallel=parallel)
     # swift_vlrft/shared_prefix: one sequence of each prompt and, after it, its completions; the
     # head only where a completion token is predicted. attention.py: a prompt's keys and values
     # stand before each completion's.
-    answers = s.batch * s.completion
-    length = s.prompts * (s.length - s.completion) + answers
-    return _Batch(1, length, answers, s.prompts * s.patches, s.batch * s.length)
+    answers, prompts = settings.batch * settings.completion, settings.prompts
+    length = prompts * (settings.length - settings.completion) + answers
+    copied = settings.batch * settings.length
+    return _Batch(1, length, answers, prompts * settings.patches, copied)
 
 
-def training_passes(s: Settings) -> Passes:
-    batch, size = _batch(s), s.frozen_size
-    logits = batch.rows * batch.logits * s.model.vocabulary * size
-    after, back = _logits(s, batch, logits)
-    copies = batch.copied * 2 * s.model.kv_heads * s.model.head_size * size
-    layer = batch.tokens * _saved_by_token(s, batch)
-    saved, again = s.model.layers * layer / s.spread, 0.3 * layer
-    saved += copies * s.model.attention_layers
-    if s.checkpoint_llm:
+def training_passes(settings: Settings) -> Passes:
+    batch, model, size = _batch(settings), settings.model, settings.frozen_size
+    logits = batch.rows * batch.logits * model.vocabulary * size
+    after, back = _logits(settings, batch, logits)
+    copies = batch.copied * 2 * model.kv_heads * model.head_size * size
+    layer = batch.tokens * _saved_by_token(settings, batch)
+    saved, again = model.layers * layer / settings.spread, BACKWARD * layer
+    saved += copies * model.attention_layers
+    if settings.checkpoint_llm:
         # The layers' inputs; the copies are made again with the layer.
-        inputs = s.model.layers * batch.tokens * s.model.hidden * size / s.spread
+        inputs = model.layers * batch.tokens * model.hidden * size / settings.spread
         saved, again = inputs, RECOMPUTED * layer
     again += copies
-    vit_layer = _vit_layer(s, batch)
-    trains = s.train_vit or s.train_aligner
+    vit_layer = _vit_layer(settings, batch)
+    trains = settings.train_vit or settings.train_aligner
     saved_vit = 0.0
     if trains:
-        inputs = batch.patches * s.model.vit_hidden * size
-        saved_vit = s.model.vit_layers * (inputs if s.checkpoint_vit else vit_layer)
+        inputs = batch.patches * model.vit_hidden * size
+        saved_vit = model.vit_layers * (inputs if settings.checkpoint_vit else vit_layer)
     parts = {VIT: round(saved_vit), LLM: round(saved)}
-    working = copies if s.checkpoint_llm else 0
+    working = copies if settings.checkpoint_llm else 0
     embedding = 0
-    if s.tuning == "full" or s.saved_embeddings:
-        embedding = 3 * s.model.parameters.embedding * size
+    if settings.tuning == "full" or settings.saved_embeddings:
+        embedding = 3 * model.parameters.embedding * size
     forward = (
         {VIT: round(saved_vit + vit_layer / 2)},
         {**parts, LLM: parts[LLM] + working, LOGITS: after},
@@ -106,76 +111,79 @@ def training_passes(s: Settings) -> Passes:
     )
 
 
-def evaluating_pass(s: Settings) -> Components:
+def evaluating_pass(settings: Settings) -> Components:
     """Return the peak of a forward pass without gradients: log-probabilities, evaluation."""
-    batch, model, size = _batch(s), s.model, s.frozen_size
+    batch, model, size = _batch(settings), settings.model, settings.frozen_size
     logits = batch.rows * batch.logits * model.vocabulary * size
     live = batch.tokens * (6 * model.intermediate + 10 * model.hidden) * size // 2
     live += batch.copied * 2 * model.kv_heads * model.head_size * size
     # Log-softmax of one row after the other.
-    loss = logits + (2 * logits if s.supervised else logits // batch.rows)
-    if s.supervised and s.chunked_loss:
-        loss = _logits(s, batch, logits)[0]
-    stages = ({VIT: round(_vit_layer(s, batch) / 2)}, {LLM: live}, {LOGITS: loss})
+    loss = logits + (2 * logits if settings.supervised else logits // batch.rows)
+    if settings.supervised and settings.chunked_loss:
+        loss = _logits(settings, batch, logits)[0]
+    stages = ({VIT: round(_vit_layer(settings, batch) / 2)}, {LLM: live}, {LOGITS: loss})
     return max(stages, key=size_of)
 
 
-def _vit_layer(s: Settings, batch: _Batch) -> float:
-    """Bytes that a layer of the ViT saves without checkpointing."""
-    model, size = s.model, s.frozen_size
+def _vit_layer(settings: Settings, batch: _Batch) -> float:
+    """Return the bytes that a layer of the ViT saves without checkpointing."""
+    model, size = settings.model, settings.frozen_size
     hidden, wide = model.vit_hidden, model.vit_intermediate
     saved = model.facts.vit_saved * hidden * size / 2
-    if s.train_vit and s.tuning in ("lora", "qlora"):
-        saved = _with_adapters(s, saved, hidden, wide, model.vit_linear)
+    if settings.train_vit and settings.tuning in ("lora", "qlora"):
+        saved = _with_adapters(settings, saved, hidden, wide, model.vit_linear)
     return saved * batch.patches
 
 
-def _saved_by_token(s: Settings, batch: _Batch) -> float:
-    """Bytes that a decoder layer saves per token without checkpointing."""
-    model, size = s.model, s.frozen_size
+def _saved_by_token(settings: Settings, batch: _Batch) -> float:
+    """Return the bytes that a decoder layer saves per token without checkpointing."""
+    model, size = settings.model, settings.frozen_size
     hidden, wide = model.hidden, model.intermediate
     saved = (model.facts.llm_saved * hidden + 8 * wide) * size / 2
-    if s.attention == "eager":
+    if settings.attention == "eager":
         saved += 5 * size * model.heads * batch.length
     if model.experts:
         # Every token goes to the experts that it chose, and comes back from them.
         saved += 4 * model.chosen_experts * hidden * size / 2
-    if s.tuning == "full" or not s.train_llm:
+    if settings.tuning == "full" or not settings.train_llm:
         return saved
-    return _with_adapters(s, saved, hidden, wide, model.linear)
+    return _with_adapters(settings, saved, hidden, wide, model.linear)
 
 
 def _with_adapters(
-    s: Settings, saved: float, hidden: int, wide: int, layers: dict[str, tuple[int, int]]
+    settings: Settings, saved: float, hidden: int, wide: int, layers: dict[str, tuple[int, int]]
 ) -> float:
     """Return ``saved`` with adapters on ``layers``; other layers need not keep their input, nor
     the norms before them.
     """
     inputs = sum(taken for taken, _ in layers.values())
-    adapted = sum(layers[name][0] for name in s.lora_targets or layers if name in layers)
-    frozen = (8 * hidden + 2 * wide) * s.frozen_size / 2
-    return saved - (1 - adapted / inputs) * frozen + LORA_SAVED[s.trainable_size] * adapted
+    adapted = sum(layers[name][0] for name in settings.lora_targets or layers if name in layers)
+    frozen = (8 * hidden + 2 * wide) * settings.frozen_size / 2
+    return saved - (1 - adapted / inputs) * frozen + LORA_SAVED[settings.trainable_size] * adapted
 
 
-def _logits(s: Settings, batch: _Batch, logits: int) -> tuple[int, int]:
-    """Bytes of logits alive in the loss and in its backward pass; ``logits``: one copy."""
-    if s.chunked_loss:
+def _logits(settings: Settings, batch: _Batch, logits: int) -> tuple[int, int]:
+    """Return the bytes of logits alive in the loss and in its backward pass; ``logits``: of one
+    copy.
+    """
+    model = settings.model
+    if settings.chunked_loss:
         # liger-kernel, a chunk at a time: of supervised rows as large as the hidden states, with
         # the gradients of these and of the head; of GRPO's a row.
-        if s.supervised:
-            head = (s.tuning == "full") * s.model.vocabulary * s.model.hidden * s.frozen_size
-            chunk = 8 * batch.rows * batch.logits * s.model.hidden + head
+        if settings.supervised:
+            head = (settings.tuning == "full") * model.vocabulary * settings.frozen_size
+            chunk = (8 * batch.rows * batch.logits + head) * model.hidden
             return chunk, chunk
-        row = 3 * batch.logits * s.model.vocabulary * 4
+        row = 3 * batch.logits * model.vocabulary * 4
         return row, row
-    if s.supervised and s.sequence_parallel > 1:
+    if settings.supervised and settings.sequence_parallel > 1:
         return 2 * logits, 4 * logits  # per_token_loss_func_sp keeps 16 bits
-    if s.supervised:
+    if settings.supervised:
         # swift/trainers/utils.py: per_token_loss_func and transformers' own: the logits in 32 bits,
         # their log-softmax and its gradient beside those of the head.
         return 5 * logits, 7 * logits
-    if not s.deepspeed and s.sharding != "fsdp":
+    if not settings.deepspeed and settings.sharding != "fsdp":
         # accelerate wraps forward in ConvertOutputsToFp32: three copies in 32 bits.
         return 2 * logits, 6 * logits
     # If the prompt's logits are computed too, nothing is divided in place.
-    return 2 * logits, (2 if s.all_logits else 4) * logits
+    return 2 * logits, (2 if settings.all_logits else 4) * logits

@@ -29,6 +29,18 @@ LORA_LEARNING_RATE = 1e-5
 EXPENSIVE_RANK = 3.0
 """From this rank on, combinations of cheaper changes are also tried."""
 
+SHOWN, MOST_COMBINED, LEAST_GAIN = 4, 12, 0.02 * GIB
+"""Changes that are proposed, and that a combination holds, at most; bytes that each must save."""
+
+LOWER_SHARES, HIGHER_SHARES, SHARE_STEP = (0.7, 0.6, 0.5, 0.4, 0.3), (0.8, 0.9), 0.05
+"""Shares of a GPU for vLLM that are tried, where they differ by more than SHARE_STEP from now."""
+
+PIXELS, LENGTHS = (602112, 401408, 200704), (1024, 512, 256)
+"""Limits of an image (where they are under 0.9 of its area) and of a completion that are tried."""
+
+SHARDINGS = ("none", "ddp", "zero0", "zero1", "zero2", "zero3", "fsdp")
+"""Ways to divide a model's states, in ascending order of what they divide."""
+
 
 @dataclass(frozen=True)
 class Change:
@@ -42,11 +54,6 @@ class Change:
     def label(self) -> str:
         first, *others = (f"{name} {value}" for name, value in self.flags.items())
         return first + (f" with {' '.join(others)}" if others else "")
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Return the first flag, which identifies the change: its other flags depend on it."""
-        return next(iter(self.flags.items()))
 
     @property
     def fits(self) -> bool:
@@ -68,12 +75,12 @@ def advise(plan: Plan, written: Written) -> list[Change]:
         return []
     quick = _planner(written, plan.host)
     singles = [replace(change, plan=quick(change.flags)) for change in changes(plan.settings)]
-    fitting = [change for change in singles if change.fits][:4]
+    fitting = [change for change in singles if change.fits][:SHOWN]
     if not fitting or fitting[0].rank > EXPENSIVE_RANK:
         combined = _together(plan, quick)
         if combined and all(combined.flags != change.flags for change in fitting):
             fitting.append(replace(combined, plan=quick(combined.flags)))
-    return sorted(fitting, key=lambda change: change.rank)[:4]
+    return sorted(fitting, key=lambda change: change.rank)[:SHOWN]
 
 
 def headroom_options(plan: Plan, written: Written) -> list[Change]:
@@ -84,7 +91,7 @@ def headroom_options(plan: Plan, written: Written) -> list[Change]:
     for rule in (_larger_batch, _larger_share, _no_checkpointing):
         # The options of a rule ascend.
         options = [replace(change, plan=quick(change.flags)) for change in rule(plan.settings)]
-        larger += [c for c in options if c.plan and c.plan.verdict == "fits"][-1:]
+        larger += [o for o in options if o.plan and o.plan.verdict == "fits"][-1:]
     return larger
 
 
@@ -103,11 +110,12 @@ def _planner(written: Written, host: int) -> Planner:
 def _together(plan: Plan, quick: Planner) -> Change | None:
     """Add changes, cheapest first, that lower the peak; then drop those that are not needed."""
     taken, now = list[Change](), plan
-    while not now.fits and len(taken) < 12:
-        known, need = [change.key for change in taken], _need(now) - 0.02 * GIB
-        options = [change for change in changes(now.settings) if change.key not in known]
+    while not now.fits and len(taken) < MOST_COMBINED:
+        # The first flag identifies a change: its other flags depend on it.
+        known, need = [next(iter(change.flags.items())) for change in taken], _need(now)
+        options = [c for c in changes(now.settings) if next(iter(c.flags.items())) not in known]
         tried = [(change, quick(_combined([*taken, change]).flags)) for change in options]
-        lower = [(change, new) for change, new in tried if new and _need(new) < need]
+        lower = [(change, new) for change, new in tried if new and need - _need(new) > LEAST_GAIN]
         if not lower:
             return None
         change, now = next((pair for pair in lower if pair[1].fits), lower[0])
@@ -132,122 +140,130 @@ def _need(plan: Plan) -> float:
     return plan.peak.total + (plan.settings.gpu_bytes if plan.failures else 0)
 
 
-Row = tuple[bool, float, dict[str, Any], str]
-"""A row says whether the change applies, its rank, its flags and its cost."""
-
-
-def changes(s: Settings) -> list[Change]:
+def changes(settings: Settings) -> list[Change]:
     """Return all single changes that these settings allow, cheapest first."""
-    rows = (*_of_the_engine(s), *_of_the_trainer(s), *_smaller_batches(s), *_of_the_data(s))
-    allowed = [
-        Change({name: str(value) for name, value in flags.items()}, cost, rank)
-        for when, rank, flags, cost in rows
-        if when
-    ]
-    return sorted(allowed, key=lambda change: change.rank)
+    rules = (_engine_changes, _trainer_changes, _batch_changes, _row_changes)
+    return sorted((c for rule in rules for c in rule(settings)), key=lambda change: change.rank)
 
 
-def _of_the_engine(s: Settings) -> Iterator[Row]:
-    if s.rollout != "vllm_colocate":
+def _change(rank: float, cost: str, **flags: object) -> Change:
+    return Change({name: str(value) for name, value in flags.items()}, cost, rank)
+
+
+def _engine_changes(settings: Settings) -> Iterator[Change]:
+    if not settings.colocated:
         return
-    awake, now = s.sleep_level == 0, s.vllm_utilization
-    yield awake, 1, {"sleep_level": 1}, "the engine wakes for every rollout"
-    for rank, flag in ((2, "offload_optimizer"), (2.1, "offload_model")):
-        when = not awake and not getattr(s, flag)
-        yield when, rank, {flag: "true"}, "copied to host memory and back, every step"
+    awake, now = settings.sleep_level == 0, settings.vllm_utilization
     # The longest row that this run can produce, which is all that the engine needs to hold.
-    prompt = max(s.max_length or 0, s.length - s.completion)
-    longest = -(-(prompt + s.completion) // 1024) * 1024
-    cost = "nothing: no row is longer" if s.max_length else "longer rows are refused"
-    yield (s.vllm_max_length or 0) > longest, 0.4, {"vllm_max_model_len": longest}, cost
-    for share in (0.7, 0.6, 0.5, 0.4, 0.3):
-        flags, rank = {"vllm_gpu_memory_utilization": share}, 1.5 + (now - share)
-        yield share < now - 0.05, rank, flags, "fewer rows generated at once"
-    for share in (0.8, 0.9):
-        flags = {"vllm_gpu_memory_utilization": share}
-        yield share > now + 0.05 and not awake, 2.8, flags, "less room beside the engine"
-    for tp in (2, 4, 8):
-        when = tp > s.vllm_tp and s.processes % tp == 0 and s.model.heads % tp == 0
-        flags, rank = {"vllm_tensor_parallel_size": tp}, 2.5 + tp / 10
-        yield when, rank, flags, "sums over GPUs in every layer of the rollout"
+    prompt = max(settings.max_length or 0, settings.length - settings.completion)
+    longest = -(-(prompt + settings.completion) // 1024) * 1024
+    if (settings.vllm_max_length or 0) > longest:
+        cost = "nothing: no row is longer" if settings.max_length else "longer rows are refused"
+        yield _change(0.4, cost, vllm_max_model_len=longest)
+    if awake:
+        yield _change(1, "the engine wakes for every rollout", sleep_level=1)
+    for rank, flag in ((2, "offload_optimizer"), (2.1, "offload_model")):
+        if not awake and not getattr(settings, flag):
+            yield _change(rank, "copied to host memory and back, every step", **{flag: "true"})
+    for share in LOWER_SHARES:
+        if share < now - SHARE_STEP:
+            flags = {"vllm_gpu_memory_utilization": share}
+            yield _change(1.5 + (now - share), "fewer rows generated at once", **flags)
+    for share in HIGHER_SHARES:
+        if share > now + SHARE_STEP and not awake:
+            cost = "less room beside the engine"
+            yield _change(2.8, cost, vllm_gpu_memory_utilization=share)
+    for count in (2, 4, 8):
+        divides = settings.processes % count == settings.model.heads % count == 0
+        if count > settings.vllm_tp and divides:
+            cost = "sums over GPUs in every layer of the rollout"
+            yield _change(2.5 + count / 10, cost, vllm_tensor_parallel_size=count)
 
 
-def _of_the_trainer(s: Settings) -> Iterator[Row]:
-    full, engine = s.tuning == "full", s.rollout.startswith("vllm")
-    when = s.zero == 3 and engine and s.move_model_batches <= 1
-    yield when, 1.2, {"move_model_batches": 16}, "weight sync in parts"
-    when = s.may_share_prefixes and bool(s.grids) and s.batch > 1
-    when &= not s.shared_prefix and not s.chunked_loss and s.sharding != "fsdp"
-    yield when, 0.5, {"VLRFT_SHARED_PREFIX": 1}, "nothing: prompts computed once, the same numbers"
-    when = not (s.checkpoint_llm and s.checkpoint_vit)
-    flags = dict.fromkeys(("gradient_checkpointing", "vit_gradient_checkpointing"), "true")
-    yield when, 3, flags, "forward computed twice"
-    when = s.may_use_liger and not (s.chunked_loss or s.all_logits or s.shared_prefix)
-    yield when, 3.2, {"use_liger_kernel": "true"}, "needs liger-kernel"
-    order = ("none", "ddp", "zero0", "zero1", "zero2", "zero3", "fsdp")
-    for rank, stage in ((4, "zero2"), (5, "zero3")):
-        when = s.processes > 1 and order.index(s.sharding) < order.index(stage)
-        yield when, rank, {"deepspeed": stage}, "more communication"
+def _trainer_changes(settings: Settings) -> Iterator[Change]:
+    full, engine = settings.tuning == "full", settings.rollout.startswith("vllm")
     # Alone, ZeRO-3 gathers the whole model for the engine.
-    parts = {"move_model_batches": 16} if engine else {}
-    when = engine and s.processes > 1 and order.index(s.sharding) < order.index("zero3")
-    yield when, 5.1, {"deepspeed": "zero3", **parts}, "more communication, weight sync in parts"
-    yield s.reference and full, 6, {"beta": 0}, "no KL term, no reference model"
-    yield s.eval_batch > 1, 1.8, {"per_device_eval_batch_size": 1}, "evaluation row by row"
-    when = s.optimizer in ("adamw", "adamw_foreach") and full and not s.deepspeed
-    yield when, 7, {"optim": "adamw_8bit"}, "moments in 8 bits"
+    parts: dict[str, object] = {"move_model_batches": 16} if engine else {}
+    if settings.zero == 3 and engine and settings.move_model_batches <= 1:
+        yield _change(1.2, "weight sync in parts", **parts)
+    against = settings.shared_prefix or settings.chunked_loss or settings.sharding == "fsdp"
+    if settings.may_share_prefixes and settings.batch > 1 and settings.grids and not against:
+        cost = "nothing: prompts computed once, the same numbers"
+        yield _change(0.5, cost, VLRFT_SHARED_PREFIX=1)
+    if settings.eval_batch > 1:
+        yield _change(1.8, "evaluation row by row", per_device_eval_batch_size=1)
+    if not (settings.checkpoint_llm and settings.checkpoint_vit):
+        names = ("gradient_checkpointing", "vit_gradient_checkpointing")
+        yield _change(3, "forward computed twice", **dict.fromkeys(names, "true"))
+    dense = not (settings.chunked_loss or settings.all_logits or settings.shared_prefix)
+    if settings.may_use_liger and dense:
+        yield _change(3.2, "needs liger-kernel", use_liger_kernel="true")
+    stages = SHARDINGS[SHARDINGS.index(settings.sharding) + 1 :] if settings.processes > 1 else ()
+    for rank, stage in ((4, "zero2"), (5, "zero3")):
+        if stage in stages:
+            yield _change(rank, "more communication", deepspeed=stage)
+    if engine and "zero3" in stages:
+        cost = "more communication, weight sync in parts"
+        yield _change(5.1, cost, deepspeed="zero3", **parts)
+    if settings.reference and full:
+        yield _change(6, "no KL term, no reference model", beta=0)
+    if full and not settings.deepspeed and settings.optimizer in ("adamw", "adamw_foreach"):
+        yield _change(7, "moments in 8 bits", optim="adamw_8bit")
     cost = "the optimizer steps on the CPU, in host memory"
-    yield s.zero >= 2 and not s.cpu_states, 8, {"deepspeed": f"zero{s.zero}_offload"}, cost
-    when = not (s.zero == 3 and s.cpu_states)
-    yield when, 8.5, {"deepspeed": "zero3_offload", **parts}, f"weights, too; {cost}"
-    when = s.tuning == "lora" and s.rollout != "vllm_colocate" and not s.shards_weights
-    bits = {"quant_method": "bnb", "quant_bits": 4}
-    yield when, 9.9, bits, "QLoRA: weights in 4 bits, slower; needs bitsandbytes"
-    flags = {"tuner_type": "lora"}
-    if s.learning_rate is not None and s.learning_rate < LORA_LEARNING_RATE:
-        flags["learning_rate"] = f"{LORA_LEARNING_RATE:.0e}".replace("e-0", "e-")
-    if s.sharding in ("none", "ddp") and s.dtype != "float32":
-        # The weight sync would make the adapter 16 bits (recipe/rules/batches.py).
-        flags["deepspeed"] = "zero2"
-    yield full, 10, flags, "an adapter learns, not the model"
+    if settings.zero >= 2 and not settings.cpu_states:
+        yield _change(8, cost, deepspeed=f"zero{settings.zero}_offload")
+    if not (settings.zero == 3 and settings.cpu_states):
+        yield _change(8.5, f"weights, too; {cost}", deepspeed="zero3_offload", **parts)
+    if settings.tuning == "lora" and not (settings.colocated or settings.shards_weights):
+        cost = "QLoRA: weights in 4 bits, slower; needs bitsandbytes"
+        yield _change(9.9, cost, quant_method="bnb", quant_bits=4)
+    if full:
+        flags = {"tuner_type": "lora"}
+        if settings.learning_rate is not None and settings.learning_rate < LORA_LEARNING_RATE:
+            flags["learning_rate"] = f"{LORA_LEARNING_RATE:.0e}".replace("e-0", "e-")
+        if settings.sharding in ("none", "ddp") and settings.dtype != "float32":
+            # The weight sync would make the adapter 16 bits (recipe/rules/batches.py).
+            flags["deepspeed"] = "zero2"
+        yield _change(10, "an adapter learns, not the model", **flags)
 
 
-def _smaller_batches(s: Settings) -> Iterator[Row]:
-    batch, factor = s.batch, 1
+def _batch_changes(settings: Settings) -> Iterator[Change]:
+    batch, factor = settings.batch, 1
     while batch % 2 == 0:
         batch, factor = batch // 2, factor * 2
-        rank, flags = 3.5 + factor / 10, batch_flags(s, batch, s.accumulation * factor)
-        yield True, rank, flags, "same step, smaller passes"
+        flags = _batch_flags(settings, batch, settings.accumulation * factor)
+        yield _change(3.5 + factor / 10, "same step, smaller passes", **flags)
 
 
-def batch_flags(s: Settings, batch: int, accumulation: int) -> dict[str, str]:
-    """Return flags of another batch; --steps_per_generation, if set, changes to keep the rows of a
-    generation, which num_generations must divide (args_mixin.py: _init_generation_batch_params).
+def _batch_flags(settings: Settings, batch: int, accumulation: int) -> dict[str, int]:
+    """Return the flags of another batch. --steps_per_generation, if set, changes, too, to keep the
+    rows of a generation, which num_generations must divide (args_mixin.py:
+    _init_generation_batch_params).
     """
-    flags = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation}
-    if s.steps_per_generation is not None:
-        flags["steps_per_generation"] = s.steps_per_generation * s.batch // batch
-    return {name: str(value) for name, value in flags.items()}
+    sizes = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation}
+    if settings.steps_per_generation is not None:
+        sizes["steps_per_generation"] = settings.steps_per_generation * settings.batch // batch
+    return sizes
 
 
-def _of_the_data(s: Settings) -> Iterator[Row]:
-    area = sum(h * w for _, h, w in s.grids[:1] if s.pixels != "fixed") * s.model.patch**2
-    for pixels in (602112, 401408, 200704):
+def _row_changes(settings: Settings) -> Iterator[Change]:
+    area = sum(h * w for _, h, w in settings.grids[:1]) * settings.model.patch**2
+    for pixels in PIXELS if settings.pixels != "fixed" else ():
         if pixels < 0.9 * area:
-            rank = 6.5 + (area / pixels) / 100
-            yield True, rank, _pixel_flags(s, pixels), "small objects are seen less well"
-    for length in (1024, 512, 256):
-        rank, flags = 9 + 100 / length, {"max_completion_length": length}
-        when = length < s.completion and s.rollout != "none"
-        yield when, rank, flags, "longer answers are cut"
+            flags = _pixel_flags(settings, pixels)
+            yield _change(6.5 + area / pixels / 100, "small objects are seen less well", **flags)
+    for length in LENGTHS if settings.rollout != "none" else ():
+        if length < settings.completion:
+            rank, cost = 9 + 100 / length, "longer answers are cut"
+            yield _change(rank, cost, max_completion_length=length)
 
 
-def _pixel_flags(s: Settings, pixels: int) -> dict[str, Any]:
+def _pixel_flags(settings: Settings, pixels: int) -> dict[str, Any]:
     """Return the flags for a limit of an image's pixels, if this run has a limit."""
-    tokens = pixels // (s.model.patch * s.model.merge) ** 2
-    if s.pixels != "model_kwargs":
-        return {s.pixels: tokens if s.pixels == "IMAGE_MAX_TOKEN_NUM" else pixels}
-    kwargs = json.loads(s.model_kwargs)
+    tokens = pixels // (settings.model.patch * settings.model.merge) ** 2
+    if settings.pixels != "model_kwargs":
+        return {settings.pixels: tokens if settings.pixels == "IMAGE_MAX_TOKEN_NUM" else pixels}
+    kwargs = json.loads(settings.model_kwargs)
     names = {name.upper(): name for name in kwargs}
     if name := names.get("IMAGE_MAX_TOKEN_NUM"):
         kwargs[name] = tokens
@@ -256,24 +272,24 @@ def _pixel_flags(s: Settings, pixels: int) -> dict[str, Any]:
     return {"model_kwargs": json.dumps(kwargs)}
 
 
-def _larger_batch(s: Settings) -> Iterator[Change]:
-    step = s.batch * s.accumulation
-    for batch in (s.batch * 2**n for n in range(1, 6)):
+def _larger_batch(settings: Settings) -> Iterator[Change]:
+    step = settings.batch * settings.accumulation
+    for batch in (settings.batch * 2**n for n in range(1, 6)):
         divides = step % batch == 0
-        if s.steps_per_generation:
-            divides &= s.batch * s.steps_per_generation % batch == 0
+        if settings.steps_per_generation:
+            divides &= settings.batch * settings.steps_per_generation % batch == 0
         if divides:
-            flags = batch_flags(s, batch, max(1, step // batch))
-            yield Change(flags, "larger passes, fewer of them a step")
+            flags = _batch_flags(settings, batch, max(1, step // batch))
+            yield _change(0, "larger passes, fewer of them a step", **flags)
 
 
-def _larger_share(s: Settings) -> Iterator[Change]:
-    if s.rollout == "vllm_colocate":
-        for twentieths in range(int(s.vllm_utilization * 20) + 1, 19):
-            flags = {"vllm_gpu_memory_utilization": f"{twentieths / 20:g}"}
-            yield Change(flags, "more rows generated at once")
+def _larger_share(settings: Settings) -> Iterator[Change]:
+    first = int(settings.vllm_utilization * 20) + 1
+    for twentieths in range(first, 19) if settings.colocated else ():
+        flags = {"vllm_gpu_memory_utilization": f"{twentieths / 20:g}"}
+        yield _change(0, "more rows generated at once", **flags)
 
 
-def _no_checkpointing(s: Settings) -> Iterator[Change]:
-    if s.checkpoint_llm:
-        yield Change({"gradient_checkpointing": "false"}, "forward computed once")
+def _no_checkpointing(settings: Settings) -> Iterator[Change]:
+    if settings.checkpoint_llm:
+        yield _change(0, "forward computed once", gradient_checkpointing="false")

@@ -21,15 +21,15 @@ from swift_vlrft.recipe.reader import CONFIGURATION, Recipe, kept_from, read_rec
 from swift_vlrft.shared_prefix import settings as shared_prefix
 
 IMAGE_LIMITS = ("max_pixels", "model_kwargs")
-"""What `swift rollout` needs as the trainer does: both encode the same images."""
+"""Flags that `swift rollout` needs as the trainer does: both encode the same images."""
 
-OF_A_MACHINE = ("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES")
+MACHINE_VARIABLES = ("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES")
 """Variables of the caller's shell that say nothing about other machines (--gpus)."""
 
-PLANNED = (*OF_A_MACHINE, *RESOLUTION, shared_prefix.SWITCH, shared_prefix.CACHE)
+PLANNED = (*MACHINE_VARIABLES, *RESOLUTION, shared_prefix.SWITCH, shared_prefix.CACHE)
 """Variables that a plan reads in the environment of the command."""
 
-OF_EVERYBODY = ("HOME", "PATH", "PWD", "OLDPWD", "USER", "LOGNAME", "SHELL", "TMPDIR", "_")
+LOGIN_VARIABLES = ("HOME", "PATH", "PWD", "OLDPWD", "USER", "LOGNAME", "SHELL", "TMPDIR", "_")
 
 ASKED_OF_A_NODE = {
     "NODE_RANK": "0 on the first node, 1 on the second",
@@ -131,7 +131,7 @@ def callers_part(recipe: Recipe, environment: Mapping[str, str]) -> str:
     assignments = []
     for name, value in environment.items():
         asked = name in PLANNED or re.search(rf"\b{name}\b", recipe.text)
-        mine = name in OF_EVERYBODY or recipe.environment.get(name) != value
+        mine = name in LOGIN_VARIABLES or recipe.environment.get(name) != value
         if asked and not mine:
             assignments.append(f"{name}={'...' if is_secret_name(name) else shlex.quote(value)}")
     return " ".join(assignments)

@@ -59,8 +59,8 @@ class Plan:
     @property
     def usual_host(self) -> int:
         """Return the bytes of host memory that a node with these GPUs is assumed to have."""
-        s = self.settings
-        return HOST * s.gpu_bytes * s.spread * max(1, s.processes // max(1, s.nodes))
+        settings = self.settings
+        return HOST * settings.gpu_bytes * settings.spread * settings.processes_per_node
 
     @property
     def verdict(self) -> str:
@@ -113,32 +113,33 @@ def estimate(settings: Settings) -> Plan:
     return Plan(settings, peaks, _host(settings, states, engine), _failures(settings, engine))
 
 
-def _failures(s: Settings, engine: vllm.Engine | None) -> tuple[str, ...]:
-    colocated = s.rollout == "vllm_colocate"
-    if engine is None or not (colocated or s.rollout_gpus):
+def _failures(settings: Settings, engine: vllm.Engine | None) -> tuple[str, ...]:
+    if engine is None or not (settings.colocated or settings.rollout_gpus):
         return ()
     needed = engine.weights + engine.profile + engine.needed_kv
     if needed <= engine.share:
         return ()
-    share, whose = needed / s.gpu_bytes, "" if colocated else "the rollout server's "
-    if needed - engine.needed_kv + vllm.row_bytes(s, s.length) <= engine.share:
-        way = f"--vllm_max_model_len for rows of {s.length} tokens makes it smaller"
+    share, whose = (
+        needed / settings.gpu_bytes,
+        "" if settings.colocated else "the rollout server's ",
+    )
+    if needed - engine.needed_kv + vllm.row_bytes(settings, settings.length) <= engine.share:
+        way = f"--vllm_max_model_len for rows of {settings.length} tokens makes it smaller"
     elif share < 0.95:
         way = f"{share + 0.01:.2f} holds them"
     else:
         way = "a larger vllm_tensor_parallel_size divides the weights"
     return (
         f"vLLM start: weights {gib(engine.weights)}, its profiled pass {gib(engine.profile)} and "
-        f"the KV cache of one row of {s.vllm_max_length or s.length} tokens "
+        f"the KV cache of one row of {settings.vllm_max_length or settings.length} tokens "
         f"{gib(engine.needed_kv)} GiB do not go into {whose}--vllm_gpu_memory_utilization "
-        f"{s.vllm_utilization:g} ({gib(engine.share)} GiB); {way}",
+        f"{settings.vllm_utilization:g} ({gib(engine.share)} GiB); {way}",
     )
 
 
-def _host(s: Settings, states: States, engine: vllm.Engine | None) -> int:
-    nodes = max(1, s.nodes)
-    of_gpu = 0
-    if engine and s.rollout == "vllm_colocate":
-        of_gpu += engine.host + states.moments * s.offload_optimizer
-        of_gpu += (states.weights + states.reference) * s.offload_model
-    return states.host // nodes + of_gpu * max(1, s.processes // nodes)
+def _host(settings: Settings, states: States, engine: vllm.Engine | None) -> int:
+    per_gpu = 0
+    if engine and settings.colocated:
+        per_gpu += engine.host + states.moments * settings.offload_optimizer
+        per_gpu += (states.weights + states.reference) * settings.offload_model
+    return states.host // max(1, settings.nodes) + per_gpu * settings.processes_per_node

@@ -38,7 +38,7 @@ class ModelError(ValueError):
 
 @dataclass(frozen=True)
 class Parameters:
-    """Parameters are counted by part; ``head`` is zero if the output layer shares the embedding."""
+    """Counts of parameters by part; ``head`` is zero if the output layer shares the embedding."""
 
     vit: int
     aligner: int
@@ -57,7 +57,7 @@ class Parameters:
 
 
 class _Number:
-    """The integer is the language model's or the ViT's, by the first name in config.json."""
+    """Reads an integer of the language model or the ViT, by its first name in config.json."""
 
     def __init__(self, part: str, *names: str, default: int | None = None) -> None:
         self.part, self.names, self.default = part, names, default
@@ -74,7 +74,6 @@ class _Number:
 class Model:
     name: str
     config: dict[str, Any]
-    source: str
     parameters: Parameters
 
     hidden = _Number("text", "hidden_size")
@@ -187,7 +186,7 @@ class Model:
 
     @property
     def vit_linear(self) -> dict[str, tuple[int, int]]:
-        """Return the same for a layer of the ViT."""
+        """Return inputs and outputs of a ViT layer's linear layers, by their last names."""
         hidden, wide, first = self.vit_hidden, self.vit_intermediate, self.facts.vit_attention
         layers = {first: (hidden, 3 * hidden)}
         if first == "q_proj":
@@ -199,8 +198,8 @@ class Model:
 
     @property
     def context(self) -> int | None:
-        """Return the configuration's longest row: vLLM's default of max_model_len (vllm's
-        config/model.py: _get_and_verify_max_len). None if the file does not say.
+        """Return the longest row by the configuration, if it says: vLLM's default of max_model_len
+        (vllm's config/model.py: _get_and_verify_max_len).
         """
         return self.text.get("max_position_embeddings") or self.text.get("seq_length")
 
@@ -236,7 +235,7 @@ def read_model(name: str) -> Model:
     counts = Parameters(**config.pop("parameters"))
     if context := entry.get("context"):
         config["max_position_embeddings"] = context
-    return Model(plain, config, f"shipped configuration of {like}", counts)
+    return Model(plain, config, counts)
 
 
 def part_of(name: str) -> str:
@@ -307,7 +306,7 @@ def _from_file(path: Path) -> Model:
             f"model {path}: transformers {versions['transformers']} cannot build what {file} "
             f"describes (model_type {config['model_type']}): {why}"
         ) from None
-    return Model(str(path), answer["config"], str(file), Parameters(**answer["parameters"]))
+    return Model(str(path), answer["config"], Parameters(**answer["parameters"]))
 
 
 def _built(config: dict[str, Any]) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def draft(
     if not model.sees:
         raise ValueError(f"--model {name} sees no images; begin with a copy of a text_*.sh recipe")
     script, said = nearest(model, task, gpus, nodes), list[str]()
-    same_family = script.family is model.family
+    same_family = read_model(script.model).family is model.family
     if name != script.model:
         said.append(f"--model {name} in place of {script.model}")
         folder = re.sub(r"\W+", "_", Path(name).name).lower()

@@ -112,7 +112,7 @@ def _read(
     the caller's shell says of GPUs and nodes is not read for other ``gpus``.
     """
     read = run_recipes if run else read_recipes
-    unread = (*variables, *(append.OF_A_MACHINE if gpus else ()))
+    unread = (*variables, *(append.MACHINE_VARIABLES if gpus else ()))
     environment = {name: value for name, value in os.environ.items() if name not in unread}
     recipes = read(path, {**environment, **variables}, words)
     hands_on(recipes, words)
@@ -280,7 +280,7 @@ def apply_plan(
         model = reading.model_name(resolve(recipe))
         count = nodes or reading.nodes_of(recipe)
         near = new_recipe.nearest(read_model(model), known.task, node, count)
-        if near.name != name and near.family is known.family:
+        if near.name != name:
             return new_plan(out, model, known.task, gpus, nodes=nodes, dataset=dataset)
     own = {flag.name for flag in flags_of(arguments)}
     planned, change = fitted(recipe, node, nodes, dataset, own)

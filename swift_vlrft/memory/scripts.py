@@ -13,9 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from swift_vlrft.families.family import Family
 from swift_vlrft.files.shipped import shipped_file
-from swift_vlrft.memory.models import read_model
 
 
 @dataclass(frozen=True)
@@ -35,10 +33,6 @@ class Script:
     dataset_needed: str = ""  # What the caller is asked for without a ``dataset``
     rewards: str = ""  # The default of the variable REWARDS
     task: str = ""  # Only of a script that a new recipe may begin with
-
-    @property
-    def family(self) -> Family | None:
-        return read_model(self.model).family
 
     @property
     def nodes(self) -> int:

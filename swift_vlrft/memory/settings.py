@@ -47,7 +47,7 @@ class Gpus:
 
 
 def _flag(name: str, default: Any) -> Any:
-    """A field that is the value of one of ms-swift's flags, read by its type (from_recipe.py)."""
+    """Return a field for the value of one of ms-swift's flags (from_recipe.py reads it)."""
     return field(default=default, metadata={"flag": name})
 
 
@@ -147,6 +147,14 @@ class Settings:
     assumptions: tuple[str, ...] = ()
 
     @property
+    def processes_per_node(self) -> int:
+        return max(1, self.processes // max(1, self.nodes))
+
+    @property
+    def colocated(self) -> bool:
+        return self.rollout == "vllm_colocate"
+
+    @property
     def patches(self) -> int:
         """Count the patches of a row's images."""
         return sum(t * h * w for t, h, w in self.grids)
@@ -224,8 +232,6 @@ def gpu_gib(kind: str) -> float:
     A100-SXM4-80GB"); ValueError if neither its name nor a size tells.
     """
     plain = _plain(kind)
-    if exact := [name for name in CAPACITY if name.replace("-", "") == plain.replace("-", "")]:
-        return CAPACITY[exact[0]]
     sizes = {name: gib for name, gib in CAPACITY.items() if name.split("-")[0] in plain.split("-")}
     if (size := re.search(r"-(\d+)$", plain)) and SMALLEST <= int(size[1]) <= LARGEST:
         # An A10 "of 24 GB" has 22.1 GiB.
@@ -240,6 +246,6 @@ def gpu_gib(kind: str) -> float:
 
 
 def _plain(name: str) -> str:
-    """NVIDIA H100 80GB HBM3: H100-80."""
+    """Return a GPU's short name: H100-80 of "NVIDIA H100 80GB HBM3"."""
     words = r"(?i)nvidia|tesla|geforce|rtx|(?<=\d)gi?b\b|(?<!A10)g\b|sxm\d?|pcie|hbm\w+"
     return re.sub(r"[\s_-]+", "-", re.sub(words, "", name)).upper().strip("-")

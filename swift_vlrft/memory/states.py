@@ -52,110 +52,111 @@ class States:
     host: int  # Bytes of host memory, of all processes together
 
 
-def model_states(s: Settings) -> States:
-    world, trained = s.processes, trained_bytes(s)
-    trainable = trainable_parameters(s)
+def model_states(settings: Settings) -> States:
+    world, trained = settings.processes, trained_bytes(settings)
+    trainable = trainable_parameters(settings)
     # A single process with several GPUs has its layers, and what belongs to them, on all of them.
-    shards = world if s.shards_weights else s.spread
+    shards = world if settings.shards_weights else settings.spread
     # Stage 0 divides nothing (deepspeed/runtime/fp16/unfused_optimizer.py, in bfloat16 too).
-    among = world if s.zero else s.spread
-    weights = _weights(s) // shards
+    among = world if settings.zero else settings.spread
+    weights = _weights(settings) // shards
     # LoRA's reference is the model with its adapters switched off (rlhf_args.py).
-    has_reference = s.reference and s.tuning == "full"
-    reference = has_reference * s.frozen_size * s.model.parameters.total // shards
-    gradients = trained // (world if s.zero >= 2 or s.sharding == "fsdp" else s.spread)
-    moments, master, step, host = MOMENTS[s.optimizer] * trainable, 0, 0, 0
-    if s.deepspeed:
+    has_reference = settings.reference and settings.tuning == "full"
+    reference = has_reference * settings.frozen_size * settings.model.parameters.total // shards
+    divided = settings.zero >= 2 or settings.sharding == "fsdp"
+    gradients = trained // (world if divided else settings.spread)
+    moments, master, step, host = MOMENTS[settings.optimizer] * trainable, 0, 0, 0
+    if settings.deepspeed:
         # deepspeed/runtime/zero: float32 master weights and moments, divided among all processes;
         # a step converts the gradients.
         master, moments = 4 * trainable // among, 4 * moments / among
-        step = 4 * min(trainable // among, SUB_GROUP if s.zero == 3 else trainable)
-    elif s.sharding == "fsdp":
+        step = 4 * min(trainable // among, SUB_GROUP if settings.zero == 3 else trainable)
+    elif settings.sharding == "fsdp":
         moments = 4 * moments / world
     else:
-        moments = MOMENTS[s.optimizer] * trained / s.spread
+        moments = MOMENTS[settings.optimizer] * trained / settings.spread
         # torch's foreach kernels hold one list of the size of all parameters.
-        step = trained // s.spread if s.optimizer == "adamw_foreach" else 0
+        step = trained // settings.spread if settings.optimizer == "adamw_foreach" else 0
     moments = round(moments)
-    if s.cpu_states:
+    if settings.cpu_states:
         host += (master + moments + 4 * trainable // among) * world
         master = moments = step = gradients = 0
-    if s.cpu_parameters:
+    if settings.cpu_parameters:
         host += (weights + reference) * world
         weights = reference = 0
     return States(
         **{"weights": weights, "reference": reference, "gradients": gradients, "host": host},
         **{"master": master, "moments": moments, "step": step},
-        bucket=_bucket(s, trainable),
+        bucket=_bucket(settings, trainable),
         # torch's Reducer holds buckets of the size of all gradients from its construction on
         # (gradient_as_bucket_view=False).
-        ddp_buckets=trained if s.sharding == "ddp" else 0,
-        live=_live(s),
-        flat=trained // shards if s.zero and not s.cpu_parameters else 0,
+        ddp_buckets=trained if settings.sharding == "ddp" else 0,
+        live=_live(settings),
+        flat=trained // shards if settings.zero and not settings.cpu_parameters else 0,
     )
 
 
-def trainable_parameters(s: Settings) -> int:
-    return fully_trained(s) + adapters(s)
+def trainable_parameters(settings: Settings) -> int:
+    return fully_trained(settings) + adapters(settings)
 
 
-def trained_bytes(s: Settings) -> int:
+def trained_bytes(settings: Settings) -> int:
     """Return the bytes of the weights that train; their gradients take as many."""
-    whole = 4 if s.float32_trainable else s.frozen_size
-    return whole * fully_trained(s) + s.trainable_size * adapters(s)
+    whole = 4 if settings.float32_trainable else settings.frozen_size
+    return whole * fully_trained(settings) + settings.trainable_size * adapters(settings)
 
 
-def fully_trained(s: Settings) -> int:
+def fully_trained(settings: Settings) -> int:
     """Count parameters that train in full: of all parts, or (lora_llm) of the ViT beside LoRA's."""
-    parameters, llm = s.model.parameters, s.train_llm and s.tuning == "full"
-    if s.tuning not in ("full", "lora_llm"):
+    parameters, llm = settings.model.parameters, settings.train_llm and settings.tuning == "full"
+    if settings.tuning not in ("full", "lora_llm"):
         return 0
-    vision = parameters.vit * s.train_vit + parameters.aligner * s.train_aligner
+    vision = parameters.vit * settings.train_vit + parameters.aligner * settings.train_aligner
     return vision + parameters.llm * llm
 
 
-def adapters(s: Settings) -> int:
+def adapters(settings: Settings) -> int:
     """Count LoRA's A and B on the linear layers that train: all, or only ``lora_targets``."""
-    model, count = s.model, 0
-    if s.tuning == "full":
+    model, count = settings.model, 0
+    if settings.tuning == "full":
         return 0
-    if s.train_llm:
-        count += model.layers * _sides(s, model.linear)
-    if s.train_vit and model.sees and s.tuning != "lora_llm":
-        count += model.vit_layers * _sides(s, model.vit_linear)
-    return s.lora_rank * count + s.saved_embeddings * model.parameters.embedding
+    if settings.train_llm:
+        count += model.layers * _sides(settings, model.linear)
+    if settings.train_vit and model.sees and settings.tuning != "lora_llm":
+        count += model.vit_layers * _sides(settings, model.vit_linear)
+    return settings.lora_rank * count + settings.saved_embeddings * model.parameters.embedding
 
 
-def _sides(s: Settings, layers: dict[str, tuple[int, int]]) -> int:
-    return sum(sum(layers[name]) for name in s.lora_targets or layers if name in layers)
+def _sides(settings: Settings, layers: dict[str, tuple[int, int]]) -> int:
+    return sum(sum(layers[name]) for name in settings.lora_targets or layers if name in layers)
 
 
-def _weights(s: Settings) -> int:
-    """Weights of the full model with its adapters, before sharding."""
-    parameters, trained = s.model.parameters, trained_bytes(s)
-    if s.tuning == "qlora":
+def _weights(settings: Settings) -> int:
+    """Return the bytes of the full model with its adapters, before sharding."""
+    parameters, trained = settings.model.parameters, trained_bytes(settings)
+    if settings.tuning == "qlora":
         # swift/arguments/base_args/quant_args.py: get_modules_to_not_convert.
         # Gemma 4's tables, which are looked up, stand beside its layers.
-        linear = min(parameters.layers, parameters.largest_layer * s.model.layers)
+        linear = min(parameters.layers, parameters.largest_layer * settings.model.layers)
         whole = parameters.total - linear
-        return round(linear * QUANTIZED[s.quant_bits]) + 2 * whole + trained
-    return s.frozen_size * (parameters.total - fully_trained(s)) + trained
+        return round(linear * QUANTIZED[settings.quant_bits]) + 2 * whole + trained
+    return settings.frozen_size * (parameters.total - fully_trained(settings)) + trained
 
 
-def _bucket(s: Settings, trainable: int) -> int:
-    if s.zero == 3:
-        return 2 * s.model.hidden**2  # "auto" (transformers' deepspeed.py)
-    if s.zero:
+def _bucket(settings: Settings, trainable: int) -> int:
+    if settings.zero == 3:
+        return 2 * settings.model.hidden**2  # "auto" (transformers' deepspeed.py)
+    if settings.zero:
         return 2 * REDUCE_BUCKET
-    return 2 * min(trainable, ALLREDUCE) if s.deepspeed and s.processes > 1 else 0
+    return 2 * min(trainable, ALLREDUCE) if settings.deepspeed and settings.processes > 1 else 0
 
 
-def _live(s: Settings) -> int:
-    parameters = s.model.parameters
-    if s.sharding == "fsdp":
+def _live(settings: Settings) -> int:
+    parameters = settings.model.parameters
+    if settings.sharding == "fsdp":
         # Two layers (one prefetched) and the root module, in 16 bits.
         return 2 * (2 * parameters.largest_layer + parameters.embedding + parameters.head)
-    if s.zero == 3 and (s.processes > 1 or s.cpu_parameters):
+    if settings.zero == 3 and (settings.processes > 1 or settings.cpu_parameters):
         largest = max(parameters.largest_layer, parameters.embedding)
         return 2 * min(parameters.total, LIVE_PARAMETERS + largest)
     return 0

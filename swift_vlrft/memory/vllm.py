@@ -39,18 +39,18 @@ class Engine:
     host: int
 
 
-def engine(s: Settings) -> Engine:
-    model, tp = s.model, max(1, s.vllm_tp)
-    share = round(s.vllm_utilization * s.gpu_bytes)
+def engine(settings: Settings) -> Engine:
+    model, tp = settings.model, max(1, settings.vllm_tp)
+    share = round(settings.vllm_utilization * settings.gpu_bytes)
     weights = 2 * model.parameters.total // tp
-    sequences = s.vllm_max_sequences or s.generated_at_once * tp
+    sequences = settings.vllm_max_sequences or settings.generated_at_once * tp
     # vllm/engine/arg_utils.py: 2048 tokens at once outside its LLM class and server (ms-swift's
     # engine), never fewer than the sequences. A larger image is cut: chunked prefill.
-    tokens = max(s.vllm_batched_tokens, sequences)
+    tokens = max(settings.vllm_batched_tokens, sequences)
     profile = tokens * 2 * (2 * model.intermediate + 4 * model.hidden) // tp
     profile += min(sequences, SEQUENCES) * model.vocabulary * 4  # the sampler
-    if model.sees and s.grids:
-        patches = s.vllm_profiled_patches or max(t * h * w for t, h, w in s.grids)
+    if model.sees and settings.grids:
+        patches = settings.vllm_profiled_patches or max(t * h * w for t, h, w in settings.grids)
         # One image passes the encoder: MLP in and out and attention's parts; its output is kept
         # during the LLM's pass (gpu_model_runner.py: profile_run, encoder_cache).
         profile += patches * 2 * (3 * model.vit_intermediate + 8 * model.vit_hidden)
@@ -60,9 +60,9 @@ def engine(s: Settings) -> Engine:
         weights=weights,
         profile=profile,
         kv_cache=share - weights - profile,
-        graphs=0 if s.vllm_eager else round(CUDA_GRAPHS),
-        needed_kv=row_bytes(s, s.vllm_max_length or s.length),
-        host=weights if s.sleep_level == 1 else 0,
+        graphs=0 if settings.vllm_eager else round(CUDA_GRAPHS),
+        needed_kv=row_bytes(settings, settings.vllm_max_length or settings.length),
+        host=weights if settings.sleep_level == 1 else 0,
     )
 
 
