@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from swift_vlrft.commands.output import print_json, say, say_marked, say_styled
-from swift_vlrft.commands.recipe_words import flags_behind
+from swift_vlrft.commands.recipe_words import flags_after
 from swift_vlrft.recipe.flags import is_flag
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ def check(
     if run and fix:
         raise typer.BadParameter("--run shows what bash makes of a script; --fix changes its text")
     first = next((n for n, word in enumerate(recipes) if is_flag(word)), len(recipes))
-    recipes, arguments = recipes[:first], flags_behind([*recipes[first:], *context.args], context)
+    recipes, arguments = recipes[:first], flags_after([*recipes[first:], *context.args], context)
     if arguments and (len(recipes) != 1 or fix or _is_command(recipes[0])):
-        raise ValueError(f"{arguments[0]}: put flags behind a single recipe, without --fix")
+        raise ValueError(f"{arguments[0]}: put flags after a single recipe, without --fix")
     findings: list[Finding] = []
     unreadable = []
     with Console(emoji=False, stderr=True, quiet=as_json).status("reading ..."):

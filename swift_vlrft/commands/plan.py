@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from swift_vlrft.commands.output import TextTable, plain, print_json, say_styled, show, table
-from swift_vlrft.commands.recipe_words import flags_behind, no_flag
+from swift_vlrft.commands.recipe_words import flags_after, no_flag
 
 if TYPE_CHECKING:
     from swift_vlrft.report.plan_text import Grid, Line
@@ -53,7 +53,7 @@ def plan(
 
     Example: vlrft plan recipes/qwen2_5_vl_3b/detection_4x80g.sh --gpus 4xH100
 
-    Flags of ms-swift behind the recipe are planned as `bash RECIPE --flag value` runs them.
+    Flags of ms-swift after the recipe are planned as `bash RECIPE --flag value` runs them.
 
     Exit code 0: it fits; 1: out of memory; 2: the input cannot be used.
     """
@@ -61,7 +61,7 @@ def plan(
     from swift_vlrft.report.plan_text import plan_parts
 
     no_flag(recipe)
-    arguments = flags_behind(context.args, context)
+    arguments = flags_after(context.args, context)
     planned = plan_recipe(recipe, gpus, arguments=arguments, nodes=nodes, dataset=dataset, run=run)
     if as_json:
         shown, known = planned.plan.as_dict(), planned.gpus

@@ -18,7 +18,7 @@ from swift_vlrft.commands.plan import (
     RecipeFile,
     print_parts,
 )
-from swift_vlrft.commands.recipe_words import WITH_FLAGS, flags_behind, no_flag
+from swift_vlrft.commands.recipe_words import WITH_FLAGS, flags_after, no_flag
 from swift_vlrft.recipe.shipped import shipped_recipes
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def apply(
     from swift_vlrft.memory.recipe_plan import apply_plan
 
     no_flag(recipe, out)
-    arguments = flags_behind(context.args, context)
+    arguments = flags_after(context.args, context)
     written = apply_plan(recipe, out, gpus, arguments=arguments, nodes=nodes, dataset=dataset)
     _show(written, out, as_json)
     if (environment := written.planned.environment) and not as_json:

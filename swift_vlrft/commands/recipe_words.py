@@ -1,4 +1,4 @@
-"""Read a recipe on the command line of `vlrft`, with flags behind it as of `bash RECIPE`.
+"""Read a recipe on the command line of `vlrft`, with flags after it as of `bash RECIPE`.
 
 vlrft plan RECIPE --per_device_train_batch_size 1 --gpus 4x24        --gpus is vlrft's own
 """
@@ -23,8 +23,8 @@ def no_flag(*words: object) -> None:
             raise ValueError(f"{word}: flags of the recipe come after the files' names")
 
 
-def flags_behind(words: Sequence[str], context: typer.Context) -> list[str]:
-    """Return the words behind a recipe; ValueError if they are no flags that ms-swift knows."""
+def flags_after(words: Sequence[str], context: typer.Context) -> list[str]:
+    """Return the words after a recipe; ValueError if they are no flags that ms-swift knows."""
     from swift_vlrft.recipe.facts import facts
 
     if words and not is_flag(words[0]):
@@ -32,16 +32,11 @@ def flags_behind(words: Sequence[str], context: typer.Context) -> list[str]:
     known = facts().commands if words else {}
     own = [name.lstrip("-") for option in context.command.params for name in option.opts]
     for flag in flags_of(words):
-        if flag.name not in known and flag.name in own:
-            raise ValueError(
-                f"{flag.words[0]}: only flags of ms-swift may follow `--`, and this is an option "
-                f"of `{context.command_path}`: leave out the `--`"
-            )
         if flag.name not in known:
             near = difflib.get_close_matches(flag.name, [*own, *known], n=3, cutoff=0.6)
             meant = f"; near names: {', '.join(f'--{name}' for name in near)}" if near else ""
             raise ValueError(
-                f"{flag.words[0]}: neither an option of `{context.command_path}` nor a flag of "
-                f"ms-swift{meant}"
+                f"{flag.words[0]}: no flag of ms-swift, and no option of "
+                f"`{context.command_path}` in this place{meant}"
             )
     return list(words)

@@ -52,8 +52,8 @@ def run_with(
     file: str | None = None,
     before: str = "",
 ) -> RunWith:
-    """Return the command that runs a recipe with ``arguments`` and, behind them, ``flags``; names
-    in capitals are variables.
+    """Return the command that runs a recipe with ``arguments`` and, after them, ``flags``; names in
+    capitals are variables.
 
     ``file``: the recipe, as a word of a shell; by default its path, quoted. ``before``: a word in
     front of the program.
