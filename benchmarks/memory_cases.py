@@ -28,7 +28,7 @@ from typing import Any
 
 from swift_vlrft.memory import from_recipe
 from swift_vlrft.memory.estimate import ERROR, Plan, estimate
-from swift_vlrft.memory.models import Model, ModelError, known_models, read_model
+from swift_vlrft.memory.models import Model, known_models, read_model
 from swift_vlrft.memory.settings import GIB, USABLE, Settings, gpu_gib, parse_gpus
 from swift_vlrft.memory.vllm import largest_image
 from swift_vlrft.recipe.reader import read_text
@@ -255,7 +255,7 @@ def _model(row: dict[str, Any]) -> Model:
         raise ValueError("the report names no model")
     try:
         return read_model(name)
-    except ModelError:
+    except ValueError:
         # Not from this repository's files: a report's name is never taken for a path elsewhere.
         sees = text(row, "modality") not in ("llm", "text", "")
         return model_of_size(name, sees=sees)
@@ -272,7 +272,7 @@ def model_of_size(name: str, *, sees: bool) -> Model:
     plain = name.rstrip("/").rsplit("/", 1)[-1]
     size = re.search(r"(?<![\w.])(\d+(?:\.\d+)?)\s*b(?![a-z])", plain.lower().replace("_", "-"))
     if not size or not 0.1 <= float(size[1]) <= 1000:
-        raise ModelError(f"no configuration of {name} is shipped, and its name has no size")
+        raise ValueError(f"no configuration of {name} is shipped, and its name has no size")
     total = float(size[1]) * 1e9
     active = bool(re.search(r"-a\d+(?:\.\d+)?b", plain.lower()))
     models = map(read_model, known_models())

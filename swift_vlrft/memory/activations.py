@@ -163,9 +163,7 @@ def _with_adapters(
 
 
 def _logits(settings: Settings, batch: _Batch, logits: int) -> tuple[int, int]:
-    """Return the bytes of logits alive in the loss and in its backward pass; ``logits``: of one
-    copy.
-    """
+    """Return the bytes of logits in the loss and in its backward pass; ``logits``: of one copy."""
     model = settings.model
     if settings.chunked_loss:
         # liger-kernel, a chunk at a time: of supervised rows as large as the hidden states, with

@@ -12,14 +12,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from swift_vlrft.memory.estimate import Plan, estimate, gib
-from swift_vlrft.memory.settings import GIB, Settings
+from swift_vlrft.memory.settings import GIB, Settings, Sharding
 
 Written = Callable[[Mapping[str, str]], Settings | None]
-"""It returns the settings of the recipe with these flags, None if they break a rule of ms-swift or
-of this package."""
+"""Returns a recipe's settings with these flags, None if they break a rule of `vlrft check`."""
 
 Planner = Callable[[Mapping[str, str]], Plan | None]
 
@@ -37,9 +36,6 @@ LOWER_SHARES, HIGHER_SHARES, SHARE_STEP = (0.7, 0.6, 0.5, 0.4, 0.3), (0.8, 0.9),
 
 PIXELS, LENGTHS = (602112, 401408, 200704), (1024, 512, 256)
 """Limits of an image (where they are under 0.9 of its area) and of a completion that are tried."""
-
-SHARDINGS = ("none", "ddp", "zero0", "zero1", "zero2", "zero3", "fsdp")
-"""Ways to divide a model's states, in ascending order of what they divide."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +194,8 @@ def _trainer_changes(settings: Settings) -> Iterator[Change]:
     dense = not (settings.chunked_loss or settings.all_logits or settings.shared_prefix)
     if settings.may_use_liger and dense:
         yield _change(3.2, "needs liger-kernel", use_liger_kernel="true")
-    stages = SHARDINGS[SHARDINGS.index(settings.sharding) + 1 :] if settings.processes > 1 else ()
+    order: tuple[str, ...] = get_args(Sharding)
+    stages = order[order.index(settings.sharding) + 1 :] if settings.processes > 1 else ()
     for rank, stage in ((4, "zero2"), (5, "zero3")):
         if stage in stages:
             yield _change(rank, "more communication", deepspeed=stage)
@@ -236,9 +233,8 @@ def _batch_changes(settings: Settings) -> Iterator[Change]:
 
 
 def _batch_flags(settings: Settings, batch: int, accumulation: int) -> dict[str, int]:
-    """Return the flags of another batch. --steps_per_generation, if set, changes, too, to keep the
-    rows of a generation, which num_generations must divide (args_mixin.py:
-    _init_generation_batch_params).
+    """Return the flags of another batch, with as many rows in a generation, which num_generations
+    must divide (args_mixin.py: _init_generation_batch_params).
     """
     sizes = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation}
     if settings.steps_per_generation is not None:

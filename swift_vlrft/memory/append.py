@@ -59,15 +59,13 @@ def run_with(
     front of the program.
     """
     variables = {name: value for name, value in flags.items() if name.isupper()}
-    named = {name: value for name, value in flags.items() if name not in variables}
-    words = [word for name, value in named.items() for word in (f"--{name}", value)]
-    program = "bash"
-    if path.suffix in CONFIGURATION:
-        program = " ".join(read_recipe(path).command)
+    named = [(f"--{name}", value) for name, value in flags.items() if not name.isupper()]
+    words = [*arguments, *(word for pair in named for word in pair)]
+    configured = path.suffix in CONFIGURATION
+    program = " ".join(read_recipe(path).command) if configured else "bash"
     set_before = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
-    script = file or shlex.quote(str(path))
-    words = [*arguments, *words]
-    parts = [*set_before, before + program, script, *map(shlex.quote, words)]
+    place = file or shlex.quote(str(path))
+    parts = [*set_before, before + program, place, *map(shlex.quote, words)]
     return RunWith(" ".join(parts), tuple(_problems(path, words, variables)))
 
 

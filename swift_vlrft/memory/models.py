@@ -32,10 +32,6 @@ MODELS_FILE = Path(__file__).with_name("models.json")
 SUFFIXES = ("-instruct", "-thinking", "-base", "-it", "-2512", "-bf16", "-math", "-coder", "-hf")
 
 
-class ModelError(ValueError):
-    """The model's configuration is not known; the message lists the known models."""
-
-
 @dataclass(frozen=True)
 class Parameters:
     """Counts of parameters by part; ``head`` is zero if the output layer shares the embedding."""
@@ -209,12 +205,12 @@ def known_models() -> list[str]:
 
 
 def read_model(name: str) -> Model:
-    """Read a model by hub id or plain name, checkpoint folder or config.json; else ModelError."""
+    """Read a model by hub id or plain name, checkpoint folder or config.json; else ValueError."""
     path = Path(os.path.expanduser(name))
     is_folder = path.is_dir()
     if is_folder and not (path / "config.json").is_file():
         kind = "an adapter" if (path / "adapter_config.json").is_file() else "no checkpoint"
-        raise ModelError(f"model {name!r} is {kind}, without a config.json; give the model itself")
+        raise ValueError(f"model {name!r} is {kind}, without a config.json; give the model itself")
     if is_folder or path.suffix == ".json":
         return _from_file(path)
     shipped = {known.lower(): known for known in _shipped()}
@@ -223,7 +219,7 @@ def read_model(name: str) -> Model:
     while low not in shipped:
         suffix = next((s for s in SUFFIXES if low.endswith(s)), None)
         if suffix is None:
-            raise ModelError(
+            raise ValueError(
                 f"model {name!r}: no configuration of it is shipped, and no folder or "
                 "config.json has this path; give the path of its checkpoint or config.json. "
                 f"Shipped: {', '.join(known_models())}"
@@ -296,13 +292,13 @@ def _from_file(path: Path) -> Model:
     file = path / "config.json" if path.is_dir() else path
     config = read_json(file)
     if not isinstance(config, dict) or "model_type" not in config:
-        raise ModelError(f"model {path}: {file} has no model_type, so it is no model's config.json")
+        raise ValueError(f"model {path}: {file} has no model_type, so it is no model's config.json")
     versions = {package: metadata.version(package) for package in ("torch", "transformers")}
     try:
         answer = remembered("checkpoints", [versions, config], lambda: _built(config))
     except Exception as error:  # a foreign file in a foreign class: whatever transformers raises
         why = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ModelError(
+        raise ValueError(
             f"model {path}: transformers {versions['transformers']} cannot build what {file} "
             f"describes (model_type {config['model_type']}): {why}"
         ) from None

@@ -46,18 +46,19 @@ def nearest(model: Model, task: str, gpus: Gpus, nodes: int) -> Script:
 
     def apart(pair: tuple[Script, Model]) -> tuple[object, ...]:
         script, other = pair
+        count = int((script.variables.get("NNODES") or "1")[0])
         size = abs(log2(other.parameters.total / model.parameters.total))
         own = parse_gpus(script.gpus)
         here = nodes * gpus.count * gpus.bytes
-        more = log2(script.nodes * own.count * own.bytes / here)
+        more = log2(count * own.count * own.bytes / here)
         # A recipe for less memory counts twice: it gives up what this machine could do.
-        return script.task != task, script.nodes != nodes, size + max(more, -2 * more)
+        return script.task != task, count != nodes, size + max(more, -2 * more)
 
     return min(same or others, key=apart)[0]
 
 
 def draft(
-    name: str, task: str, gpus: Gpus, nodes: int, dataset: str | None
+    name: str, task: str, gpus: Gpus, nodes: int, data: Path | None
 ) -> tuple[Script, list[str]]:
     """Return the nearest recipe for this model, task and data set, and the differences; ValueError
     for what is unknown.
@@ -85,6 +86,7 @@ def draft(
         changed = {"reward_funcs": rewards, "max_completion_length": str(longest)}
         said.append(f"{task} in place of {script.task}: --reward_funcs {rewards}")
         script = replace(script, flags=script.flags | changed)
+    dataset = str(data) if data else None
     if dataset or task != script.task or not same_family:
         script, notes = _with_data(script, model, task, dataset)
         said += notes

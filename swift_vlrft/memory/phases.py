@@ -109,8 +109,7 @@ def _with_context(parts: Components, *, alone: bool) -> Components:
 
 
 def _sync(settings: Settings) -> Components:
-    """Return the bytes that copying weights into the engine takes: _fast_infer wakes the engine's
-    weights before it offloads anything.
+    """Return what the engine's new weights take, before _fast_infer offloads anything.
 
     Under ZeRO-3 a group of parameters is gathered on every GPU at a time: all of them, or one of
     move_model_batches groups of layers (split_batches).
@@ -132,10 +131,8 @@ def _sync(settings: Settings) -> Components:
     return {GATHERS: 2 * gathered, TEMPORARIES: bucket}
 
 
-def _rollout(
-    settings: Settings, states: States, resident: Components, awake: Components
-) -> Components:
-    parts = dict(resident)
+def _rollout(settings: Settings, states: States, base: Components, awake: Components) -> Components:
+    parts = dict(base)
     if settings.colocated and settings.offload_model:
         # It points param.data (ZeRO-3: ds_tensor.data) to copies in host memory. What those were
         # views of stays: bit16_groups_flat of ZeRO-1 and 2 (deepspeed/runtime/zero/

@@ -308,8 +308,7 @@ def new_plan(
     node, _ = _gpus(gpus, out)
     if Path(model).name == "config.json":
         model = str(Path(model).parent)
-    data = str(dataset) if dataset else None
-    script, said = new_recipe.draft(model, task, node, nodes or 1, data)
+    script, said = new_recipe.draft(model, task, node, nodes or 1, dataset)
     (recipe,) = read_text(script.text(), out, {})
     planned, change = fitted(recipe, node, nodes, dataset)
     origin = _origin(f"recipes/{script.name}.sh", planned, change, said)
@@ -318,6 +317,4 @@ def new_plan(
     # The recipe's own header is about another run.
     written = replace(script, title="\n".join([title, *lines]), header={})
     text = written.with_flags(change.flags).text()
-    (recipe,) = read_text(text, out, {})
-    planned = _planned(recipe, node, nodes, dataset)
     return NewRecipe(planned, change, origin, write_fixed(out, text, 0o755))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from swift_vlrft.files.shipped import shipped_file
@@ -28,15 +28,11 @@ class Script:
     variables: dict[str, list[str] | str]
     """Default and remark of an exported variable; the value of one that is not exported."""
     flags: dict[str, str]
-    header: dict[str, str] = field(default_factory=dict)
+    header: dict[str, str]
     dataset: str = ""
     dataset_needed: str = ""  # What the caller is asked for without a ``dataset``
     rewards: str = ""  # The default of the variable REWARDS
     task: str = ""  # Only of a script that a new recipe may begin with
-
-    @property
-    def nodes(self) -> int:
-        return int((self.variables.get("NNODES") or "1")[0])
 
     def with_flags(self, flags: Mapping[str, str]) -> Script:
         """Return the script with these values; names in capitals are variables, "" leaves out."""

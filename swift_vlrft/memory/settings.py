@@ -31,7 +31,9 @@ SMALLEST, LARGEST = 4, 1024  # GB of a GPU
 NOMINAL = 0.1
 """Relative difference between what torch sees of a GPU and the size in GB of its name."""
 
-Sharding = Literal["none", "ddp", "zero0", "zero1", "zero2", "zero3", "fsdp"]
+Sharding = Literal[
+    "none", "ddp", "zero0", "zero1", "zero2", "zero3", "fsdp"
+]  # ascending in what is divided
 Rollout = Literal["vllm_colocate", "vllm_server", "transformers", "none"]
 
 

@@ -27,8 +27,7 @@ ALLREDUCE = 5 * 10**8
 """Elements that stage 0 flattens at once (deepspeed/runtime/engine.py: allreduce_gradients)."""
 
 MOMENTS = {"adamw": 2, "adamw_foreach": 2, "adamw_8bit": 0.5, "adafactor": 0.01, "sgd": 0}
-"""Optimizer -> moments per parameter, in the size of the master weights."""
-
+"""Moments of each optimizer for a parameter, in the size of its master weight."""
 
 QUANTIZED = {4: 0.5625, 8: 1.01}
 """bitsandbytes: bytes of a weight of a decoder layer, with the scales of its blocks of 64 (Dettmers
