@@ -39,7 +39,7 @@ class Script:
         words = {name: shlex.quote(value) if value else "" for name, value in flags.items()}
         variables = {name: word and [word] for name, word in words.items() if name.isupper()}
         named = {name: word for name, word in words.items() if not name.isupper()}
-        return replace(self, variables=self.variables | variables, flags=self.flags | named)
+        return replace(self, variables={**self.variables, **variables}, flags=self.flags | named)
 
     def text(self, memory: str = "") -> str:
         """Return the text of the script; ``memory`` is the peak that its header states."""
