@@ -17,7 +17,7 @@ from swift_vlrft.files.writing import write_atomically
 from swift_vlrft.memory.estimate import Plan, estimate
 from swift_vlrft.memory.from_recipe import settings_of
 from swift_vlrft.memory.settings import GIB, USABLE, parse_gpus
-from swift_vlrft.recipe.reader import read_recipe
+from swift_vlrft.recipe.run import read_run
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 LINE = re.compile(r"^# memory\b.*(?:\n#  {6,}\S.*)*$", re.MULTILINE)
@@ -29,8 +29,7 @@ def plan_of(path: Path) -> Plan:
     match = re.search(r"(\d+)(?:\+\d+)?x(\d+)g", path.name)
     if match is None:
         raise ValueError(f"{path}: no GPUs in its name, as in detection_4x80g.sh")
-    recipe = read_recipe(path, environment={})
-    return estimate(settings_of(recipe, parse_gpus(f"{match[1]}x{match[2]}")))
+    return estimate(settings_of(read_run(path, {}), parse_gpus(f"{match[1]}x{match[2]}")))
 
 
 def with_header(text: str, plan: Plan) -> str:

@@ -35,7 +35,7 @@ def look_ahead(statements: Sequence[Node]) -> tuple[Counter[str], dict[str, Note
     notes = dict[str, Note]()
     for name, what, line in conditional:
         why = f"${name} is not read: it is set in the {what} of line {line}; {BY_RUN}"
-        notes.setdefault(name, Note(line, "unread", why))
+        notes.setdefault(name, Note(line, "unread", why, name))
     exporting = [n for n in nodes if n.Type == "DeclClause" or (n.Args and n.Assigns)]
     exports = {name for node in exporting for name in set_by(node, functions)}
     if any(first_word(node) == "set" and "a" in node.text[3:] for node in nodes):

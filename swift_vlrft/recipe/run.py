@@ -1,6 +1,6 @@
 """Resolve a recipe once: every flag gets its type, and ms-swift's default if it is missing.
 
-    run = resolve(read_recipe("recipes/demo_cpu.sh"))
+    run = read_run("recipes/demo_cpu.sh")
     run.integer("num_generations")                  4
     run.text("eval_strategy")                       "no", as there is no set to evaluate on
 
@@ -13,9 +13,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from swift_vlrft.families.resize import RESOLUTION
@@ -23,7 +24,7 @@ from swift_vlrft.files.environment import truth
 from swift_vlrft.recipe import facts as ms_swift
 from swift_vlrft.recipe.bounds import Bounds
 from swift_vlrft.recipe.history import OLD_FLAGS, OLD_MEGATRON_FLAGS, Old
-from swift_vlrft.recipe.reader import Flag, Recipe
+from swift_vlrft.recipe.reader import Flag, Recipe, read_recipe
 
 Value = bool | int | float | str | tuple[Any, ...] | None
 
@@ -200,7 +201,7 @@ class Run:
     def variable(self, name: str) -> str | None:
         """Return a variable of the command's environment; None if it is not set."""
         if self.recipe.hides(name):
-            notes = [note for note in self.recipe.notes if f"${name} " in note.text]
+            notes = [note for note in self.recipe.notes if note.variable == name]
             why = f" (line {notes[0].line}: {notes[0].text})" if notes else ""
             raise NotKnown(f"{self.recipe.path}: only bash knows {name}{why}; write its value")
         return self.recipe.environment.get(name)
@@ -253,10 +254,13 @@ class Run:
             raise NotTaken(f"{what}: neither a JSON object nor a file with one") from None
 
 
-def resolve(recipe: Recipe | Run, facts: ms_swift.Facts | None = None) -> Run:
-    """Return the run of a recipe; a run is returned unchanged."""
-    if isinstance(recipe, Run):
-        return recipe
+def read_run(path: str | Path, environment: Mapping[str, str] | None = None) -> Run:
+    """Read the command of a recipe that trains; if none does, its only command."""
+    return resolve(read_recipe(path, environment))
+
+
+def resolve(recipe: Recipe, facts: ms_swift.Facts | None = None) -> Run:
+    """Return the run of a recipe, by the facts of the installed ms-swift or by these."""
     facts = facts or ms_swift.facts()
     return Run(recipe, ms_swift.of_megatron(facts) if recipe.megatron else facts)
 

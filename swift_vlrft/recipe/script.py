@@ -254,7 +254,7 @@ class Script(Words):
             items = (replace(value, text=text, known=known, notes=notes_of((*before, value))),)
         one_by_one = node.Index or any(element.Index for element in elements)
         if one_by_one or (node.Append and old.array and not node.Array) or len(items) > MOST // 20:
-            note = Note(line, "unread", f"${name} is not read: its items are set one by one")
+            note = Note(line, "unread", f"${name} is not read: its items are set one by one", name)
             items = (Value(f"${name}", line, False, None, (note,), True),)
         exported = any_exported(exported, old.exported, self.exports_all)
         return Variable(items, bool(node.Array), exported, 0 if node.inner else line)

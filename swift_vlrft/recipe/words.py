@@ -284,7 +284,7 @@ class Words:
         """A variable has a value that is not known from here on."""
         if re.fullmatch(r"[A-Za-z_]\w*", name):
             exported = any_exported(self.get(name).exported, self.exports_all, exported)
-            value = unread(f"${name}", line, why)
+            value = unread(f"${name}", line, why, variable=name)
             self.variables[name] = Variable((value,), exported=exported, line=line)
 
     def lose(self, line: int, why: str) -> None:
@@ -337,7 +337,7 @@ class Words:
             return [value]
         if operator.endswith("?"):
             message = re.sub("[\"']", "", exp.Word.text) if exp.Word else ""
-            note = Note(line, "needed", f"${name} is not set{': ' * bool(message)}{message}")
+            note = Note(line, "needed", f"${name} is not set{': ' * bool(message)}{message}", name)
             self.notes.append(note)
             value = Value(part.text, line, False, None, (note,))
             self.variables[name] = replace(self.get(name), items=(value,), line=line)
@@ -345,10 +345,10 @@ class Words:
         if index not in ("", "0"):
             return []
         if name.isdigit():
-            note = Note(line, "needed", f"${name}, an argument, is not given")
+            note = Note(line, "needed", f"${name}, an argument, is not given", name)
             return [Value(part.text, line, False, None, (note,))]
         needed = OF_THE_MACHINE.fullmatch(name) or name in self.tested
-        note = Note(line, "needed" if needed else "unset", f"${name} is not set")
+        note = Note(line, "needed" if needed else "unset", f"${name} is not set", name)
         return [Value(part.text, line, False, None, (note,), True, True)]
 
     def _items(self, part: Node, index: str) -> tuple[Value, ...]:

@@ -41,7 +41,7 @@ def no_gpu_of_this_machine(monkeypatch):
 
 def rules_of(text, rule, **environment):
     recipes = read_text(text, environment=environment)
-    return [f for recipe in recipes for f in check_recipe(recipe) if f.rule == rule]
+    return [f for recipe in recipes for f in check_recipe(resolve(recipe)) if f.rule == rule]
 
 
 def run(*arguments):
@@ -119,7 +119,7 @@ def test_our_recipes_keep_what_a_recipe_must(path):
     more += ["--vllm_tensor_parallel_size", "1"] if grpo else []
     for processes in ({}, {"NPROC_PER_NODE": "2"}):
         (recipe,) = [r for r in read_recipes(path, NEEDED | processes, more) if r.trains]
-        found = [f for f in check_recipe(recipe) if f.rule != NOT_HERE.get(path.stem)]
+        found = [f for f in check_recipe(resolve(recipe)) if f.rule != NOT_HERE.get(path.stem)]
         assert [f.text for f in found if f.level == PROBLEM] == []
 
 

@@ -17,6 +17,7 @@ from support.sharded_rows import write_shards
 
 from swift_vlrft.recipe.reader import read_text
 from swift_vlrft.recipe.rules import check_recipes
+from swift_vlrft.recipe.run import resolve
 
 TABLE = Path(__file__).with_name("rules.jsonl")
 ROWS = [json.loads(line) for line in TABLE.read_text().splitlines()]
@@ -128,5 +129,5 @@ def findings_of(row, folder, monkeypatch):
         text = text.replace(name, command)
     text = text.replace(row.get("without", "\0"), "")
     recipes = read_text(text, path, row.get("environment", {}))
-    findings = check_recipes(recipes)
+    findings = check_recipes(map(resolve, recipes))
     return [f for f in findings if f.rule != "steps" or "steps" in row.get("rules", "steps")]

@@ -1,6 +1,6 @@
 """Check a recipe without running it: one file per kind of rule; each rule is a generator.
 
-for finding in check_recipe(recipe): print(finding.line, finding.text)
+for finding in check_recipe(run): print(finding.line, finding.text)
 
 A rule ends silently if it needs a value that is not known (recipe/run.py: NoValue).
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from swift_vlrft.recipe.reader import Recipe, read_recipes
+from swift_vlrft.recipe.reader import read_recipes
 from swift_vlrft.recipe.rules.batches import BATCHES, OF_BOTH
 from swift_vlrft.recipe.rules.clashes import clashes
 from swift_vlrft.recipe.rules.data import DATA
@@ -55,18 +55,17 @@ def check(path: str | Path) -> list[Finding]:
     """Check every command of a script or configuration; the findings come in the order of lines.
     Nothing is run, and ms-swift is not imported. ValueError for a file that cannot be read.
     """
-    return check_recipes(read_recipes(path))
+    return check_recipes(map(resolve, read_recipes(path)))
 
 
-def check_recipes(recipes: Iterable[Recipe | Run]) -> list[Finding]:
+def check_recipes(runs: Iterable[Run]) -> list[Finding]:
     """Check the commands of a script, and what they do to one another."""
-    runs = [resolve(recipe) for recipe in recipes]
+    runs = [*runs]
     return in_order([*(finding for run in runs for finding in check_recipe(run)), *together(runs)])
 
 
-def check_recipe(recipe: Recipe | Run, rules: Iterable[Rule] | None = None) -> list[Finding]:
+def check_recipe(run: Run, rules: Iterable[Rule] | None = None) -> list[Finding]:
     """Check a command by all its rules, or by these; findings come in the order of lines."""
-    run = resolve(recipe)
     if rules is None:
         rules = RULES_OF_MEGATRON if run.megatron else RULES
     findings: list[Finding] = []
