@@ -1,7 +1,7 @@
 """Refuse by name what cannot be planned, and say what a plan leaves out.
 
 refuse(run)                     ValueError for a command that is not planned
-next(refusals(run, settings))   "tuner_type", "--tuner_type vera is not planned; ..."
+next(refusals(run, settings))   "tuner_type", "--tuner_type vera: the planner knows ..."
 """
 
 from __future__ import annotations
@@ -42,18 +42,9 @@ def refuse(run: Run) -> None:
     what = f"{run.recipe.path}: `{' '.join(run.recipe.command)}`"
     what += f" with rlhf_type {kind}" if kind else ""
     if run.megatron:
-        ray = ", and which role of Ray has which GPU" if run.recipe.ray or run.recipe.on_ray else ""
-        raise ValueError(
-            f"{what} is not planned: {PLANNED}, not Megatron's split of weights and activations "
-            f"(tensor, pipeline, context), its recomputation and its optimizer{ray}"
-        )
+        raise ValueError(f"{what} is not planned: {PLANNED}")
     if not run.grpo and run.command != "sft":
         raise ValueError(f"{what}; {PLANNED}")
-    if run.command == "sft" and run.true("use_ray"):
-        raise ValueError(
-            f"{what} on Ray is not planned: {PLANNED}, started by NPROC_PER_NODE, not by "
-            "--device_groups. Without --use_ray it is planned with one worker a GPU"
-        )
 
 
 def refusals(run: Run, stated: Settings) -> Iterator[tuple[str, str]]:

@@ -56,13 +56,8 @@ class Run:
     def flags(self) -> dict[str, ms_swift.Flag]:
         if not self.megatron:
             return self.facts.flags(self.command)
-        flags = self.facts.flags(f"megatron-{self.command}")
-        if not self.recipe.on_ray and self.recipe.ray is None:
-            return flags
-        # The engine's own (ray/megatron/rollout/replica.py: VllmEngineConfig).
-        engine = self.facts.flags("rollout").items()
-        engines = {name: fact for name, fact in engine if name.startswith("vllm_")}
-        return {"config": ms_swift.Flag("str"), **engines, **flags}
+        name = f"megatron-{self.command}"
+        return self.facts.flags(name) or ms_swift.shipped_facts().flags(name)
 
     @property
     def old_flags(self) -> dict[str, Old]:
@@ -221,11 +216,6 @@ class Run:
     @property
     def processes(self) -> int:
         """Return the number of training processes on all nodes."""
-        if self.recipe.ray is not None:
-            gpus = self.recipe.ray.gpus.get("train", 0)
-            if not isinstance(gpus, int):
-                raise NotTaken(f"{self.recipe.path}: train: gpus is {gpus!r}, no whole number")
-            return gpus
         return (self.count("NPROC_PER_NODE") or 1) * (self.count("NNODES") or 1)
 
     @cached_property
@@ -261,8 +251,7 @@ def read_run(path: str | Path, environment: Mapping[str, str] | None = None) -> 
 
 def resolve(recipe: Recipe, facts: ms_swift.Facts | None = None) -> Run:
     """Return the run of a recipe, by the facts of the installed ms-swift or by these."""
-    facts = facts or ms_swift.facts()
-    return Run(recipe, ms_swift.of_megatron(facts) if recipe.megatron else facts)
+    return Run(recipe, facts or ms_swift.facts())
 
 
 def typed(fact: ms_swift.Flag | None, values: Sequence[str], bounds: str | None = None) -> Value:
@@ -330,8 +319,6 @@ def _derived(run: Run, name: str, value: Value) -> Value:
             return run.text("save_strategy") if value is None else value
         case "split_dataset_ratio" if not run.evaluates:
             return 0.0
-        case "sleep_level" if run.recipe.ray is not None and name not in run.given:
-            return 1
         case "sleep_level" if run.grpo:
             apart = run.text("vllm_mode") == "server" or run.true("async_generate")
             return 0 if apart or not run.true("use_vllm") else value

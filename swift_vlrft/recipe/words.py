@@ -78,11 +78,10 @@ class Variable:
         return self.items[0].text if known else None
 
 
-def unread(text: str, line: int, why: str, many: bool = True) -> Value:
+def unread(text: str, line: int, why: str, many: bool = True, variable: str = "") -> Value:
     """Return a value that is not known, with the reason."""
-    return Value(
-        text, line, False, None, (Note(line, "unread", f"{text} is not read: {why}"),), many
-    )
+    note = Note(line, "unread", f"{text} is not read: {why}", variable)
+    return Value(text, line, False, None, (note,), many)
 
 
 def notes_of(values: Iterable[Value]) -> tuple[Note, ...]:

@@ -162,6 +162,7 @@ def test_a_configuration_that_the_script_writes_is_not_read(tmp_path, monkeypatc
         ("a.json", b"{'a': 1}", "parse"),
         ("a.json", b'{"a": ' * 3000, "parse"),
         ("a.yaml", b"model: m\nENV: [1]\n", "ENV"),
+        ("a.yaml", b"model: m\ntrain: {gpus: 4}\nrollout: {gpus: 4}\n", "Ray"),
         ("a.sh", b"swift rlhf none.yaml --beta 0\n", "line 1: none.yaml"),
         ("a.sh", b"A=1\nswift rlhf binary.yaml\n", "binary.yaml"),
         ("none.sh", None, "none.sh"),

@@ -24,7 +24,7 @@ from swift_vlrft.recipe.reader import read_recipes, read_text
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
 from swift_vlrft.recipe.rules.clashes import CLASHES
 from swift_vlrft.recipe.run import resolve
-from swift_vlrft.swift_plugin.facts import CLASSES, OF_MEGATRON
+from swift_vlrft.swift_plugin.facts import CLASSES, MEGATRON_CLASSES
 
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "recipes").rglob("*.sh"))
 of_ours = pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
@@ -241,7 +241,7 @@ def test_a_machine_without_a_driver_shows_no_gpu(monkeypatch, tmp_path):
 
 def test_the_table_of_old_flags_is_true_of_this_ms_swift():
     flags = facts().flags("rlhf")
-    for table, commands in ((OLD_FLAGS, CLASSES), (OLD_MEGATRON_FLAGS, OF_MEGATRON)):
+    for table, commands in ((OLD_FLAGS, CLASSES), (OLD_MEGATRON_FLAGS, MEGATRON_CLASSES)):
         every = {name for command in commands for name in facts().flags(command)}
         assert sorted(set(table) & (every if table is OLD_MEGATRON_FLAGS else set(flags))) == []
         assert [old.now for old in table.values() if old.now and old.now not in every] == []
