@@ -84,20 +84,22 @@ class Recipe(Command):
         flags = [flag for flag in self.flags if flag.name == name]
         return flags[-1] if flags else None
 
-    def lacks(self, *names: str) -> bool:
-        """Say whether certainly none of the flags is given."""
+    def is_absent(self, *names: str) -> bool:
+        """Return whether none of the flags is given, for certain."""
         return not self.may_add and not any(map(self.flag, names))
 
-    def knows(self, *names: str) -> bool:
-        """Say whether each of the flags is certainly absent, or has a value that was read."""
-        return all(flag.known if (flag := self.flag(name)) else self.lacks(name) for name in names)
+    def is_known(self, *names: str) -> bool:
+        """Return whether each flag is absent for certain, or has a value that was read."""
+        return all(
+            flag.known if (flag := self.flag(name)) else self.is_absent(name) for name in names
+        )
 
     def get(self, name: str, default: str | None = None) -> str | None:
         """Return the first value of a flag; ``default`` if it is absent or empty; None if its value
         is, or may be, unknown.
         """
         flag = self.flag(name)
-        if not self.knows(name):
+        if not self.is_known(name):
             return None
         return flag.values[0] if flag and flag.values else default
 
@@ -106,8 +108,8 @@ class Recipe(Command):
         flag = self.flag(name)
         return flag.values if flag and flag.known else ()
 
-    def hides(self, *variables: str) -> bool:
-        """Say whether a variable of these may have a value that was not read."""
+    def may_be_unread(self, *variables: str) -> bool:
+        """Return whether one of the variables may have a value that was not read."""
         return any(
             name in self.unknown or (self.lost and name not in self.environment)
             for name in variables
@@ -189,7 +191,7 @@ def kept_from(recipes: Sequence[Recipe], arguments: Sequence[str]) -> Iterator[s
     flags = {flag.name: flag.values for flag in flags_of(arguments)}
     for recipe in [recipe for recipe in recipes if recipe.trains] or recipes:
         place = f"{recipe.path}:{max([recipe.line, *(f.line for f in recipe.flags if f.span)])}"
-        if not recipe.knows(*flags):
+        if not recipe.is_known(*flags):
             yield f"{place}: it is not known where the arguments go; write them into the script"
         elif any(recipe.values(name) != values for name, values in flags.items()):
             yield f'{place}: the script does not pass "$@" on: write it behind the last flag'

@@ -24,7 +24,7 @@ from swift_vlrft.recipe.reader import Recipe, read_text
 from swift_vlrft.recipe.record import (
     FILE,
     GIVEN,
-    OF_A_NODE,
+    NODE_VARIABLES,
     Record,
     is_running,
     kept_variables,
@@ -69,7 +69,7 @@ class Plan(msgspec.Struct):
 
 def environment(present: Mapping[str, str]) -> dict[str, str]:
     """Drop the variables that a run depends on from ``present``: the script sets its own."""
-    dropped = kept_variables(present).keys() - {*OF_A_NODE}
+    dropped = kept_variables(present).keys() - {*NODE_VARIABLES}
     return {name: value for name, value in present.items() if name not in dropped}
 
 

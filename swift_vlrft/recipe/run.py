@@ -107,7 +107,7 @@ class Run:
     def as_given(self, name: str) -> Value | NoValue:
         """Return the recipe's value or the argument class's default; other flags change nothing."""
         recipe, flag, fact = self.recipe, self.given.get(name), self.flags.get(name)
-        if flag is None and not recipe.lacks(name):
+        if flag is None and not recipe.is_absent(name):
             return NotKnown(f"{recipe.path}:{recipe.line}: --{name} {UNREAD}")
         if flag is None:
             default = fact.default if fact else None
@@ -195,7 +195,7 @@ class Run:
 
     def variable(self, name: str) -> str | None:
         """Return a variable of the command's environment; None if it is not set."""
-        if self.recipe.hides(name):
+        if self.recipe.may_be_unread(name):
             notes = [note for note in self.recipe.notes if note.variable == name]
             why = f" (line {notes[0].line}: {notes[0].text})" if notes else ""
             raise NotKnown(f"{self.recipe.path}: only bash knows {name}{why}; write its value")

@@ -19,12 +19,12 @@ from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe.arithmetic import ARITHMETIC, expression, sequence
 from swift_vlrft.recipe.tree import MEANT, Node, Note, Span
 
-OF_BASH = re.compile(
+BASH_VARIABLES = re.compile(
     r"HOSTNAME|HOSTTYPE|SHELL|TERM|S?RANDOM|SECONDS|EPOCH\w+|LINENO|E?UID|PPID|OSTYPE|MACHTYPE"
     r"|OLDPWD|REPLY|OPTARG|OPTIND|FUNCNAME|PIPESTATUS|MAPFILE|COPROC|SHLVL|BASH\w+|_"
 )
 """Variables that bash sets."""
-OF_THE_MACHINE = re.compile(
+MACHINE_VARIABLES = re.compile(
     r"USER|LOGNAME|HOME|TMPDIR|LANG|(?:LOCAL_|NODE_)?RANK|WORLD_SIZE|MASTER_(?:ADDR|PORT)"
     r"|CUDA_HOME|CONDA_PREFIX|(?:SLURM|PBS|LSB|OMPI|PMI|MLP|VC)_\w+"
 )
@@ -135,7 +135,7 @@ class Words:
             exported = (variable and variable.exported) or (None if name in self.exports else False)
             value = Value(f"${name}", 0, False, None, (self.conditional[name],), True)
             return Variable((value,), False, exported, variable.line if variable else 0)
-        if variable is None and (self.lost or OF_BASH.fullmatch(name)):
+        if variable is None and (self.lost or BASH_VARIABLES.fullmatch(name)):
             notes = (self.lost,) if self.lost else ()
             return Variable((Value(f"${name}", 0, False, None, notes, True),), exported=None)
         return variable or Variable()
@@ -346,7 +346,7 @@ class Words:
         if name.isdigit():
             note = Note(line, "needed", f"${name}, an argument, is not given", name)
             return [Value(part.text, line, False, None, (note,))]
-        needed = OF_THE_MACHINE.fullmatch(name) or name in self.tested
+        needed = MACHINE_VARIABLES.fullmatch(name) or name in self.tested
         note = Note(line, "needed" if needed else "unset", f"${name} is not set", name)
         return [Value(part.text, line, False, None, (note,), True, True)]
 

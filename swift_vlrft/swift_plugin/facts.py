@@ -70,7 +70,7 @@ def read_facts() -> Facts:
         sorted(ids),
         templates(),
         values.names(),
-        values.bounds(commands),
+        values.bounds(),
         values.variables(),
         commands,
     )

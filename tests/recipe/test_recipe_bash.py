@@ -140,7 +140,7 @@ def disagreement(recipe, call, unknown):
     seen = flags_of(words)
     for name in {*seen, *(flag.name for flag in recipe.flags if flag.name)}:
         flag = recipe.flag(name)
-        if flag is None if recipe.lacks(name) else recipe.knows(name):
+        if flag is None if recipe.is_absent(name) else recipe.is_known(name):
             if (list(flag.values) if flag else None) != seen.get(name):
                 return name, flag, seen.get(name)
         elif unknown != "*" and name not in unknown.split():
@@ -150,7 +150,7 @@ def disagreement(recipe, call, unknown):
         if [plain(word) for word in ours] != [plain(word) for word in words[1:]]:
             return "words", ours, words
     for name in {*recipe.environment, *call.environment} - OF_WRAPPERS:
-        if recipe.hides(name):
+        if recipe.may_be_unread(name):
             if unknown != "*" and name not in unknown.split():
                 return name, "is unknown"
         elif recipe.environment.get(name) != call.environment.get(name):

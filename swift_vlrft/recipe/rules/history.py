@@ -57,7 +57,7 @@ def new_defaults(run: Run) -> Iterator[Finding]:
         since.append(_version(MODE_SINCE))
     oldest = min(since)
     for changed, name, before, now in NEW_DEFAULTS:
-        if _version(changed) >= oldest and run.recipe.lacks(name):
+        if _version(changed) >= oldest and run.recipe.is_absent(name):
             text = f"--{name} is {now} by default since ms-swift {changed}; before it was {before}"
             yield note(run, run.recipe.line, "new-default", text)
 
