@@ -21,8 +21,8 @@ BOUNDS = {
     "IMAGE_MAX_TOKEN_NUM INPUT_SIZE MAX_NUM MAX_PIXELS MAX_SLICE_NUMS NFRAMES NNODES "
     "NPROC_PER_NODE SPATIAL_MERGE_SIZE VIDEO_MAX_PIXELS VIDEO_MAX_TOKEN_NUM VIDEO_TOTAL_PIXELS",
     "[0, inf)": "beta epsilon learning_rate lora_alpha max_grad_norm rlsd_reweight_clip_range "
-    "sdar_loss_coef vllm_mm_processor_cache_gb warmup_steps weight_decay IMAGE_MIN_TOKEN_NUM MIN_PIXELS "
-    "NODE_RANK",
+    "sdar_loss_coef vllm_mm_processor_cache_gb warmup_steps weight_decay "
+    "IMAGE_MIN_TOKEN_NUM MIN_PIXELS NODE_RANK",
     "(0, inf)": "eval_steps gkd_logits_topk repetition_penalty sdar_gate_beta FPS",
     "[0, 1]": "lora_dropout min_p rlsd_lambda split_dataset_ratio top_entropy_quantile",
     "[0, 2]": "sleep_level temperature",
