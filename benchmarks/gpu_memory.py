@@ -182,9 +182,9 @@ def measure(
     )
     row: dict[str, Any] = {"run": label, "rc": done.returncode}
     model = read_model(str(checkpoint))
-    run = resolve(read_recipe(script))
-    longest = longest_row(data, model.image_rule, *limits(run, model))
-    plan = estimate(settings_of(run, Gpus(1, 141.0, "this"), longest=longest))
+    recipe = resolve(read_recipe(script))
+    longest = longest_row(data, model.image_rule, *limits(recipe, model))
+    plan = estimate(settings_of(recipe, Gpus(1, 141.0, "this"), longest=longest))
     phases = {phase.name: round(phase.total / 2**30, 3) for phase in plan.phases}
     row["planned_gib"] = phases
     if done.returncode:

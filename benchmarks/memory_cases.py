@@ -123,9 +123,8 @@ def measured(record: dict[str, Any]) -> dict[str, Any]:
     words = [f"{name}={shlex.quote(str(value))}" for name, value in record["env"].items()]
     words += ["swift", record["command"]]
     words += [word for name, value in flags.items() for word in (f"--{name}", str(value))]
-    gpus = parse_gpus(record["gpus"])
     (recipe,) = read_text(" ".join(words), record["id"], {})
-    settings = from_recipe.settings_of(resolve(recipe), gpus)
+    settings = from_recipe.settings_of(resolve(recipe), parse_gpus(record["gpus"]))
     plan = estimate(settings)
     phase = next((p for p in plan.phases if p.name == record.get("phase")), plan.peak)
     sizes = {"reserved": phase.total / GIB, "allocated": phase.allocated / GIB}
