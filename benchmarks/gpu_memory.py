@@ -185,8 +185,7 @@ def measure(
     recipe = resolve(read_recipe(script))
     longest = longest_row(data, model.image_rule, *limits(recipe, model))
     plan = estimate(settings_of(recipe, Gpus(1, 141.0, "this"), longest=longest))
-    phases = {phase.name: round(phase.total / 2**30, 3) for phase in plan.phases}
-    row["planned_gib"] = phases
+    row["planned_gib"] = {phase.name: round(phase.total / 2**30, 3) for phase in plan.phases}
     if done.returncode:
         row["error"] = done.stdout[-500:] + done.stderr[-500:]
         return row

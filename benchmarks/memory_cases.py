@@ -124,8 +124,7 @@ def measured(record: dict[str, Any]) -> dict[str, Any]:
     words += ["swift", record["command"]]
     words += [word for name, value in flags.items() for word in (f"--{name}", str(value))]
     (recipe,) = read_text(" ".join(words), record["id"], {})
-    settings = from_recipe.settings_of(resolve(recipe), parse_gpus(record["gpus"]))
-    plan = estimate(settings)
+    plan = estimate(from_recipe.settings_of(resolve(recipe), parse_gpus(record["gpus"])))
     phase = next((p for p in plan.phases if p.name == record.get("phase")), plan.peak)
     sizes = {"reserved": phase.total / GIB, "allocated": phase.allocated / GIB}
     kind = "reserved" if "reserved_gib" in record else "allocated"

@@ -6,14 +6,12 @@ from pathlib import Path
 import pytest
 from recipe.test_fix import invoke
 
-from swift_vlrft.memory.estimate import estimate
-from swift_vlrft.memory.from_recipe import settings_of
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.memory.new_recipe import nearest
 from swift_vlrft.memory.new_recipe import tested as tested_recipes
+from swift_vlrft.memory.recipe_plan import plan_recipe
 from swift_vlrft.memory.settings import parse_gpus
 from swift_vlrft.recipe.reader import read_recipe
-from swift_vlrft.recipe.run import read_run
 
 MODEL = "Qwen/Qwen2.5-VL-3B-Instruct"
 RECIPE = "qwen2_5_vl_3b/detection_4x80g"
@@ -228,7 +226,7 @@ def test_what_a_change_costs_beside_memory_is_in_the_recipe(tmp_path):
     assert six["cost"] in six["from"] and six["cost"] == "24 rows a step in place of 32"
     eight = data(new(tmp_path / "c.sh", "--gpus", "8x24", "--json"))
     assert eight["cost"] == "as many rows a step"
-    plan = estimate(settings_of(read_run(tmp_path / "a.sh", {}), parse_gpus("1x24")))
+    plan = plan_recipe(tmp_path / "a.sh", "1x24").plan
     assert plan.host <= plan.usual_host == 2 * plan.settings.gpu_bytes
 
 

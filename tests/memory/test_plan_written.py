@@ -20,7 +20,6 @@ from swift_vlrft.memory.from_recipe import as_written, changed, settings_of
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.memory.settings import parse_gpus
 from swift_vlrft.memory.states import adapters
-from swift_vlrft.recipe.reader import read_recipes
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
 from swift_vlrft.recipe.run import read_run, resolve
 
@@ -66,8 +65,8 @@ def test_what_write_writes_passes_check_fits_and_learns(model, tmp_path):
             continue
         written += 1
         assert done.exit_code == 0, done.output
-        (recipe,) = read_recipes(out, {"DATASET": "d"})
-        run = resolve(recipe)
+        run = read_run(out, {"DATASET": "d"})
+        recipe = run.recipe
         assert estimate(settings_of(run, parse_gpus(gpus))).fits
         assert check_recipe(run) == []
         # docs/reference/troubleshooting.md: 1e-6 for all weights, 1e-5 for LoRA; DeepSpeed keeps
@@ -85,7 +84,7 @@ def test_what_write_writes_passes_check_fits_and_learns(model, tmp_path):
 def test_a_recipe_for_every_other_task(task, tmp_path):
     out = tmp_path / "new.sh"
     assert new_recipe(out, "--task", task).exit_code == 0
-    (recipe,) = read_recipes(out, {"DATASET": "d"})
+    recipe = read_run(out, {"DATASET": "d"}).recipe
     assert check_recipe(resolve(recipe)) == [] and f"vlrft_{task}" in recipe.values("reward_funcs")
     assert (":pixels" in out.read_text()) == (task == "pointing")  # as the model was trained
     assert int(recipe.get("max_completion_length")) >= (1024 if task == "ocr" else 512)
@@ -108,7 +107,7 @@ def test_write_reaches_ms_swift_whole(gpus, tmp_path):
 def test_a_new_recipe_bounds_images_where_the_model_reads_it(model, limit, tmp_path):
     out = tmp_path / "new.sh"
     assert new_recipe(out, "--task", "classification", model=model, gpus="8x80").exit_code == 0
-    (recipe,) = read_recipes(out, {"DATASET": "d"})
+    recipe = read_run(out, {"DATASET": "d"}).recipe
     assert bool(recipe.flag("max_pixels")) == (limit == "max_pixels")
     assert ("MAX_PIXELS" in recipe.environment) == (limit is not None)
     assert check_recipe(resolve(recipe)) == []
