@@ -151,6 +151,7 @@ def measure(
     from swift_vlrft.memory.models import read_model
     from swift_vlrft.memory.settings import Gpus
     from swift_vlrft.recipe.reader import read_recipe
+    from swift_vlrft.recipe.run import resolve
 
     batch, completion, pixels, checkpoints, tuning = point
     label = f"{name}-b{batch}-c{completion}-p{pixels}-{'ckpt' if checkpoints else 'all'}-{tuning}"
@@ -181,11 +182,10 @@ def measure(
     )
     row: dict[str, Any] = {"run": label, "rc": done.returncode}
     model = read_model(str(checkpoint))
-    recipe = read_recipe(script)
+    recipe = resolve(read_recipe(script))
     longest = longest_row(data, model.image_rule, *limits(recipe, model))
     plan = estimate(settings_of(recipe, Gpus(1, 141.0, "this"), longest=longest))
-    phases = {phase.name: round(phase.total / 2**30, 3) for phase in plan.phases}
-    row["planned_gib"] = phases
+    row["planned_gib"] = {phase.name: round(phase.total / 2**30, 3) for phase in plan.phases}
     if done.returncode:
         row["error"] = done.stdout[-500:] + done.stderr[-500:]
         return row

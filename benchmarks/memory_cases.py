@@ -32,6 +32,7 @@ from swift_vlrft.memory.models import Model, known_models, read_model
 from swift_vlrft.memory.settings import GIB, USABLE, Settings, gpu_gib, parse_gpus
 from swift_vlrft.memory.vllm import largest_image
 from swift_vlrft.recipe.reader import read_text
+from swift_vlrft.recipe.run import resolve
 
 R1V = ("R1-V", "Visual-RFT", "VLM-R1", "Video-R1", "open-r1-multimodal")
 """Trainers grown out of R1-V's: all of a prompt's generations in one forward pass, logits of the
@@ -122,9 +123,8 @@ def measured(record: dict[str, Any]) -> dict[str, Any]:
     words = [f"{name}={shlex.quote(str(value))}" for name, value in record["env"].items()]
     words += ["swift", record["command"]]
     words += [word for name, value in flags.items() for word in (f"--{name}", str(value))]
-    gpus = parse_gpus(record["gpus"])
-    settings = from_recipe.settings_of(read_text(" ".join(words), record["id"], {})[0], gpus)
-    plan = estimate(settings)
+    (recipe,) = read_text(" ".join(words), record["id"], {})
+    plan = estimate(from_recipe.settings_of(resolve(recipe), parse_gpus(record["gpus"])))
     phase = next((p for p in plan.phases if p.name == record.get("phase")), plan.peak)
     sizes = {"reserved": phase.total / GIB, "allocated": phase.allocated / GIB}
     kind = "reserved" if "reserved_gib" in record else "allocated"

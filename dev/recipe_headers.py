@@ -18,6 +18,7 @@ from swift_vlrft.memory.from_recipe import settings_of
 from swift_vlrft.memory.scripts import scripts
 from swift_vlrft.memory.settings import GIB, parse_gpus
 from swift_vlrft.recipe.reader import only, read_text
+from swift_vlrft.recipe.run import resolve
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 
@@ -27,8 +28,8 @@ def memory_of(name: str, text: str) -> str:
     match = re.search(r"(\d+)(?:\+\d+)?x(\d+)g$", name)
     if match is None:
         raise ValueError(f"{name}: no GPUs in its name, as in detection_4x80g")
-    recipe = only(read_text(text, RECIPES / f"{name}.sh", {}))
-    peak = estimate(settings_of(recipe, parse_gpus(f"{match[1]}x{match[2]}"))).peak
+    run = resolve(only(read_text(text, RECIPES / f"{name}.sh", {})))
+    peak = estimate(settings_of(run, parse_gpus(f"{match[1]}x{match[2]}"))).peak
     return f"peak {peak.total / GIB:.1f} GiB of {match[2]} per GPU in {peak.name} (vlrft plan)"
 
 

@@ -1,6 +1,6 @@
 """Turn a resolved recipe (recipe/run.py) into the planner's Settings.
 
-settings = settings_of(read_recipe("recipes/demo_cpu.sh"), parse_gpus("4x80"))
+settings = settings_of(read_run("recipes/demo_cpu.sh"), parse_gpus("4x80"))
 settings.assumptions     everything that affects the verdict and is not in the recipe
 """
 
@@ -17,10 +17,10 @@ from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.families.tiles import Tiles
 from swift_vlrft.memory.images import Longest
 from swift_vlrft.memory.models import Model, read_model
-from swift_vlrft.memory.refused import not_planned, refusals, refuse
+from swift_vlrft.memory.refused import not_planned, refusals
 from swift_vlrft.memory.settings import Gpus, Settings
 from swift_vlrft.memory.vllm import largest_image
-from swift_vlrft.recipe.reader import Flag, Recipe
+from swift_vlrft.recipe.reader import Flag
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
 from swift_vlrft.recipe.rules.batches import BATCHES
 from swift_vlrft.recipe.rules.turns import most_turns
@@ -55,41 +55,33 @@ OPTIMIZERS = {
     **{"adamw_torch": "adamw_foreach", "adamw_torch_fused": "adamw"},
 }
 
-READERS: dict[str, Callable[[Run, str], Any]] = {
-    **{"int": Run.integer, "int | None": Run.optional},
-    **{"float": Run.number, "bool": Run.true, "str": Run.text},
-}
-"""How the value of a flag is read, by the type of the field that it is for."""
-
 
 def settings_of(
-    recipe: Recipe | Run, gpus: Gpus, *, nodes: int | None = None, longest: Longest | None = None
+    run: Run, gpus: Gpus, *, nodes: int | None = None, longest: Longest | None = None
 ) -> Settings:
     """Return settings; ValueError, in one line, if a flag or its absence makes a plan impossible.
 
     ``nodes``: in place of the recipe's NNODES.
     """
-    run, notes = _certain(recipe)
+    run, notes = _certain(run)
     for name in (*RESOLUTION, shared_prefix.SWITCH, shared_prefix.CACHE):
         run.variable(name)  # which must be known
-    refuse(run)
     for name in filter(run.given.get, run.facts.bounds):
         run.read(name)  # a number that is none, whether this run uses it or not
     problems = [finding.text for finding in check_recipe(run, BATCHES) if finding.level == PROBLEM]
     notes += [f"planned without this problem of `vlrft check`: {text}" for text in problems]
     notes += not_planned(run)
     model = read_model(model_name(run))
-    if nodes is None and nodes_of(run) > 1:
-        notes.append(f"{nodes_of(run)} nodes (NNODES), each with {gpus.count} of these GPUs")
-    nodes = nodes or nodes_of(run)
+    if nodes is None and (nodes := _stated_nodes(run)) > 1:
+        notes.append(f"{nodes} nodes (NNODES), each with {gpus.count} of these GPUs")
     processes, spread = _processes(run, gpus, nodes, notes)
-    flags = {f.name: (str(f.type), f.metadata["flag"]) for f in fields(Settings) if f.metadata}
-    values = {name: READERS[k](run, flag) for name, (k, flag) in flags.items() if flag in run.flags}
+    flags = {f.name: f.metadata for f in fields(Settings) if f.metadata}
+    flags = {name: its for name, its in flags.items() if its["flag"] in run.flags}
+    values = {name: its["read"](run, its["flag"]) for name, its in flags.items()}
     # old_logps: grpo_trainer.py: _prepare_batch_inputs computes them in every run.
     stated = Settings(model, gpus.bytes, processes, nodes, spread, **values, old_logps=run.grpo)
-    for text in refusals(run, stated):
-        line = run.line(text.partition("--")[2].split()[0])
-        raise ValueError(f"{run.recipe.path}:{line}: {text}")
+    for flag, text in refusals(run, stated):
+        raise ValueError(f"{run.recipe.path}:{run.line(flag)}: {text}")
     settings = replace(stated, **_training(run, stated, notes))
     settings = replace(settings, **_images(run, model, longest, notes))
     if run.grpo:
@@ -110,9 +102,8 @@ def model_name(run: Run) -> str:
     return name
 
 
-def _certain(recipe: Recipe | Run) -> tuple[Run, list[str]]:
+def _certain(run: Run) -> tuple[Run, list[str]]:
     """Take variables that unread lines may set as unset; return the run and the assumptions."""
-    run = resolve(recipe)
     notes = [run.facts.note] if run.facts.note else []
     if run.recipe.lost:
         notes.append(
@@ -122,10 +113,14 @@ def _certain(recipe: Recipe | Run) -> tuple[Run, list[str]]:
     return run, notes
 
 
-def nodes_of(recipe: Recipe | Run) -> int:
+def nodes_of(run: Run) -> int:
     """Return NNODES, as ms-swift hands it to torchrun (swift/cli/main.py)."""
+    return _stated_nodes(_certain(run)[0])
+
+
+def _stated_nodes(run: Run) -> int:
     try:
-        return _certain(recipe)[0].count("NNODES") or 1
+        return run.count("NNODES") or 1
     except ValueError as error:
         raise ValueError(f"{error}; or give --nodes") from None
 
@@ -401,9 +396,9 @@ def _images(run: Run, model: Model, longest: Longest | None, notes: list[str]) -
     return values | {"grids": grids}
 
 
-def limits(recipe: Recipe | Run, model: Model) -> tuple[int, int]:
+def limits(run: Run, model: Model) -> tuple[int, int]:
     """Return min_pixels and max_pixels: the template's, and ms-swift's --max_pixels."""
-    run, rule = resolve(recipe), model.image_rule
+    rule = model.image_rule
     low, high = rule.limits(model=model.name, environ=run.image_limits)
     flag = run.optional("max_pixels")
     return rule.capped(low, high, flag) if flag else (low, max(low, high))
@@ -420,30 +415,32 @@ def _pixels_by(run: Run, model: Model) -> str:
     return "model_kwargs" if name in run.limits_in_kwargs else name
 
 
-def changed(recipe: Recipe, flags: Mapping[str, str]) -> Recipe:
-    """Return ``recipe`` with other flags; names in capitals are variables of its environment."""
+def changed(run: Run, flags: Mapping[str, str]) -> Run:
+    """Return ``run`` with other flags; names in capitals are variables of its environment."""
+    recipe = run.recipe
     added = [Flag(name, (text,), recipe.line) for name, text in flags.items() if not name.isupper()]
     variables = {name: text for name, text in flags.items() if name.isupper()}
-    return replace(
+    other = replace(
         recipe,
         flags=[*recipe.flags, *added],
         environment={**recipe.environment, **variables},
         unknown=recipe.unknown - set(variables),
     )
+    return resolve(other, run.facts)
 
 
 def as_written(
-    recipe: Recipe, gpus: Gpus, *, nodes: int | None = None, longest: Longest | None = None
+    run: Run, gpus: Gpus, *, nodes: int | None = None, longest: Longest | None = None
 ) -> Callable[[Mapping[str, str]], Settings | None]:
-    """Return a function from flags to the Settings of ``recipe`` with them; it returns None if
+    """Return a function from flags to the Settings of ``run`` with them; it returns None if
     they would break a rule between flags that holds now.
     """
 
-    def broken(recipe: Recipe) -> set[tuple[str, str]]:
-        findings = check_recipe(recipe, BATCHES)
+    def broken(run: Run) -> set[tuple[str, str]]:
+        findings = check_recipe(run, BATCHES)
         return {(f.rule, f.text if f.level == PROBLEM else "") for f in findings}
 
-    before = changed(recipe, {"NNODES": str(nodes)} if nodes else {})
+    before = changed(run, {"NNODES": str(nodes)} if nodes else {})
     known = broken(before)
 
     def written(flags: Mapping[str, str]) -> Settings | None:

@@ -32,9 +32,9 @@ from swift_vlrft.recipe.by_bash import run_recipes
 from swift_vlrft.recipe.fix import write_fixed
 from swift_vlrft.recipe.flags import flags_of
 from swift_vlrft.recipe.gpus import installed_gpus
-from swift_vlrft.recipe.reader import Recipe, hands_on, only, read_recipe, read_recipes, read_text
+from swift_vlrft.recipe.reader import hands_on, only, read_recipes, read_text
 from swift_vlrft.recipe.rules import check_recipe
-from swift_vlrft.recipe.run import NotKnown, resolve
+from swift_vlrft.recipe.run import NotKnown, Run, read_run, resolve
 from swift_vlrft.recipe.shipped import recipe_path, shipped_recipes
 
 QLORA = "qwen3_vl_4b/detection_qlora_1x24g"
@@ -43,7 +43,7 @@ QLORA = "qwen3_vl_4b/detection_qlora_1x24g"
 
 @dataclass(frozen=True)
 class RecipePlan:
-    recipe: Recipe
+    run: Run
     gpus: Gpus
     plan: Plan
     written: Written
@@ -56,7 +56,7 @@ class RecipePlan:
         """Return the changes, cheapest first; those that need a missing package come last."""
 
         def lacks(change: Change) -> bool:
-            findings = check_recipe(reading.changed(self.recipe, change.flags))
+            findings = check_recipe(reading.changed(self.run, change.flags))
             return any(finding.rule == "not-installed" for finding in findings)
 
         return sorted(advise(self.plan, self.written), key=lacks)
@@ -64,7 +64,7 @@ class RecipePlan:
     def run_with(self, change: Change) -> append.RunWith:
         """Add the nodes, where only --nodes says how many."""
         nodes = self.plan.settings.nodes
-        other = {"NNODES": str(nodes)} if nodes != reading.nodes_of(self.recipe) else {}
+        other = {"NNODES": str(nodes)} if nodes != reading.nodes_of(self.run) else {}
         return append.run_with(self.path, change.flags | other, self.arguments)
 
     def headroom(self) -> list[Change]:
@@ -98,41 +98,38 @@ def plan_recipe(
     ``run``: bash itself reads the script (recipe/by_bash.py). ValueError says what cannot be used.
     """
     path = recipe_path(path)
-    recipe, variables = _read(path, arguments, {}, gpus, run)
-    node, note = _gpus(gpus, recipe.path)
-    planned = _planned(recipe, node, nodes, dataset)
+    resolved, variables = _read(path, arguments, {}, gpus, run)
+    node, note = _gpus(gpus, resolved.recipe.path)
+    planned = _planned(resolved, node, nodes, dataset)
     plan = planned.plan.with_notes(note, variables and f"from your environment: {variables}")
     return replace(planned, plan=plan, path=path, arguments=tuple(arguments), environment=variables)
 
 
 def _read(
-    path: Path, words: Sequence[str], variables: Mapping[str, str], gpus: str | None, run: bool
-) -> tuple[Recipe, str]:
+    path: Path, words: Sequence[str], variables: Mapping[str, str], gpus: str | None, by_bash: bool
+) -> tuple[Run, str]:
     """Return the command that trains, and the caller's other variables that it depends on. What
     the caller's shell says of GPUs and nodes is not read for other ``gpus``.
     """
-    read = run_recipes if run else read_recipes
+    read = run_recipes if by_bash else read_recipes
     unread = (*variables, *(append.MACHINE_VARIABLES if gpus else ()))
     environment = {name: value for name, value in os.environ.items() if name not in unread}
     recipes = read(path, {**environment, **variables}, words)
     hands_on(recipes, words)
-    recipe = only(recipes)
-    refuse(resolve(recipe))
-    return recipe, append.callers_part(recipe, environment)
+    run = resolve(only(recipes))
+    refuse(run)
+    return run, append.callers_part(run.recipe, environment)
 
 
-def _planned(
-    recipe: Recipe, gpus: Gpus, nodes: int | None, dataset: str | Path | None
-) -> RecipePlan:
+def _planned(run: Run, gpus: Gpus, nodes: int | None, dataset: str | Path | None) -> RecipePlan:
     longest = None
     if dataset is not None:
-        run = resolve(recipe)
         model = read_model(reading.model_name(run))
         room = run.optional("max_length") if run.command == "sft" else None
-        longest = longest_row(dataset, model.image_rule, *reading.limits(recipe, model), room)
-    settings = reading.settings_of(recipe, gpus, nodes=nodes, longest=longest)
-    written = reading.as_written(recipe, gpus, nodes=nodes, longest=longest)
-    return RecipePlan(recipe, gpus, estimate(settings), written, recipe.path)
+        longest = longest_row(dataset, model.image_rule, *reading.limits(run, model), room)
+    settings = reading.settings_of(run, gpus, nodes=nodes, longest=longest)
+    written = reading.as_written(run, gpus, nodes=nodes, longest=longest)
+    return RecipePlan(run, gpus, estimate(settings), written, run.recipe.path)
 
 
 def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:
@@ -153,13 +150,13 @@ def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:
 
 
 def for_machine(
-    recipe: Recipe, gpus: Gpus, nodes: int | None, own: Container[str]
+    run: Run, gpus: Gpus, nodes: int | None, own: Container[str]
 ) -> tuple[dict[str, str], str]:
     """Return the flags that the number of GPUs demands, and what they cost: a process for each
     GPU, as many rows a step as before or the nearest possible number, a tensor parallel size that
     divides both, ZeRO-2 where nothing is shared. ``own`` flags stay.
     """
-    run, before = resolve(recipe), reading.nodes_of(recipe)
+    recipe, before = run.recipe, reading.nodes_of(run)
     flags = {"NNODES": str(nodes)} if (nodes or before) != before else {}
     try:
         count = run.count("NPROC_PER_NODE") or gpus.count
@@ -174,7 +171,7 @@ def for_machine(
     flags |= {"NPROC_PER_NODE": str(gpus.count)} if count != gpus.count else {}
     differs, most, cost = bool(flags), run.integer("vllm_tensor_parallel_size"), ""
     alone = {"vllm_tensor_parallel_size": "1"} if most > 1 else {}
-    s = reading.settings_of(reading.changed(recipe, flags | alone), gpus, nodes=nodes)
+    s = reading.settings_of(reading.changed(run, flags | alone), gpus, nodes=nodes)
     tps = [n for n in range(1, most + 1) if gpus.count % n == 0 == s.model.heads % n]
     flags |= {"vllm_tensor_parallel_size": str(tps[-1])} if tps and tps[-1] != most else {}
     for name, steps in (
@@ -194,7 +191,7 @@ def for_machine(
 
 
 def fitted(
-    recipe: Recipe,
+    run: Run,
     gpus: Gpus,
     nodes: int | None,
     dataset: str | Path | None,
@@ -204,15 +201,15 @@ def fitted(
     and the cheapest flags that make it fit. ValueError if no known change does so and keeps the
     user's ``own`` flags.
     """
-    flags, cost = for_machine(recipe, gpus, nodes, own)
-    planned = _planned(reading.changed(recipe, flags), gpus, nodes, dataset)
+    flags, cost = for_machine(run, gpus, nodes, own)
+    planned = _planned(reading.changed(run, flags), gpus, nodes, dataset)
     if planned.plan.fits:
         return planned, Change(flags, cost, plan=planned.plan)
     options = planned.changes()
     if not (left := [change for change in options if not own & change.flags.keys()]):
         peak, name = planned.plan.peak, planned.plan.settings.model.name
         beside = f" that leaves your {' '.join(f'--{n}' for n in sorted(own))}" if options else ""
-        other = _by_qlora(recipe, gpus) or "more or larger GPUs are needed"
+        other = _by_qlora(run, gpus) or "more or larger GPUs are needed"
         raise ValueError(
             f"{name} does not fit on {_machine(planned)} with any known change{beside}: "
             f"{peak.total / GIB:.1f} GiB in {peak.name}: nothing is written; {other}"
@@ -222,15 +219,15 @@ def fitted(
     return replace(planned, plan=change.plan or planned.plan), change
 
 
-def _by_qlora(recipe: Recipe, gpus: Gpus) -> str:
+def _by_qlora(run: Run, gpus: Gpus) -> str:
     """Return the command that trains the model with weights in 4 bits, if that fits."""
-    model, path = read_model(reading.model_name(resolve(recipe))), recipe_path(QLORA)
-    variables = {"MODEL": str(recipe.get("model"))}
+    model, path = read_model(reading.model_name(run)), recipe_path(QLORA)
+    variables = {"MODEL": str(run.recipe.get("model"))}
     if model.family and model.family.box_format not in (None, "norm1000"):
-        data = read_recipe(path, {}).get("dataset")
+        data = read_run(path, {}).recipe.get("dataset")
         variables["DATASET"] = f"{data}:{model.family.box_format}"
     try:
-        other = read_recipe(path, variables)
+        other = read_run(path, variables)
         flags, _ = for_machine(other, gpus, 1, ())
         plan = _planned(reading.changed(other, flags), gpus, 1, None).plan
     except ValueError:
@@ -252,7 +249,7 @@ def _origin(start: str, planned: RecipePlan, change: Change, said: Sequence[str]
     host = f"needs {planned.plan.host / GIB:.0f} GiB of host memory a node"
     host = host if planned.plan.host >= GIB else ""
     slow = "offload" in change.flags.get("deepspeed", "")
-    other = _by_qlora(planned.recipe, planned.gpus) if slow else ""
+    other = _by_qlora(planned.run, planned.gpus) if slow else ""
     return "; ".join(
         filter(None, [f"From {start}", f"changed for {_machine(planned)}: {changed}", host, other])
     )
@@ -272,18 +269,18 @@ def apply_plan(
     """
     append.writable(out)
     path = recipe_path(path)
-    recipe, environment = _read(path, arguments, {}, gpus, False)
-    node, _ = _gpus(gpus, recipe.path)
+    run, environment = _read(path, arguments, {}, gpus, False)
+    node, _ = _gpus(gpus, run.recipe.path)
     name = next((name for name, file in shipped_recipes().items() if file.samefile(path)), "")
     known = None if arguments else scripts().get(name)  # flags are meant for this recipe
     if known and known.task:
-        model = reading.model_name(resolve(recipe))
-        count = nodes or reading.nodes_of(recipe)
+        model = reading.model_name(run)
+        count = nodes or reading.nodes_of(run)
         near = new_recipe.nearest(read_model(model), known.task, node, count)
         if near.name != name:
             return new_plan(out, model, known.task, gpus, nodes=nodes, dataset=dataset)
     own = {flag.name for flag in flags_of(arguments)}
-    planned, change = fitted(recipe, node, nodes, dataset, own)
+    planned, change = fitted(run, node, nodes, dataset, own)
     if not change.flags:
         raise ValueError(f"{path} fits as it is: {out} is not written")
     start = f"recipes/{name}.sh" if known else path.name
@@ -310,7 +307,7 @@ def new_plan(
         model = str(Path(model).parent)
     script, said = new_recipe.draft(model, task, node, nodes or 1, dataset)
     (recipe,) = read_text(script.text(), out, {})
-    planned, change = fitted(recipe, node, nodes, dataset)
+    planned, change = fitted(resolve(recipe), node, nodes, dataset)
     origin = _origin(f"recipes/{script.name}.sh", planned, change, said)
     title = f"{task} with {model} on {_machine(planned)}, written by vlrft recipe new"
     lines = textwrap.wrap(origin, 98, break_long_words=False, break_on_hyphens=False)

@@ -1,7 +1,7 @@
 """Refuse by name what cannot be planned, and say what a plan leaves out.
 
 refuse(run)                     ValueError for a command that is not planned
-next(refusals(run, settings))   "tuner_type", "--tuner_type vera is not planned; ..."
+next(refusals(run, settings))   "tuner_type", "--tuner_type vera: the planner knows ..."
 """
 
 from __future__ import annotations
@@ -42,80 +42,71 @@ def refuse(run: Run) -> None:
     what = f"{run.recipe.path}: `{' '.join(run.recipe.command)}`"
     what += f" with rlhf_type {kind}" if kind else ""
     if run.megatron:
-        ray = ", and which role of Ray has which GPU" if run.recipe.ray or run.recipe.on_ray else ""
-        raise ValueError(
-            f"{what} is not planned: {PLANNED}, not Megatron's split of weights and activations "
-            f"(tensor, pipeline, context), its recomputation and its optimizer{ray}"
-        )
+        raise ValueError(f"{what} is not planned: {PLANNED}")
     if not run.grpo and run.command != "sft":
         raise ValueError(f"{what}; {PLANNED}")
-    if run.command == "sft" and run.true("use_ray"):
-        raise ValueError(
-            f"{what} on Ray is not planned: {PLANNED}, started by NPROC_PER_NODE, not by "
-            "--device_groups. Without --use_ray it is planned with one worker a GPU"
-        )
 
 
-def refusals(run: Run, s: Settings) -> Iterator[str]:
-    """Yield everything that makes a plan impossible, with the flag; ``s`` has the model, the
-    processes and the numbers that stand in flags.
+def refusals(run: Run, stated: Settings) -> Iterator[tuple[str, str]]:
+    """Yield the flag and the text of everything that makes a plan impossible; ``stated`` has the
+    model, the processes and the numbers of the flags.
     """
 
     def shown(*flags: str) -> str:
         return " ".join(f"--{flag} {' '.join(run.texts(flag)) or run.text(flag)}" for flag in flags)
 
-    model, tuner, names = s.model, run.text("tuner_type"), run.texts("target_modules")
+    model, tuner, names = stated.model, run.text("tuner_type"), run.texts("target_modules")
     engine, mode, bits = run.grpo and run.true("use_vllm"), run.text("vllm_mode"), run.text(BITS)
-    attention, method, tp = run.text("attn_impl"), run.text("quant_method"), s.vllm_tp
+    attention, method, tp = run.text("attn_impl"), run.text("quant_method"), stated.vllm_tp
     if model.config.get("quantization_config"):
-        yield (
-            f"the checkpoint {model.name} is quantized, which is not planned; give the model it "
-            "was made of, with --quant_method bnb --quant_bits 4 for QLoRA"
-        )
+        text = f"the checkpoint {model.name} is quantized, which is not planned; give the model it "
+        yield "model", f"{text}was made of, with --quant_method bnb --quant_bits 4 for QLoRA"
     for flag in OTHER_MODELS:
         if flag in run.given and set(run.texts(flag)) - {run.text("model")}:
-            yield f"{shown(flag)} is a second model, which is not planned; leave it out"
+            yield flag, f"{shown(flag)} is a second model, which is not planned; leave it out"
     if run.text("device_map") not in (None, "auto"):
-        yield f"{shown('device_map')} is not planned; write auto"
+        yield "device_map", f"{shown('device_map')} is not planned; write auto"
     if tuner not in ("lora", "full", "lora_llm"):
-        yield f"--tuner_type {tuner}: the planner knows lora, lora_llm and full"
+        yield "tuner_type", f"--tuner_type {tuner}: the planner knows lora, lora_llm and full"
     if tuner == "lora_llm" and not model.sees:
-        yield f"--tuner_type lora_llm needs a ViT; {model.name} has none"
+        yield "tuner_type", f"--tuner_type lora_llm needs a ViT; {model.name} has none"
     if run.texts("target_parameters"):
-        yield "--target_parameters is not planned; leave it out"
+        yield "target_parameters", "--target_parameters is not planned; leave it out"
     if tuner != "full" and set(run.texts(SAVED)) - {*EMBEDDINGS}:
-        yield f"{shown(SAVED)} is not planned; known are {', '.join(EMBEDDINGS)}"
+        yield SAVED, f"{shown(SAVED)} is not planned; known are {', '.join(EMBEDDINGS)}"
     if tuner == "lora" and names not in ((), ("all-linear",)):
         what = f"{shown('target_modules')} is not planned; write all-linear alone"
         if (model.family is None and model.sees) or model.attention_layers < model.layers:
-            yield f"{what}: {model.name}'s layers have names that the planner does not know"
+            text = f"{what}: {model.name}'s layers have names that the planner does not know"
+            yield "target_modules", text
         if set(names) - {*model.linear}:
-            yield f"{what}, or some of {', '.join(model.linear)}"
+            yield "target_modules", f"{what}, or some of {', '.join(model.linear)}"
     if engine and mode is None:
-        yield "--use_vllm needs --vllm_mode colocate or server"
-    parts = {"processes": s.processes, f"attention heads of {model.name}": model.heads}
+        yield "use_vllm", "--use_vllm needs --vllm_mode colocate or server"
+    parts = {"processes": stated.processes, f"attention heads of {model.name}": model.heads}
     wrong = [f"{n} {part}" for part, n in parts.items() if n % tp]
     if wrong and engine and mode == "colocate":
-        yield f"--vllm_tensor_parallel_size {tp} does not divide the {wrong[0]}"
+        text = f"--vllm_tensor_parallel_size {tp} does not divide the {wrong[0]}"
+        yield "vllm_tensor_parallel_size", text
     if method is not None:  # quant_args.py: bits alone quantize nothing
         what = f"--quant_method {method} --quant_bits {bits}"
         if method != "bnb" or bits not in ("4", "8"):
-            yield f"{what} is not planned; the planner knows bnb with 4 or 8 bits"
+            yield "quant_method", f"{what} is not planned; the planner knows bnb with 4 or 8 bits"
         if tuner != "lora":
-            yield f"{what} is planned only with --tuner_type lora"
+            yield "quant_method", f"{what} is planned only with --tuner_type lora"
         if engine and mode == "colocate":
-            yield (
-                f"{what} does not start with vLLM beside the trainer (ms-swift hands it the "
-                "quantization, which vLLM 0.32 does not know); write --use_vllm false"
-            )
+            text = f"{what} does not start with vLLM beside the trainer (ms-swift hands it the "
+            text += "quantization, which vLLM 0.32 does not know); write --use_vllm false"
+            yield "quant_method", text
         if model.experts:
-            yield f"{what} is not planned for {model.name}, which has experts"
+            yield "quant_method", f"{what} is not planned for {model.name}, which has experts"
     if attention and attention not in ATTENTION and "/" not in attention:
-        yield f"--attn_impl {attention}: known are {', '.join(ATTENTION)}"
+        yield "attn_impl", f"--attn_impl {attention}: known are {', '.join(ATTENTION)}"
     if run.grpo and run.true("packing"):
-        yield "--packing true is not planned for GRPO; leave it out"
-    if s.processes % s.sequence_parallel:
-        yield f"{shown('sequence_parallel_size')} does not divide the {s.processes} processes"
+        yield "packing", "--packing true is not planned for GRPO; leave it out"
+    if stated.processes % stated.sequence_parallel:
+        text = f"{shown('sequence_parallel_size')} does not divide the {stated.processes} processes"
+        yield "sequence_parallel_size", text
 
 
 def not_planned(run: Run) -> list[str]:

@@ -9,10 +9,12 @@ A recipe becomes Settings in from_recipe.py; a published case in benchmarks/memo
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from swift_vlrft.memory.models import Model
+from swift_vlrft.recipe.run import Run
 
 GIB = 2**30
 
@@ -48,9 +50,9 @@ class Gpus:
         return round(self.gib * GIB)
 
 
-def _flag(name: str, default: Any) -> Any:
-    """Return a field for the value of one of ms-swift's flags (from_recipe.py reads it)."""
-    return field(default=default, metadata={"flag": name})
+def _flag(name: str, default: Any, read: Callable[[Run, str], Any]) -> Any:
+    """Return a field for the value of one of ms-swift's flags, as ``read`` reads it from a run."""
+    return field(default=default, metadata={"flag": name, "read": read})
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class Settings:
     quant_bits: int = 4  # Of QLoRA
     supervised: bool = False
     """`swift sft`: no rollout and no reference; the loss is the cross entropy of the answer."""
-    lora_rank: int = _flag("lora_rank", 8)
+    lora_rank: int = _flag("lora_rank", 8, Run.integer)
     lora_targets: tuple[str, ...] = ()
     """--target_modules: the last part of the names of the layers with adapters; empty: every
     linear layer of what trains."""
@@ -75,42 +77,46 @@ class Settings:
     train_vit: bool = False
     train_aligner: bool = False
     sharding: Sharding = "none"
-    sequence_parallel: int = _flag("sequence_parallel_size", 1)  # GPUs that share each row's tokens
+    sequence_parallel: int = _flag(
+        "sequence_parallel_size", 1, Run.integer
+    )  # GPUs that share each row's tokens
     cpu_states: bool = False
     """DeepSpeed's offload_optimizer to cpu: master weights, moments and gradients."""
     cpu_parameters: bool = False  # DeepSpeed's offload_param to cpu
     rollout: Rollout = "transformers"
     rollout_gpus: int = 0
-    vllm_tp: int = _flag("vllm_tensor_parallel_size", 1)
-    vllm_utilization: float = _flag("vllm_gpu_memory_utilization", 0.9)
-    vllm_max_length: int | None = _flag("vllm_max_model_len", None)
+    vllm_tp: int = _flag("vllm_tensor_parallel_size", 1, Run.integer)
+    vllm_utilization: float = _flag("vllm_gpu_memory_utilization", 0.9, Run.number)
+    vllm_max_length: int | None = _flag("vllm_max_model_len", None, Run.optional)
     """Longest row of the engine; in a recipe without the flag the model's whole context."""
     vllm_profiled_patches: int | None = None
     """Patches of the image that vLLM profiles; None: the row's largest."""
-    vllm_max_sequences: int | None = _flag("vllm_max_num_seqs", None)
+    vllm_max_sequences: int | None = _flag("vllm_max_num_seqs", None, Run.optional)
     vllm_batched_tokens: int = 2048
-    vllm_eager: bool = _flag("vllm_enforce_eager", False)
-    sleep_level: int = _flag("sleep_level", 0)
-    offload_model: bool = _flag("offload_model", False)
-    offload_optimizer: bool = _flag("offload_optimizer", False)
-    move_model_batches: int = _flag("move_model_batches", 0)
+    vllm_eager: bool = _flag("vllm_enforce_eager", False, Run.true)
+    sleep_level: int = _flag("sleep_level", 0, Run.integer)
+    offload_model: bool = _flag("offload_model", False, Run.true)
+    offload_optimizer: bool = _flag("offload_optimizer", False, Run.true)
+    move_model_batches: int = _flag("move_model_batches", 0, Run.integer)
     sync_by_parameter: bool = False
     """Weights go to the engine one by one: ms-swift 3.x in full tuning, TRL, verl."""
-    gather_for_generation: bool = _flag("ds3_gather_for_generation", True)
-    batch: int = _flag("per_device_train_batch_size", 1)
-    accumulation: int = _flag("gradient_accumulation_steps", 1)
-    generations: int = _flag("num_generations", 8)
+    gather_for_generation: bool = _flag("ds3_gather_for_generation", True, Run.true)
+    batch: int = _flag("per_device_train_batch_size", 1, Run.integer)
+    accumulation: int = _flag("gradient_accumulation_steps", 1, Run.integer)
+    generations: int = _flag("num_generations", 8, Run.integer)
     rollout_batch: int | None = None
     """Sequences that one GPU generates at once; by default batch x accumulation."""
     eval_batch: int = 0  # 0: no evaluation during training
     eval_generates: bool = False
     """--predict_with_generate: evaluation writes answers, with transformers."""
     prompt: int = 256  # Text tokens of the longest prompt
-    completion: int = _flag("max_completion_length", 512)
-    max_length: int | None = _flag("max_length", None)  # Longest prompt, image tokens included
-    steps_per_generation: int | None = _flag("steps_per_generation", None)
+    completion: int = _flag("max_completion_length", 512, Run.integer)
+    max_length: int | None = _flag(
+        "max_length", None, Run.optional
+    )  # Longest prompt, image tokens included
+    steps_per_generation: int | None = _flag("steps_per_generation", None, Run.optional)
     """If the flag is given: micro-batches per generation."""
-    generation_batch: int | None = _flag("generation_batch_size", None)
+    generation_batch: int | None = _flag("generation_batch_size", None, Run.optional)
     """If the flag is given: rows of one generation."""
     pixels: str = "MAX_PIXELS"
     """What limits an image in this run: MAX_PIXELS, IMAGE_MAX_TOKEN_NUM, max_pixels (ms-swift's
@@ -120,16 +126,16 @@ class Settings:
     """Patches (time, rows, columns) of the images of the longest row."""
     crop_tokens: int = 0
     """Of ``grids``, the crops between answers: they count as a part of the completion."""
-    checkpoint_llm: bool = _flag("gradient_checkpointing", True)
-    checkpoint_vit: bool = _flag("vit_gradient_checkpointing", True)
+    checkpoint_llm: bool = _flag("gradient_checkpointing", True, Run.true)
+    checkpoint_vit: bool = _flag("vit_gradient_checkpointing", True, Run.true)
     attention: str = "flash_attention_2"
     dense_vit_attention: bool = False
     """All patches of the batch against all: the ViT of Qwen2-VL and Qwen2.5-VL under sdpa until
     mid-2025."""
-    reference: bool = _flag("beta", False)
+    reference: bool = _flag("beta", False, Run.true)
     """For full tuning with a KL term; LoRA switches itself off (rlhf_args.py)."""
     old_logps: bool = False
-    dtype: str = _flag("torch_dtype", "bfloat16")
+    dtype: str = _flag("torch_dtype", "bfloat16", Run.text)
     float32_trainable: bool = False
     """Only trainable weights in float32: accelerate's FSDP upcasts them (utils/fsdp_utils.py)."""
     float32_adapters: bool = True
@@ -138,7 +144,7 @@ class Settings:
     optimizer: Literal["adamw", "adamw_foreach", "adamw_8bit", "adafactor", "sgd"] = "adamw"
     all_logits: bool = False
     """Logits of the prompt too, as trainers without logits_to_keep compute them."""
-    chunked_loss: bool = _flag("use_liger_kernel", False)
+    chunked_loss: bool = _flag("use_liger_kernel", False, Run.true)
     shared_prefix: bool = False
     """VLRFT_SHARED_PREFIX=1: each prompt of a micro-batch once (docs/project/shared_prefix.md)."""
     feature_cache: int = 0  # Bytes of image features that it keeps at most

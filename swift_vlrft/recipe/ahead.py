@@ -1,7 +1,7 @@
 """Before a script is read, list what it sets: how often, whether a branch decides it, and what it
 may export.
 
-look_ahead(statements)      for `A=1; if x; then A=2; fi; export B=3`
+scan_assignments(statements)      for `A=1; if x; then A=2; fi; export B=3`
     times {"A": 2, "B": 1}    conditional {"A": note on line 1}    exports {"B"}
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from swift_vlrft.recipe.tree import Node, Note
 from swift_vlrft.recipe.words import BY_RUN, CHANGES
@@ -21,10 +22,19 @@ SETS = ("read", "getopts", "mapfile", "readarray", "unset", "wait", "printf")
 """Builtins that set variables that are among their arguments."""
 
 
-def look_ahead(statements: Sequence[Node]) -> tuple[Counter[str], dict[str, Note], set[str]]:
-    """Return how often each variable is set; a note for each that a branch, a loop, a function or
-    a single command sets; and the names that may be exported.
-    """
+class Assignments(NamedTuple):
+    """The assignments of a script."""
+
+    times: Counter[str]
+    """How often each variable is set."""
+    conditional: dict[str, Note]
+    """A note on each variable that a branch, a loop, a function or a single command sets."""
+    exports: set[str]
+    """Variables that may be exported."""
+
+
+def scan_assignments(statements: Sequence[Node]) -> Assignments:
+    """List the variables that statements set, before they are read."""
     nodes = [node for statement in statements for node in statement.walk()]
     functions = {node.Name.Value for node in nodes if node.Type == "FuncDecl" and node.Name}
     times = Counter(name for node in nodes for name in set_by(node, functions))
@@ -35,12 +45,12 @@ def look_ahead(statements: Sequence[Node]) -> tuple[Counter[str], dict[str, Note
     notes = dict[str, Note]()
     for name, what, line in conditional:
         why = f"${name} is not read: it is set in the {what} of line {line}; {BY_RUN}"
-        notes.setdefault(name, Note(line, "unread", why))
+        notes.setdefault(name, Note(line, "unread", why, name))
     exporting = [n for n in nodes if n.Type == "DeclClause" or (n.Args and n.Assigns)]
     exports = {name for node in exporting for name in set_by(node, functions)}
     if any(first_word(node) == "set" and "a" in node.text[3:] for node in nodes):
         exports |= set(times)
-    return times, notes, exports
+    return Assignments(times, notes, exports)
 
 
 def first_word(node: Node) -> str:

@@ -25,25 +25,9 @@ class Bounds:
             raise ValueError(f"{text}: no interval")
         return cls(float(match[2]), float(match[3]), match[1] == "[", match[4] == "]")
 
-    @classmethod
-    def beyond(cls, sign: str, number: float) -> Bounds:
-        """Return the values that remain where `value SIGN number` is refused."""
-        at = len(sign) == 1
-        return cls(low=number, at_low=at) if sign[0] == "<" else cls(high=number, at_high=at)
-
-    def met(self, other: Bounds) -> Bounds:
-        """Return the values that lie in both intervals."""
-        low = max((self.low, not self.at_low), (other.low, not other.at_low))
-        high = min((self.high, self.at_high), (other.high, other.at_high))
-        return Bounds(low[0], high[0], not low[1], high[1])
-
     def __contains__(self, value: float) -> bool:
         above = value > self.low or (self.at_low and value == self.low)
         return above and (value < self.high or (self.at_high and value == self.high))
-
-    def __str__(self) -> str:
-        ends = "[" if self.at_low else "(", "]" if self.at_high else ")"
-        return f"{ends[0]}{self.low:g}, {self.high:g}{ends[1]}"
 
     @property
     def said(self) -> str:

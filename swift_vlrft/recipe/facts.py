@@ -76,17 +76,10 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
         }
 
 
-def of_megatron(known: Facts) -> Facts:
-    """Add `megatron`'s flags: the shipped flags, with a ``note``, without Megatron-Core."""
-    if known.flags("megatron-rlhf"):
-        return known
-    shipped = msgspec.json.decode(SHIPPED.read_bytes(), type=Facts)
-    both = dict(known.commands)
-    for name, kinds in shipped.commands.items():
-        theirs = {commands: flag for commands, flag in kinds.items() if "megatron-" in commands}
-        both[name] = both.get(name, {}) | theirs
-    note = f"Megatron-Core is missing: `megatron`'s flags are from {_listed(shipped.versions)}"
-    return msgspec.structs.replace(known, commands=both, note=known.note or note)
+@lru_cache
+def shipped_facts() -> Facts:
+    """Return the facts of the tested versions, `megatron`'s flags among them."""
+    return msgspec.json.decode(SHIPPED.read_bytes(), type=Facts)
 
 
 @lru_cache
@@ -94,7 +87,7 @@ def facts(may_import: bool = True) -> Facts:
     """Return the facts of the installed versions; the shipped ones if nothing is installed, and,
     with a ``note``, if ms-swift fails or must not be imported (seconds, once a version).
     """
-    shipped = msgspec.json.decode(SHIPPED.read_bytes(), type=Facts)
+    shipped = shipped_facts()
     if (versions := installed_versions()) in (shipped.versions, {}):
         return shipped
     key = [versions, Facts.__struct_fields__, Flag.__struct_fields__]

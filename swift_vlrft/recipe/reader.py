@@ -28,6 +28,7 @@ from typing import Any
 
 import yaml
 
+from swift_vlrft.files.environment import truth
 from swift_vlrft.files.text import InputError
 from swift_vlrft.recipe.flags import flag_name, flags_of, is_flag
 from swift_vlrft.recipe.script import Command, Script
@@ -37,11 +38,7 @@ from swift_vlrft.recipe.wrappers import ANYTHING, COMMANDS, called
 
 TRAINS = ("rlhf", "sft", "pt")
 CONFIGURATION = (".yaml", ".yml", ".json")
-ROLES = ("train", "rollout", "teacher")
-"""Of a configuration of Megatron on Ray (ray/megatron/driver_utils.py: KNOWN_GROUPS)."""
-OF_RAY = ("gpus", "colocate_groups", "nnodes")
-"""Its keys that are no flags."""
-OF_MEGATRON = {
+MEGATRON_FLAGS = {
     *("micro_batch_size", "global_batch_size", "train_iters", "tensor_model_parallel_size"),
     *("pipeline_model_parallel_size", "recompute_granularity", "mcore_model"),
 }
@@ -72,19 +69,6 @@ class Flag:
     """One for each of ``values``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ray:
-    """Ray holds what a configuration of Megatron on Ray says of its roles, as in the file."""
-
-    gpus: dict[str, Any]
-    """Of each role."""
-    shared: Any = None
-    """colocate_groups: the roles that share their GPUs, as [[train, rollout]]."""
-    nodes: Any = 1
-    lost: tuple[Flag, ...] = ()
-    """What the command gives beside: only --config is read (ray/megatron/pipeline.py: main)."""
-
-
 @dataclass(kw_only=True)
 class Recipe(Command):
     """A recipe is one `swift` or `megatron` command with its flags."""
@@ -92,8 +76,6 @@ class Recipe(Command):
     path: Path
     command: tuple[str, str]
     flags: list[Flag]
-    ray: Ray | None = None
-    """Of `megatron rlhf --use_ray true`; ``flags`` are then the trainer's and the engine's."""
     may_add: bool = False
     """Whether words that were not read may add any flag."""
 
@@ -102,20 +84,22 @@ class Recipe(Command):
         flags = [flag for flag in self.flags if flag.name == name]
         return flags[-1] if flags else None
 
-    def lacks(self, *names: str) -> bool:
-        """Say whether certainly none of the flags is given."""
+    def is_absent(self, *names: str) -> bool:
+        """Return whether none of the flags is given, for certain."""
         return not self.may_add and not any(map(self.flag, names))
 
-    def knows(self, *names: str) -> bool:
-        """Say whether each of the flags is certainly absent, or has a value that was read."""
-        return all(flag.known if (flag := self.flag(name)) else self.lacks(name) for name in names)
+    def is_known(self, *names: str) -> bool:
+        """Return whether each flag is absent for certain, or has a value that was read."""
+        return all(
+            flag.known if (flag := self.flag(name)) else self.is_absent(name) for name in names
+        )
 
     def get(self, name: str, default: str | None = None) -> str | None:
         """Return the first value of a flag; ``default`` if it is absent or empty; None if its value
         is, or may be, unknown.
         """
         flag = self.flag(name)
-        if not self.knows(name):
+        if not self.is_known(name):
             return None
         return flag.values[0] if flag and flag.values else default
 
@@ -124,8 +108,8 @@ class Recipe(Command):
         flag = self.flag(name)
         return flag.values if flag and flag.known else ()
 
-    def hides(self, *variables: str) -> bool:
-        """Say whether a variable of these may have a value that was not read."""
+    def may_be_unread(self, *variables: str) -> bool:
+        """Return whether one of the variables may have a value that was not read."""
         return any(
             name in self.unknown or (self.lost and name not in self.environment)
             for name in variables
@@ -151,12 +135,6 @@ class Recipe(Command):
     @property
     def megatron(self) -> bool:
         return self.command[0] == "megatron"
-
-    @property
-    def on_ray(self) -> bool:
-        """Say whether `megatron rlhf` hands over to Ray (swift/cli/_megatron/rlhf.py: _use_ray)."""
-        flag = self.flag("use_ray") if self.command == ("megatron", "rlhf") else None
-        return flag is not None and flag.known and (*flag.values, "true")[0].lower() != "false"
 
 
 def read_recipes(
@@ -213,7 +191,7 @@ def kept_from(recipes: Sequence[Recipe], arguments: Sequence[str]) -> Iterator[s
     flags = {flag.name: flag.values for flag in flags_of(arguments)}
     for recipe in [recipe for recipe in recipes if recipe.trains] or recipes:
         place = f"{recipe.path}:{max([recipe.line, *(f.line for f in recipe.flags if f.span)])}"
-        if not recipe.knows(*flags):
+        if not recipe.is_known(*flags):
             yield f"{place}: it is not known where the arguments go; write them into the script"
         elif any(recipe.values(name) != values for name, values in flags.items()):
             yield f'{place}: the script does not pass "$@" on: write it behind the last flag'
@@ -269,25 +247,10 @@ def recipe_of(parsed: Command, path: Path) -> Recipe:
     if rest and _is_configuration(rest[0]):
         _include(recipe, rest.pop(0), path)
     _take_flags(recipe, rest)
-    if recipe.on_ray:
-        _configured_by_flag(recipe, rest, path)
+    ray = recipe.flag("use_ray")
+    if ray is not None and (not ray.values or truth(ray.values[0])):
+        raise RecipeError(f"{path}: line {ray.line}: runs on Ray (--use_ray) are not read")
     return recipe
-
-
-def _configured_by_flag(recipe: Recipe, words: Sequence[Value], path: Path) -> None:
-    """`megatron rlhf --use_ray true --config cfg.yaml`, which takes no other flags."""
-    at = next((i for i, word in enumerate(words[:-1], 1) if word.text == "--config"), 0)
-    flags = recipe.flags
-    recipe.flags = [flag for flag in flags if flag.name in ("use_ray", "config")]
-    if not at:
-        return
-    if _is_configuration(words[at]):
-        _include(recipe, words[at], path)
-    else:
-        recipe.may_add = True
-    if recipe.ray is not None:
-        lost = tuple(flag for flag in flags if flag not in recipe.flags)
-        recipe.ray = replace(recipe.ray, lost=lost)
 
 
 def _is_configuration(word: Value) -> bool:
@@ -302,7 +265,7 @@ def _include(recipe: Recipe, word: Value, path: Path) -> None:
     generated = name in recipe.written
     if os.path.isfile(source) and not generated:
         inner = _configuration(source, read_file(source), recipe.environment)
-        recipe.environment, recipe.ray = inner.environment, inner.ray
+        recipe.environment = inner.environment
         recipe.unknown -= set(inner.environment)
         nowhere = [replace(f, line=line, span=None) for f in inner.flags]
         nowhere = [replace(f, value_spans=(None,) * len(f.values)) for f in nowhere]
@@ -371,36 +334,17 @@ def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe
     method = next((command for key, command in COMMAND_OF_KEY.items() if key in data), "sft")
     if method == "sft" and "dataset" not in data and not TRAINING & set(data):
         method = "rollout" if any(str(name).startswith("vllm_") for name in data) else "infer"
-    roles = {role: data[role] for role in ROLES if isinstance(data.get(role), dict)}
-    program = "megatron" if roles or OF_MEGATRON & set(data) else "swift"
+    if truth(str(data.get("use_ray"))) or isinstance(data.get("train"), dict):
+        raise RecipeError(f"{path}: runs on Ray (use_ray, or GPUs of roles) are not read")
+    program = "megatron" if MEGATRON_FLAGS & set(data) else "swift"
     entries = [(key, value) for key, value in node.value if key.value != "ENV"]
     return Recipe(
         path=path,
         environment={**{str(k): str(v) for k, v in variables.items()}, **environment},
-        command=(program, "rlhf" if roles else method),
-        flags=_of_roles(entries) if roles else [_entry(key, value) for key, value in entries],
-        ray=_ray(data, roles) if roles else None,
+        command=(program, method),
+        flags=[_entry(key, value) for key, value in entries],
         text=text,
     )
-
-
-def _ray(data: dict[str, Any], roles: dict[str, Any]) -> Ray:
-    gpus = {role: of_role.get("gpus", 0) for role, of_role in roles.items()}
-    return Ray(gpus, data.get("colocate_groups"), data.get("nnodes", 1))
-
-
-def _of_roles(entries: Sequence[tuple[yaml.Node, yaml.Node]]) -> list[Flag]:
-    """Return the trainer's flags, and the engine's own: a role's flags win over everybody's
-    (ray/megatron/driver_utils.py: merge_group_dict, which leaves out null).
-    """
-    tables = [(key, value) for key, value in entries if isinstance(value, yaml.MappingNode)]
-    roles = {key.value: value.value for key, value in tables if key.value in ROLES}
-    engine = [e for e in roles.get("rollout", ()) if e[0].value.startswith("vllm_")]
-    merged = {}
-    for key, value in (*entries, *roles.get("train", ()), *engine):
-        if key.value not in (*OF_RAY, *ROLES) and value.tag != "tag:yaml.org,2002:null":
-            merged[key.value] = _entry(key, value)
-    return list(merged.values())
 
 
 def _entry(key: yaml.Node, node: yaml.Node) -> Flag:

@@ -34,7 +34,7 @@ from swift_vlrft.recipe.flags import GivenFlag, flags_of
 
 FILE = "resume.sh"
 GIVEN = '"${@:?give --resume_from_checkpoint CHECKPOINT, or use vlrft resume}"'
-OF_A_NODE = ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+NODE_VARIABLES = ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 """What another node, or another start of several, has otherwise."""
 _HEAD = "#!/usr/bin/env bash\n# How this run goes on, without secrets: vlrft resume prints it\n# "
 _PACKAGES = ("swift-vlrft", "ms-swift", "transformers", "trl", "peft", "torch", "deepspeed", "vllm")
@@ -115,7 +115,7 @@ def _script(
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(gpus)))  # there may be more
     lines = [f"cd {quoted(os.getcwd())} || exit"]
     for name, value in variables.items():
-        default = f"${{{name}:-{quoted(value)}}}" if name in OF_A_NODE else quoted(value)
+        default = f"${{{name}:-{quoted(value)}}}" if name in NODE_VARIABLES else quoted(value)
         lines.append(f"export {name}={default}")
     command = [f"swift {program.stem}", *(" ".join(map(quoted, f.words)) for f in flags), GIVEN]
     return "\n".join([*lines, " \\\n    ".join(command), ""])
@@ -137,7 +137,7 @@ def kept_variables(environment: Mapping[str, str]) -> dict[str, str]:
         for name, value in sorted(environment.items())
         if _VARIABLE.fullmatch(name)
         and not (is_secret_name(name) or holds_secret(value))
-        and (several or name not in OF_A_NODE)
+        and (several or name not in NODE_VARIABLES)
     }
 
 

@@ -24,7 +24,7 @@ from swift_vlrft.recipe.reader import Recipe, read_text
 from swift_vlrft.recipe.record import (
     FILE,
     GIVEN,
-    OF_A_NODE,
+    NODE_VARIABLES,
     Record,
     is_running,
     kept_variables,
@@ -36,6 +36,7 @@ from swift_vlrft.recipe.record import (
 from swift_vlrft.recipe.rules import check_recipe
 from swift_vlrft.recipe.rules.batches import precision
 from swift_vlrft.recipe.rules.resume import RESUME
+from swift_vlrft.recipe.run import resolve
 
 _VERSION = re.compile(r"v(\d+)-\d{8}-\d{6}")
 _CHECKPOINT = re.compile(r"checkpoint-\d+")
@@ -68,7 +69,7 @@ class Plan(msgspec.Struct):
 
 def environment(present: Mapping[str, str]) -> dict[str, str]:
     """Drop the variables that a run depends on from ``present``: the script sets its own."""
-    dropped = kept_variables(present).keys() - {*OF_A_NODE}
+    dropped = kept_variables(present).keys() - {*NODE_VARIABLES}
     return {name: value for name, value in present.items() if name not in dropped}
 
 
@@ -98,7 +99,7 @@ def resume_plan(folder: Path) -> Plan:
     text = f"{before}{more}{after}"
     recipe = read_text(text, environment={})[0]
     notes += _notes(record, recipe)
-    notes += [finding.text for finding in check_recipe(recipe, (*RESUME, precision))]
+    notes += [finding.text for finding in check_recipe(resolve(recipe), (*RESUME, precision))]
     state = read_json(checkpoint / "trainer_state.json")
     step, last = int(state["global_step"]), int(state["max_steps"])
     problems = [*_problems(record, recipe)]

@@ -1,6 +1,6 @@
 """Resolve a recipe once: every flag gets its type, and ms-swift's default if it is missing.
 
-    run = resolve(read_recipe("recipes/demo_cpu.sh"))
+    run = read_run("recipes/demo_cpu.sh")
     run.integer("num_generations")                  4
     run.text("eval_strategy")                       "no", as there is no set to evaluate on
 
@@ -13,9 +13,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from swift_vlrft.families.resize import RESOLUTION
@@ -23,7 +24,7 @@ from swift_vlrft.files.environment import truth
 from swift_vlrft.recipe import facts as ms_swift
 from swift_vlrft.recipe.bounds import Bounds
 from swift_vlrft.recipe.history import OLD_FLAGS, OLD_MEGATRON_FLAGS, Old
-from swift_vlrft.recipe.reader import Flag, Recipe
+from swift_vlrft.recipe.reader import Flag, Recipe, read_recipe
 
 Value = bool | int | float | str | tuple[Any, ...] | None
 
@@ -55,13 +56,8 @@ class Run:
     def flags(self) -> dict[str, ms_swift.Flag]:
         if not self.megatron:
             return self.facts.flags(self.command)
-        flags = self.facts.flags(f"megatron-{self.command}")
-        if not self.recipe.on_ray and self.recipe.ray is None:
-            return flags
-        # The engine's own (ray/megatron/rollout/replica.py: VllmEngineConfig).
-        engine = self.facts.flags("rollout").items()
-        engines = {name: fact for name, fact in engine if name.startswith("vllm_")}
-        return {"config": ms_swift.Flag("str"), **engines, **flags}
+        name = f"megatron-{self.command}"
+        return self.facts.flags(name) or ms_swift.shipped_facts().flags(name)
 
     @property
     def old_flags(self) -> dict[str, Old]:
@@ -111,7 +107,7 @@ class Run:
     def as_given(self, name: str) -> Value | NoValue:
         """Return the recipe's value or the argument class's default; other flags change nothing."""
         recipe, flag, fact = self.recipe, self.given.get(name), self.flags.get(name)
-        if flag is None and not recipe.lacks(name):
+        if flag is None and not recipe.is_absent(name):
             return NotKnown(f"{recipe.path}:{recipe.line}: --{name} {UNREAD}")
         if flag is None:
             default = fact.default if fact else None
@@ -199,8 +195,8 @@ class Run:
 
     def variable(self, name: str) -> str | None:
         """Return a variable of the command's environment; None if it is not set."""
-        if self.recipe.hides(name):
-            notes = [note for note in self.recipe.notes if f"${name} " in note.text]
+        if self.recipe.may_be_unread(name):
+            notes = [note for note in self.recipe.notes if note.variable == name]
             why = f" (line {notes[0].line}: {notes[0].text})" if notes else ""
             raise NotKnown(f"{self.recipe.path}: only bash knows {name}{why}; write its value")
         return self.recipe.environment.get(name)
@@ -220,11 +216,6 @@ class Run:
     @property
     def processes(self) -> int:
         """Return the number of training processes on all nodes."""
-        if self.recipe.ray is not None:
-            gpus = self.recipe.ray.gpus.get("train", 0)
-            if not isinstance(gpus, int):
-                raise NotTaken(f"{self.recipe.path}: train: gpus is {gpus!r}, no whole number")
-            return gpus
         return (self.count("NPROC_PER_NODE") or 1) * (self.count("NNODES") or 1)
 
     @cached_property
@@ -253,12 +244,14 @@ class Run:
             raise NotTaken(f"{what}: neither a JSON object nor a file with one") from None
 
 
-def resolve(recipe: Recipe | Run, facts: ms_swift.Facts | None = None) -> Run:
-    """Return the run of a recipe; a run is returned unchanged."""
-    if isinstance(recipe, Run):
-        return recipe
-    facts = facts or ms_swift.facts()
-    return Run(recipe, ms_swift.of_megatron(facts) if recipe.megatron else facts)
+def read_run(path: str | Path, environment: Mapping[str, str] | None = None) -> Run:
+    """Read the command of a recipe that trains; if none does, its only command."""
+    return resolve(read_recipe(path, environment))
+
+
+def resolve(recipe: Recipe, facts: ms_swift.Facts | None = None) -> Run:
+    """Return the run of a recipe, by the facts of the installed ms-swift or by these."""
+    return Run(recipe, facts or ms_swift.facts())
 
 
 def typed(fact: ms_swift.Flag | None, values: Sequence[str], bounds: str | None = None) -> Value:
@@ -326,8 +319,6 @@ def _derived(run: Run, name: str, value: Value) -> Value:
             return run.text("save_strategy") if value is None else value
         case "split_dataset_ratio" if not run.evaluates:
             return 0.0
-        case "sleep_level" if run.recipe.ray is not None and name not in run.given:
-            return 1
         case "sleep_level" if run.grpo:
             apart = run.text("vllm_mode") == "server" or run.true("async_generate")
             return 0 if apart or not run.true("use_vllm") else value

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from swift_vlrft.recipe.ahead import BRANCHES, SETS, first_word, look_ahead, set_by
+from swift_vlrft.recipe.ahead import BRANCHES, SETS, first_word, scan_assignments, set_by
 from swift_vlrft.recipe.lines import wrong_lines
 from swift_vlrft.recipe.tree import Mistake, Node, Note, parse
 from swift_vlrft.recipe.words import (
@@ -55,7 +55,7 @@ SILENT = re.compile(
     r"|history|logout|disown|suspend|enable|help|alias|unalias|complete|shopt"
 )
 """Builtins that do not matter here."""
-OF_AN_ENVIRONMENT = re.compile(
+ACTIVATION_VARIABLES = re.compile(
     r"CONDA_\w+|\w*PATH|CUDA_HOME|VIRTUAL_ENV|LD_PRELOAD|PS1|PYTHON\w*|NCCL_HOME|JAVA_HOME"
 )
 BY_ITSELF = "give the `swift` command by itself"
@@ -129,7 +129,7 @@ class Script(Words):
         try:
             statements, notes = parse(text)
             self.notes += [*notes, *wrong_lines(text, statements)]
-            self._times, self.conditional, self.exports = look_ahead(statements)
+            self._times, self.conditional, self.exports = scan_assignments(statements)
             self.run(statements)
         except RecursionError:
             raise Mistake(1, 1, "commands are nested too deeply") from None
@@ -254,7 +254,7 @@ class Script(Words):
             items = (replace(value, text=text, known=known, notes=notes_of((*before, value))),)
         one_by_one = node.Index or any(element.Index for element in elements)
         if one_by_one or (node.Append and old.array and not node.Array) or len(items) > MOST // 20:
-            note = Note(line, "unread", f"${name} is not read: its items are set one by one")
+            note = Note(line, "unread", f"${name} is not read: its items are set one by one", name)
             items = (Value(f"${name}", line, False, None, (note,), True),)
         exported = any_exported(exported, old.exported, self.exports_all)
         return Variable(items, bool(node.Array), exported, 0 if node.inner else line)
@@ -404,7 +404,7 @@ class Script(Words):
             return
         self.notes += notes
         self._depth += 1
-        times, conditional, exports = look_ahead(statements)
+        times, conditional, exports = scan_assignments(statements)
         self.conditional = conditional | self.conditional
         self._times, self.exports = self._times + times, self.exports | exports
         self.run(statements)
@@ -414,7 +414,7 @@ class Script(Words):
     def _environment(self, line: int, why: str) -> None:
         """An environment is switched on: PATH and the like, no setting of a run."""
         self.notes.append(Note(line, "unread", why))
-        for name in [name for name in self.variables if OF_AN_ENVIRONMENT.fullmatch(name)]:
+        for name in [name for name in self.variables if ACTIVATION_VARIABLES.fullmatch(name)]:
             self.unknown(name, line, "an environment is switched on")
 
     def _set(self, words: Sequence[str]) -> None:

@@ -48,6 +48,8 @@ class Note:
     line: int
     kind: str
     text: str
+    variable: str = ""
+    """The variable whose value is not known, if the note is about one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,12 @@ from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe.arithmetic import ARITHMETIC, expression, sequence
 from swift_vlrft.recipe.tree import MEANT, Node, Note, Span
 
-OF_BASH = re.compile(
+BASH_VARIABLES = re.compile(
     r"HOSTNAME|HOSTTYPE|SHELL|TERM|S?RANDOM|SECONDS|EPOCH\w+|LINENO|E?UID|PPID|OSTYPE|MACHTYPE"
     r"|OLDPWD|REPLY|OPTARG|OPTIND|FUNCNAME|PIPESTATUS|MAPFILE|COPROC|SHLVL|BASH\w+|_"
 )
 """Variables that bash sets."""
-OF_THE_MACHINE = re.compile(
+MACHINE_VARIABLES = re.compile(
     r"USER|LOGNAME|HOME|TMPDIR|LANG|(?:LOCAL_|NODE_)?RANK|WORLD_SIZE|MASTER_(?:ADDR|PORT)"
     r"|CUDA_HOME|CONDA_PREFIX|(?:SLURM|PBS|LSB|OMPI|PMI|MLP|VC)_\w+"
 )
@@ -78,11 +78,10 @@ class Variable:
         return self.items[0].text if known else None
 
 
-def unread(text: str, line: int, why: str, many: bool = True) -> Value:
+def unread(text: str, line: int, why: str, many: bool = True, variable: str = "") -> Value:
     """Return a value that is not known, with the reason."""
-    return Value(
-        text, line, False, None, (Note(line, "unread", f"{text} is not read: {why}"),), many
-    )
+    note = Note(line, "unread", f"{text} is not read: {why}", variable)
+    return Value(text, line, False, None, (note,), many)
 
 
 def notes_of(values: Iterable[Value]) -> tuple[Note, ...]:
@@ -136,7 +135,7 @@ class Words:
             exported = (variable and variable.exported) or (None if name in self.exports else False)
             value = Value(f"${name}", 0, False, None, (self.conditional[name],), True)
             return Variable((value,), False, exported, variable.line if variable else 0)
-        if variable is None and (self.lost or OF_BASH.fullmatch(name)):
+        if variable is None and (self.lost or BASH_VARIABLES.fullmatch(name)):
             notes = (self.lost,) if self.lost else ()
             return Variable((Value(f"${name}", 0, False, None, notes, True),), exported=None)
         return variable or Variable()
@@ -284,7 +283,7 @@ class Words:
         """A variable has a value that is not known from here on."""
         if re.fullmatch(r"[A-Za-z_]\w*", name):
             exported = any_exported(self.get(name).exported, self.exports_all, exported)
-            value = unread(f"${name}", line, why)
+            value = unread(f"${name}", line, why, variable=name)
             self.variables[name] = Variable((value,), exported=exported, line=line)
 
     def lose(self, line: int, why: str) -> None:
@@ -337,7 +336,7 @@ class Words:
             return [value]
         if operator.endswith("?"):
             message = re.sub("[\"']", "", exp.Word.text) if exp.Word else ""
-            note = Note(line, "needed", f"${name} is not set{': ' * bool(message)}{message}")
+            note = Note(line, "needed", f"${name} is not set{': ' * bool(message)}{message}", name)
             self.notes.append(note)
             value = Value(part.text, line, False, None, (note,))
             self.variables[name] = replace(self.get(name), items=(value,), line=line)
@@ -345,10 +344,10 @@ class Words:
         if index not in ("", "0"):
             return []
         if name.isdigit():
-            note = Note(line, "needed", f"${name}, an argument, is not given")
+            note = Note(line, "needed", f"${name}, an argument, is not given", name)
             return [Value(part.text, line, False, None, (note,))]
-        needed = OF_THE_MACHINE.fullmatch(name) or name in self.tested
-        note = Note(line, "needed" if needed else "unset", f"${name} is not set")
+        needed = MACHINE_VARIABLES.fullmatch(name) or name in self.tested
+        note = Note(line, "needed" if needed else "unset", f"${name} is not set", name)
         return [Value(part.text, line, False, None, (note,), True, True)]
 
     def _items(self, part: Node, index: str) -> tuple[Value, ...]:

@@ -2,8 +2,7 @@
 
 python -m swift_vlrft.swift_plugin.facts > swift_vlrft/recipe/ms_swift.json
 
-The flags of `megatron` are among them if Megatron-Core is installed
-(docs/how_to/ray_and_megatron.md).
+The flags of `megatron` are among them if Megatron-Core is installed.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ CLASSES = {
     "eval": "EvalArguments",
     "sample": "SamplingArguments",
 }
-OF_MEGATRON = {
+MEGATRON_CLASSES = {
     "megatron-rlhf": "MegatronRLHFArguments",
     "megatron-sft": "MegatronSftArguments",
     "megatron-pt": "MegatronPretrainArguments",
@@ -71,19 +70,19 @@ def read_facts() -> Facts:
         sorted(ids),
         templates(),
         values.names(),
-        values.bounds(commands),
+        values.bounds(),
         values.variables(),
         commands,
     )
 
 
 def megatron_classes() -> dict[str, type]:
-    """Return None without Megatron-Core and what goes with it."""
+    """Return an empty mapping if Megatron-Core is not installed."""
     try:
         from swift.megatron import arguments
     except ImportError:
         return {}
-    return {command: getattr(arguments, name) for command, name in OF_MEGATRON.items()}
+    return {command: getattr(arguments, name) for command, name in MEGATRON_CLASSES.items()}
 
 
 def read_flags(arguments: type) -> dict[str, Flag]:

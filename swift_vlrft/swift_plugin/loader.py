@@ -114,7 +114,7 @@ class VlrftLoader(DatasetLoader):
         )
 
     def _rows(self, stored: StoredSet, source: Source | None, options: LoadOptions) -> Any:
-        """The rows of a set; notes on a local set were logged when it was registered."""
+        """The rows of a set."""
         if source is not None:
             stored.task, stored.box_format = source.task, source.box_format
         local = not isinstance(stored, Table | Stream)
@@ -126,8 +126,7 @@ class VlrftLoader(DatasetLoader):
             raise DiskFull(f"{error}. MODELSCOPE_CACHE names the place of this cache") from error
         forget()
         _tell(report, options)
-        if not local:
-            _warn(report.notes)
+        _warn(report.notes)
         return dataset
 
     def _hub(

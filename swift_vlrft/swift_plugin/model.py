@@ -32,7 +32,7 @@ def _families(command: CommandLine) -> list[Family | None]:
 
 def register_model_of(command: CommandLine, *, check: bool = True) -> None:
     """Put a model that ms-swift cannot load or run into its registries. ValueError, with ``check``:
-    what is wrong with its folder, or with a flag that would fail after loading it.
+    what is wrong with its folder.
     """
     families = _families(command)
     if gemma4.FAMILY in families:
@@ -49,8 +49,6 @@ def register_model_of(command: CommandLine, *, check: bool = True) -> None:
         token_ids.register()
     if not is_glm4v(command):
         return
-    if check and command.use_liger_kernel:
-        raise ValueError("--use_liger_kernel: liger has no kernels for GLM-4V and CogAgent")
     from swift_vlrft.swift_plugin import chatglm4v
 
     if check and (command.max_pixels or any(map(os.environ.get, RESOLUTION))):

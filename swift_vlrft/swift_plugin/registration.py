@@ -6,13 +6,11 @@ model is loaded.
 
 from __future__ import annotations
 
-import difflib
 import multiprocessing
 import os
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
+import msgspec
 from swift.dataset import register_dataset
 from swift.dataset.dataset_syntax import DatasetSyntax
 from swift.metrics import eval_metrics_map
@@ -22,26 +20,24 @@ from swift.trainers.trainer_factory import TrainerFactory
 from swift.utils import get_logger, use_hf_hub
 
 from swift_vlrft.datasets import SOURCES, DataError
-from swift_vlrft.datasets.box_format import refuse_subset, subset_of
-from swift_vlrft.datasets.check import CHECKED, beginning, check_set
-from swift_vlrft.datasets.opening import check_columns, is_ours, local_set
-from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
-from swift_vlrft.datasets.storage import StoredSet
+from swift_vlrft.datasets.box_format import subset_of
+from swift_vlrft.datasets.opening import is_ours, local_set
 from swift_vlrft.datasets.syntax import DatasetName, parse
 from swift_vlrft.diagnostics.watch import watch
-from swift_vlrft.files.checkpoints import good_checkpoints, why_not
 from swift_vlrft.files.environment import number
-from swift_vlrft.files.text import lines, printable
 from swift_vlrft.geometry.box_format import SUBSETS
-from swift_vlrft.recipe.plugins import clash, read_plugin
+from swift_vlrft.recipe.rules import PROBLEM, check_recipe
+from swift_vlrft.recipe.rules.data import data_sets, renamed, reward_names
+from swift_vlrft.recipe.rules.model import liger, plugins
+from swift_vlrft.recipe.rules.resume import checkpoint
 from swift_vlrft.recipe.rules.turns import NAME
+from swift_vlrft.recipe.run import Run, resolve
 from swift_vlrft.rewards import REWARDS, TASK_NAMES, RewardFunction
 from swift_vlrft.shared_prefix import settings as shared_prefix
-from swift_vlrft.swift_plugin.command_line import CommandLine, running_command, supervised
+from swift_vlrft.swift_plugin.command_line import CommandLine, command_of, run_of, running_run
 from swift_vlrft.swift_plugin.loader import MODEL_TYPE, dataset_meta
 from swift_vlrft.swift_plugin.metrics import metric_of
 from swift_vlrft.swift_plugin.model import is_glm4v, register_model_of, wanted_box_format
-from swift_vlrft.swift_plugin.streaming import too_small
 from swift_vlrft.swift_plugin.zoom import Zoom
 
 logger = get_logger()
@@ -75,28 +71,25 @@ def register(
     if shared_prefix.switched_on():
         shared_prefix.cache_bytes()
     if datasets is not None:
-        command, check = CommandLine(dataset=[os.fspath(name) for name in datasets]), True
+        run, check = run_of(["--dataset", *map(os.fspath, datasets)], model_type), True
     else:
-        command, is_child = running_command(), multiprocessing.parent_process() is not None
+        run, is_child = running_run(model_type), multiprocessing.parent_process() is not None
         check = not is_child and os.environ.get("RANK", "0") == "0"
-    command.model_type = command.model_type or model_type
-    register_model_of(command, check=check)
     if check:
-        _check_stream(command)
-        _check_plugins(command.external_plugins)
-        _check_reward_names(command.reward_funcs, command.external_plugins)
-        _check_checkpoint(command)
-    reports = [_register_path(dataset, command, check=check) for dataset in command.dataset]
-    for dataset in command.val_dataset:
-        _register_path(dataset, command, check=check)
-    if command.streaming and reports and None not in reports:
-        good = sum(report.good for report in reports if report is not None)
-        if good < (prompts := prompts_of_a_generation(command)):
-            raise DataError(too_small(good, prompts))
-    # The rest about a set's rows and rewards is reported when it is loaded.
-    problem = nothing_scored(command.reward_funcs, reports)
-    if problem and check and not command.cached_dataset:
-        raise DataError(problem)
+        _refuse(run)
+    command = command_of(run)
+    register_model_of(command, check=check)
+    for dataset in (*run.texts("dataset"), *run.texts("val_dataset")):
+        _register_set(dataset, run, command, check=check)
+
+
+def _refuse(run: Run) -> None:
+    """Raise the problems that `vlrft check` finds in rewards, plugins, sets and the checkpoint."""
+    known = msgspec.structs.replace(run.facts, rewards=[*orms])
+    rules = (plugins, liger, reward_names, checkpoint, *[data_sets] * ("dataset" in run.given))
+    findings = check_recipe(resolve(run.recipe, known), rules)
+    if problems := [finding.text for finding in findings if finding.level == PROBLEM]:
+        raise DataError("\n".join(problems))
 
 
 def _factory(function: RewardFunction) -> Callable[..., RewardFunction]:
@@ -104,104 +97,25 @@ def _factory(function: RewardFunction) -> Callable[..., RewardFunction]:
     return lambda args=None, **_: function
 
 
-def _check_plugins(plugins: list[str]) -> None:
-    """ValueError where one registers a name of ours, whichever of the two would come last."""
-    for plugin in plugins:
-        file = Path(plugin).expanduser()
-        if file.is_file() and (taken := clash(read_plugin(file))):
-            raise ValueError(f"--external_plugins {plugin}: it {taken}")
-
-
-def _check_reward_names(names: list[str], plugins: list[str]) -> None:
-    # A plugin imported after ours may register further names, but not ones with our prefix.
-    ours_is_last = not plugins or Path(plugins[-1]).name == "vlrft.py"
-    for name in names:
-        if name in orms or not (name.startswith("vlrft") or ours_is_last):
-            continue
-        near = difflib.get_close_matches(name, orms, n=1, cutoff=0.5)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        others = sorted(set(orms) - set(REWARDS))
-        raise ValueError(
-            f"--reward_funcs {name}: no reward has this name.{hint}\n"
-            f"  known here: {', '.join(REWARDS)}\n"
-            f"  known to ms-swift: {', '.join(others)}"
-        )
-
-
-def _check_stream(command: CommandLine) -> None:
-    if not command.streaming or not (command.rlhf_type == "grpo" or supervised()):
-        return
-    if "_megatron" in Path(sys.argv[0]).parts:  # whose --train_iters it asks for itself
-        return
-    if not command.max_steps:
-        raise DataError("--streaming true: a stream has no length, so give --max_steps")
-    if command.val_dataset and command.rlhf_type == "grpo":
-        raise DataError(
-            "--val_dataset with --streaming true: GRPO needs the length of a validation set, and a "
-            "stream has none. Leave one of them out, and evaluate checkpoints with `vlrft eval`"
-        )
-
-
-def prompts_of_a_generation(command: CommandLine) -> int:
-    """Return how many rows GRPO takes at once; 1 for other training."""
-    if command.rlhf_type != "grpo":
-        return 1
-    step = int(os.environ.get("WORLD_SIZE", "1")) * (command.per_device_train_batch_size or 1)
-    steps = command.steps_per_generation or command.gradient_accumulation_steps or 1
-    return (command.generation_batch_size or step * steps) // (command.num_generations or 8)
-
-
-def _check_checkpoint(command: CommandLine) -> None:
-    """ms-swift goes on from what is there: where a state is missing, with a new optimizer, say."""
-    if command.resume_from_checkpoint is None or command.resume_only_model:
-        return
-    checkpoint = Path(command.resume_from_checkpoint).expanduser()
-    if checkpoint.is_dir() and (why := why_not(checkpoint)):
-        others = good_checkpoints(checkpoint.resolve().parent)
-        instead = f"take {others[-1]}" if others else "there is no complete one beside it"
-        raise DataError(
-            f"--resume_from_checkpoint {checkpoint} is not complete: {why}; {instead}, or go on "
-            "with its weights alone: --resume_only_model true"
-        )
-
-
-def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report | None:
-    """The report of a set whose rows are known now; None for one that ms-swift reads, or that is
-    still to be downloaded.
-    """
+def _register_set(dataset: str, run: Run, command: CommandLine, *, check: bool) -> None:
+    """Register a set that our loader reads; ms-swift's own forms are left to it."""
     asked = parse(dataset)
-    if asked.in_store and not command.streaming:
-        raise DataError(f"--dataset {dataset}: a set in a store needs --streaming true")
-    if not asked.in_store and not asked.path.exists():
-        return _register_hub_id(asked, dataset, command, check=check)
-    stored = None
-    if check or not asked.in_store:
-        stored = local_set(asked.path, keep_going=not command.strict, rename=command.columns)
-    if not asked.in_store and (stored is None or not is_ours(stored, command.reward_funcs)):
-        refuse_subset(asked.name, asked.subsets)
+    if not asked.path.exists():
+        return _register_hub_id(asked, run, check=check)
+    stored = local_set(asked.path, keep_going=not run.true("strict"), rename=renamed(run))
+    if stored is None or not is_ours(stored, command.reward_funcs):
         if check and stored is not None and is_glm4v(command):
             from swift_vlrft.swift_plugin.chatglm4v import refuse_several_images
 
             refuse_several_images(stored, dataset)
-        return None  # ms-swift's own loader reads it
-    subset = subset_of(asked.subsets, dataset)
-    if stored is not None:
-        check_columns(stored)
+        return None
     if check:
-        wanted_box_format(command, subset.box_format, asked.name)
+        wanted_box_format(command, subset_of(asked.subsets, dataset).box_format, asked.name)
     register_dataset(dataset_meta(asked.name), exist_ok=True)
-    return _check(stored, command, subset.tasks) if check and stored is not None else None
+    return None
 
 
-def _register_hub_id(
-    asked: DatasetName, dataset: str, command: CommandLine, *, check: bool
-) -> Report | None:
-    if asked.is_a_path:
-        text = f"the path {asked.name} does not exist (from {Path.cwd()})"
-        if Path(dataset.rpartition(":")[0]).exists():
-            text += "; ms-swift takes all behind the first ':' for subsets: link the set under a "
-            text += "path without ':'"
-        raise DataError(f"--dataset {dataset}: {text}")
+def _register_hub_id(asked: DatasetName, run: Run, *, check: bool) -> None:
     source = next((s for s in SOURCES if s.hub_id == asked.name), None)
     if source is None:
         syntax = DatasetSyntax(asked.name)
@@ -210,37 +124,8 @@ def _register_hub_id(
         new = not any(m.ms_dataset_id or m.hf_dataset_id or m.dataset_path for m in metas)
         if new and set(asked.subsets) <= {*SUBSETS, *TASK_NAMES}:
             register_dataset(dataset_meta(asked.name), exist_ok=True)
-        return None
-    subset_of(asked.subsets, dataset)
-    use_hf = command.use_hf if asked.hub is None else asked.hub == "hf"
-    hint = source.other_hub(use_hf_hub() if use_hf is None else use_hf)
+        return
+    use_hf = run.true("use_hf") if "use_hf" in run.given else use_hf_hub()
+    hint = source.other_hub(use_hf if asked.hub is None else asked.hub == "hf")
     if hint and check:
         logger.warning(f"swift_vlrft: {source.hub_id}: {hint}")
-    return report_of_source(source)
-
-
-def _check(stored: StoredSet, command: CommandLine, tasks: Sequence[str]) -> Report | None:
-    """Check every prompt and gold solution, of all rows or those of ``tasks``, before any model is
-    loaded; images are checked on loading. Of a streamed set the first rows are checked, and None is
-    returned if there are more: what those hold is not known.
-    """
-    rewards = command.reward_funcs
-    first = max(CHECKED, 2 * prompts_of_a_generation(command)) if command.streaming else None
-    known = stored if first is None else beginning(stored)
-    report = check_set(known, images=False, rewards=rewards, tasks=tasks, first=first)
-    more = first is not None and report.rows + report.other_tasks.total() >= first
-    if more and (problem := report.no_row_of(tasks) or nothing_scored(rewards, [report])):
-        report.notes.append(f"of the first {first} rows: {problem}")
-    hint = "\n`vlrft data check` lists all, and --fix writes a clean copy."
-    if not more or report.rows:
-        report.finish(strict=command.strict, hint=hint, tasks=tasks)
-    if report.problems:
-        logger.warning(f"swift_vlrft: {report.bad_rows}:\n{lines(report.listed())}{hint}")
-    # Of a set that is no stream, loading it says this, of all its rows.
-    for note in report.notes + (report.unscored_notes(rewards) if command.streaming else []):
-        logger.warning(f"swift_vlrft: {printable(note)}")
-    counts = ", ".join(f"{count} {task}" for task, count in report.tasks.most_common())
-    good = f"{report.good} rows whose gold reads ({counts})"
-    of = f" of the first {first}" if more else ""
-    logger.info(f"swift_vlrft: {report.path}: {good}{of}.")
-    return None if more else report

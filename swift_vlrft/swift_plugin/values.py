@@ -1,54 +1,70 @@
-"""Read what the installed packages take for a flag or variable: names, bounds and kinds.
+"""Read what the installed packages take for a flag: names from their registries.
 
-Names come from registries; bounds and variables from the text of the code that refuses or reads
-them (`if not 0 < self.top_p <= 1: raise`, `get_env_args('max_pixels', int, ...)`), so that vLLM,
-which takes seconds to import, need not be.
+The bounds of numbers and the kinds of variables are tables: what ms-swift 4.6.0 and vLLM 0.32 take.
 """
 
 from __future__ import annotations
 
-import ast
-import math
-import re
-from collections.abc import Iterable, Iterator
-from importlib.util import find_spec
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from swift_vlrft.recipe.bounds import Bounds
-
-COUNTS = (
-    *("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"),
-    *("steps_per_generation", "generation_batch_size", "num_generations", "num_iterations"),
-    *("max_completion_length", "max_length", "max_pixels", "lora_rank", "sequence_parallel_size"),
-    *("move_model_batches", "vllm_tensor_parallel_size", "vllm_max_model_len", "logging_steps"),
-    *("vllm_max_num_seqs", "micro_batch_size", "global_batch_size", "tensor_model_parallel_size"),
-    *("pipeline_model_parallel_size", "context_parallel_size", "dataset_num_proc", "num_labels"),
-    *("MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM", "VIDEO_MAX_PIXELS", "VIDEO_MAX_TOKEN_NUM", "NFRAMES"),
-    *("VIDEO_TOTAL_PIXELS", "IMAGE_FACTOR", "FRAME_FACTOR", "FPS_MAX_FRAMES", "FPS_MIN_FRAMES"),
-    *("SPATIAL_MERGE_SIZE", "MAX_NUM", "INPUT_SIZE", "MAX_SLICE_NUMS", "NPROC_PER_NODE", "NNODES"),
-)
-BY_MEANING = {
-    **dict.fromkeys(COUNTS, "[1, inf)"),
-    **dict.fromkeys(("eval_steps", "FPS"), "(0, inf)"),
-    **dict.fromkeys(("lora_dropout", "split_dataset_ratio", "top_entropy_quantile"), "[0, 1]"),
-    **dict.fromkeys(("beta", "learning_rate", "sdar_loss_coef", "warmup_ratio"), "[0, inf)"),
-    **dict.fromkeys(("weight_decay", "lora_alpha", "max_grad_norm", "epsilon"), "[0, inf)"),
-    **dict.fromkeys(("MIN_PIXELS", "IMAGE_MIN_TOKEN_NUM", "NODE_RANK"), "[0, inf)"),
-    **{"sleep_level": "[0, 2]", "MASTER_PORT": "[1, 65535]"},
-}
-"""What no line of the packages refuses, as it fails later or trains nothing: they are met, too."""
-OF_TORCHRUN = ("NPROC_PER_NODE", "MASTER_PORT")
-"""Handed on to it (swift/cli/main.py: get_torchrun_args)."""
 Kind = Literal["int", "float", "bool"]
-READERS: dict[str, Kind] = {"int": "int", "float": "float", "bool": "bool", "strtobool": "bool"}
-REFUSED = re.compile(r"self\.(\w+) (<=?|>=?) (-?[\d.]+)")
-TAKEN = re.compile(r"not (-?[\d.]+) (<=?) self\.(\w+) (<=?) (-?[\d.]+)")
-OF_LOSSES = {"grpo": "grpo_trainer.py", "dpo": "dpo_trainer.py"}
+BOUNDS = {
+    "[1, inf)": "context_parallel_size dataset_num_proc generation_batch_size global_batch_size "
+    "gradient_accumulation_steps logging_steps lora_rank max_completion_length max_length "
+    "max_pixels micro_batch_size move_model_batches num_generations num_iterations num_labels "
+    "per_device_eval_batch_size per_device_train_batch_size pipeline_model_parallel_size "
+    "sequence_parallel_size steps_per_generation tensor_model_parallel_size "
+    "vllm_data_parallel_size vllm_max_model_len vllm_max_num_seqs vllm_pipeline_parallel_size "
+    "vllm_tensor_parallel_size FPS_MAX_FRAMES FPS_MIN_FRAMES FRAME_FACTOR IMAGE_FACTOR "
+    "IMAGE_MAX_TOKEN_NUM INPUT_SIZE MAX_NUM MAX_PIXELS MAX_SLICE_NUMS NFRAMES NNODES "
+    "NPROC_PER_NODE SPATIAL_MERGE_SIZE VIDEO_MAX_PIXELS VIDEO_MAX_TOKEN_NUM VIDEO_TOTAL_PIXELS",
+    "[0, inf)": "beta epsilon learning_rate lora_alpha max_grad_norm rlsd_reweight_clip_range "
+    "sdar_loss_coef vllm_mm_processor_cache_gb warmup_steps weight_decay "
+    "IMAGE_MIN_TOKEN_NUM MIN_PIXELS NODE_RANK",
+    "(0, inf)": "eval_steps gkd_logits_topk repetition_penalty sdar_gate_beta FPS",
+    "[0, 1]": "lora_dropout min_p rlsd_lambda split_dataset_ratio top_entropy_quantile",
+    "[0, 2]": "sleep_level temperature",
+    "(0, 1]": "top_p vllm_gpu_memory_utilization",
+    "[1, 65535]": "MASTER_PORT",
+    "[-1, inf)": "top_k",
+    "[0, 1)": "warmup_ratio",
+}
+"""Names by their interval: what the packages refuse, what fails later, and what trains nothing."""
+VARIABLES: dict[Kind, str] = {
+    "int": "BASE_SIZE CELOSS_PARALLEL_SIZE FPS_MAX_FRAMES FPS_MIN_FRAMES FRAME_FACTOR HD_NUM "
+    "IMAGE_AREA IMAGE_FACTOR IMAGE_MAX_TOKEN_NUM IMAGE_MIN_TOKEN_NUM IMAGE_SIZE IMG_SIZE "
+    "INPUT_SIZE LISTWISE_RERANKER_MIN_GROUP_SIZE LOCAL_RANK MASTER_PORT MAX_NEGATIVE_SAMPLES "
+    "MAX_NUM MAX_NUM_FRAMES MAX_PARTITION MAX_PIXELS MAX_POSITION_EMBEDDINGS "
+    "MAX_POSITIVE_SAMPLES MAX_RATIO MAX_SLICE_NUMS MCORE_READER_MAX_WORKERS MIN_PIXELS "
+    "MOSSVL_VISION_CHUNKED_LENGTH MSO_BRANCH_CHUNK NFRAMES NGRAM_WINDOW NNODES NODE_RANK "
+    "NO_REPEAT_NGRAM_SIZE NPROC_PER_NODE NUM_CROPS NUM_FRAMES N_MELS RANK SAMPLING_RATE "
+    "SPATIAL_MERGE_SIZE STACK_FRAMES SWIFT_CKPT_HCCL_META_TIMEOUT_S SWIFT_RAY_WEIGHT_BUCKET_MB "
+    "SWIFT_ROLLOUT_DP_RANK SWIFT_ROLLOUT_TP_RANK SWIFT_UPDATE_WEIGHTS_BUCKET_SIZE VIDEO_MAX_NUM "
+    "VIDEO_MAX_PIXELS VIDEO_MAX_SLICE_NUMS VIDEO_MAX_TOKEN_NUM VIDEO_MIN_PIXELS "
+    "VIDEO_MIN_TOKEN_NUM VIDEO_SEGMENTS VIDEO_TOTAL_PIXELS VLLM_NUM_FRAMES",
+    "float": "CFG_WEIGHT CLEF_BRIER_WEIGHT CLEF_LABEL_SMOOTHING DEVICE_TFLOPS FPS "
+    "INFONCE_FAKE_NEG_MARGIN INFONCE_TEMPERATURE LISTWISE_RERANKER_TEMPERATURE "
+    "OMNIJEV_RPS_WEIGHT SWIFT_MAX_DOWNLOAD_SIZE_MB SWIFT_TIMEOUT",
+    "bool": "CROP_MODE DISABLE_MP_DDP ENABLE_AUDIO_OUTPUT ENABLE_THINKING INFONCE_INCLUDE_DD "
+    "INFONCE_INCLUDE_QQ INFONCE_MASK_FAKE_NEGATIVE INFONCE_USE_BATCH RANDOM_DATASET_RESPONSE "
+    "SEED_USE_BUDGET_INTERVAL SEED_USE_THINKING SWIFT_ALLOW_INTERNAL_URL SWIFT_DEBUG "
+    "SWIFT_TEST_CONVERT_PRECISION SWIFT_XING4_0_COMPILE_MHC SWIFT_XING4_0_STACKED_EXPERTS "
+    "USE_AUDIO_IN_VIDEO USE_HF USE_HF_TRANSFER USE_OPENCOMPASS_EVALUATOR",
+}
+"""Names, by kind, of the numbers and switches that ms-swift reads from the environment."""
+LOSS_TYPES = {
+    "dpo": "aot aot_unpaired apo_down apo_zero bco_pair discopop exo_pair hinge ipo nca_pair "
+    "robust sft sigmoid sppo_hard",
+    "grpo": "bnpo cispo dapo dr_grpo fipo grpo real sapo",
+}
+"""What the trainers of --rlhf_type compare --loss_type with."""
 
 
 def names() -> dict[str, list[str]]:
     """Return what a text flag may name beside files and hub ids, by flag or with --rlhf_type."""
+    import swift
     from swift.agent_template import agent_template_map
     from swift.callbacks import callbacks_map
     from swift.loss import loss_map
@@ -59,7 +75,7 @@ def names() -> dict[str, list[str]]:
     from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
     from transformers.trainer_utils import SchedulerType
 
-    config = [path.stem for path in (_root("swift") / "config").glob("*.json")]
+    config = [path.stem for path in (Path(swift.__file__).parent / "config").glob("*.json")]
     metas = [meta for meta in MODEL_MAPPING.values() if meta.model_type]
     seeing = {of for meta in metas if meta.is_multimodal for of in _templates(meta)}
     reading = {of for meta in metas if not meta.is_multimodal for of in _templates(meta)}
@@ -80,7 +96,7 @@ def names() -> dict[str, list[str]]:
         "template": TEMPLATE_MAPPING,
         "template of text": reading - seeing,
     }
-    known |= {f"loss_type {kind}": _losses(file) for kind, file in OF_LOSSES.items()}
+    known |= {f"loss_type {kind}": losses.split() for kind, losses in LOSS_TYPES.items()}
     return {name: sorted(map(str, values)) for name, values in sorted(known.items())}
 
 
@@ -88,128 +104,11 @@ def _templates(meta: object) -> Iterator[str]:
     yield from filter(None, (meta.template, *(group.template for group in meta.model_groups)))  # type: ignore[attr-defined]
 
 
-def _losses(file: str) -> set[str]:
-    """What a trainer compares its loss type with."""
-    tree = ast.parse((_root("swift") / "rlhf_trainers" / file).read_text())
-    lists = {n.targets[0].id: n.value for n in tree.body if isinstance(n, ast.Assign)
-             and isinstance(n.targets[0], ast.Name)}  # fmt: skip
-    kinds = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Compare) and ast.unparse(node.left).endswith("loss_type"):
-            (other,) = node.comparators
-            other = lists.get(other.id, other) if isinstance(other, ast.Name) else other
-            kinds |= {c.value for c in ast.walk(other) if isinstance(c, ast.Constant)}
-    return {name for name in kinds if isinstance(name, str)} - {"kto_pair"}
-
-
-def bounds(flags: Iterable[str]) -> dict[str, str]:
+def bounds() -> dict[str, str]:
     """Return the interval of each flag's or variable's values."""
-    intervals = {name: Bounds.of(text) for name, text in BY_MEANING.items()}
-    for tree in _trees("swift", "arguments", "trainers", "rlhf_trainers"):
-        _meet(intervals, _refused(tree))
-    for file in ("transformers/training_args.py", "vllm/sampling_params.py"):
-        if text := _text(file):
-            _meet(intervals, _refused(ast.parse(text)))
-    for tree in _trees("vllm", "config"):
-        _meet(intervals, ((f"vllm_{name}", interval) for name, interval in _declared(tree)))
-    known = {*flags, *BY_MEANING}
-    return {name: str(interval) for name, interval in sorted(intervals.items()) if name in known}
-
-
-def _meet(intervals: dict[str, Bounds], more: Iterable[tuple[str, Bounds]]) -> None:
-    for name, interval in more:
-        intervals[name] = intervals.get(name, Bounds()).met(interval)
-
-
-def _refused(tree: ast.AST) -> Iterator[tuple[str, Bounds]]:
-    """From `if self.NAME < 0: raise` and `if not 0 <= self.NAME <= 1: raise`, as far as they stand
-    under no other condition than `if self.NAME:`.
-    """
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            yield from _in_body(node.body)
-
-
-def _in_body(body: list[ast.stmt], only: str = "") -> Iterator[tuple[str, Bounds]]:
-    for node in body:
-        if not isinstance(node, ast.If):
-            continue
-        text = re.sub(r"^self\.\w+ is not None and ", "", ast.unparse(node.test))
-        if match := re.fullmatch(r"self\.(\w+)", text):
-            yield from _in_body(node.body, match[1])
-        elif not any(isinstance(inner, ast.Raise) for inner in node.body):
-            continue
-        elif match := REFUSED.fullmatch(text):
-            name, sign, number = match.groups()
-            yield from [(name, Bounds.beyond(sign, float(number)))] * (only in ("", name))
-        elif match := TAKEN.fullmatch(text):
-            low, first, name, second, high = match.groups()
-            yield name, Bounds(float(low), float(high), first == "<=", second == "<=")
-
-
-def _declared(tree: ast.AST) -> Iterator[tuple[str, Bounds]]:
-    """From `NAME: float = Field(default=0.9, gt=0, le=1)`."""
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.AnnAssign) or not isinstance(node.value, ast.Call):
-            continue
-        limits = {
-            word.arg: float(ast.literal_eval(word.value))
-            for word in node.value.keywords
-            if word.arg in ("gt", "ge", "lt", "le")
-        }
-        if limits:
-            low = limits.get("gt", limits.get("ge", -math.inf))
-            high = limits.get("lt", limits.get("le", math.inf))
-            yield ast.unparse(node.target), Bounds(low, high, "ge" in limits, "le" in limits)
+    return dict(sorted((n, interval) for interval, names in BOUNDS.items() for n in names.split()))
 
 
 def variables() -> dict[str, Kind]:
     """Return the kind of each environment variable that ms-swift reads as a number or a switch."""
-    kinds: dict[str, set[Kind]] = {name: {"int"} for name in OF_TORCHRUN}
-    for tree in _trees("swift", holding=r"get_env_args|\b(?:getenv|environ)\b"):
-        for node in ast.walk(tree):
-            for name, kind in _read(node):
-                kinds.setdefault(name.upper(), set()).add(kind)
-    return {name: max(of) for name, of in sorted(kinds.items()) if len(of) == 1}
-
-
-def _read(node: ast.AST) -> Iterator[tuple[str, Kind]]:
-    if isinstance(node, ast.For) and isinstance(node.iter, ast.List):  # models/qwen.py
-        listed = [n.value for n in node.iter.elts if isinstance(n, ast.Constant)]
-        if f"get_env_args({ast.unparse(node.target)}, " in ast.unparse(node):
-            yield from ((str(name), "float" if name == "fps" else "int") for name in listed)
-    if not isinstance(node, ast.Call) or not node.args:
-        return
-    called, first = ast.unparse(node.func), node.args[0]
-    if called == "get_env_args" and isinstance(first, ast.Constant):
-        kind = READERS.get(ast.unparse(node.args[1]))
-        yield from [(str(first.value), kind)] if kind else []
-    elif called in READERS and called != "bool" and isinstance(first, ast.Call):
-        name = first.args[0] if first.args else None
-        reads = re.fullmatch(r"os\.(getenv|environ\.get)", ast.unparse(first.func))
-        if reads and isinstance(name, ast.Constant):
-            yield str(name.value), READERS[called]
-
-
-def _root(package: str) -> Path:
-    spec = find_spec(package)
-    return Path(spec.origin).parent if spec and spec.origin else Path("/nowhere")
-
-
-def _text(file: str) -> str:
-    """Empty if its package is not installed."""
-    package, _, name = file.partition("/")
-    path = _root(package) / name
-    return path.read_text() if path.is_file() else ""
-
-
-def _trees(package: str, *folders: str, holding: str = "") -> Iterator[ast.AST]:
-    """Of the files in which a pattern is found: to parse all of ms-swift takes seconds."""
-    root = _root(package)
-    for folder in folders or ("",):
-        for path in sorted((root / folder).rglob("*.py")):
-            # What `swift rollout` alone refuses holds for no other command.
-            if "ui" not in path.relative_to(root).parts and path.name != "deploy_args.py":
-                text = path.read_text()
-                if re.search(holding, text):
-                    yield ast.parse(text)
+    return dict(sorted((n, kind) for kind, names in VARIABLES.items() for n in names.split()))

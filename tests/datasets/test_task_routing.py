@@ -21,6 +21,7 @@ from swift_vlrft.datasets.report import nothing_scored
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.recipe.reader import read_text
 from swift_vlrft.recipe.rules import check_recipe
+from swift_vlrft.recipe.run import resolve
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
 ONE, TWO = "[10, 20, 300, 400]", "[[10, 20, 300, 400], [500, 5, 900, 700]]"
@@ -264,7 +265,7 @@ def test_a_task_that_is_none_always_stops_with_the_known_ones(task, tmp_path):
 def recipe_findings(path, *rewards):
     text = f"swift rlhf --rlhf_type grpo --model x --dataset {path} --reward_funcs"
     (recipe,) = read_text(f"{text} {' '.join(rewards)}")
-    return check_recipe(recipe)
+    return check_recipe(resolve(recipe))
 
 
 NOTHING = [

@@ -23,6 +23,7 @@ from swift_vlrft.datasets.units import (
 )
 from swift_vlrft.recipe.reader import read_text
 from swift_vlrft.recipe.rules import check_recipe
+from swift_vlrft.recipe.run import resolve
 
 FAR = (640, 480)
 
@@ -338,7 +339,7 @@ def test_vlrft_check_says_of_a_set_what_training_says(tmp_path, monkeypatch):
         (several, "holds no known data set"),
     ):
         (recipe,) = read_text(script.format(path), tmp_path / "run.sh", {})
-        said = [found.text for found in check_recipe(recipe) if found.rule == "dataset"]
+        said = [found.text for found in check_recipe(resolve(recipe)) if found.rule == "dataset"]
         assert len(said) == 1 and words in said[0], said
         monkeypatch.setattr("sys.argv", ["swift", "--dataset", str(path), "--model", "m"])
         with pytest.raises(DataError, match=re.escape(words)):

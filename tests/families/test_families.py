@@ -15,10 +15,9 @@ from swift_vlrft.memory.estimate import estimate
 from swift_vlrft.memory.from_recipe import settings_of
 from swift_vlrft.memory.settings import parse_gpus
 from swift_vlrft.parsing.answers import read_boxes
-from swift_vlrft.recipe.reader import read_recipe
 from swift_vlrft.recipe.rules import check_recipe
 from swift_vlrft.recipe.rules.model import family
-from swift_vlrft.recipe.run import resolve
+from swift_vlrft.recipe.run import read_run
 
 OTHER_HEADS = ("_emb", "_reranker", "_prm", "_gme", "_reward")
 """What follows the family in ms-swift's types of models that do not write text."""
@@ -198,20 +197,20 @@ def test_the_processor_counts_as_the_file_says(name, checkpoint):
     assert (columns * patch, rows * patch) == rule.size(640, 480, max_pixels=most)
 
 
-def recipe_of(folder, model, more=""):
+def run_of(folder, model, more=""):
     path = folder / "run.sh"
     path.write_text(
         f"swift rlhf --rlhf_type grpo --model {model} --dataset x:norm1000 --tuner_type full "
         f"--reward_funcs vlrft_detection_iou --per_device_train_batch_size 8 {more}\n"
     )
-    return read_recipe(path, environment={})
+    return read_run(path, {})
 
 
 @each
 def test_rules(name, checkpoint, tmp_path):
-    known, recipe = FAMILIES[name], recipe_of(tmp_path, checkpoint(name))
-    assert family(resolve(recipe)) is known
-    texts = {finding.rule: finding.text for finding in check_recipe(recipe)}
+    known, run = FAMILIES[name], run_of(tmp_path, checkpoint(name))
+    assert family(run) is known
+    texts = {finding.rule: finding.text for finding in check_recipe(run)}
     limited = known.images is not None and known.images.adjustable
     assert ("max-pixels" in texts) == limited
     if limited:
@@ -225,7 +224,7 @@ def test_rules(name, checkpoint, tmp_path):
 @each
 def test_planner(name, checkpoint, tmp_path):
     known = FAMILIES[name]
-    settings = settings_of(recipe_of(tmp_path, checkpoint(name)), parse_gpus("1x80"))
+    settings = settings_of(run_of(tmp_path, checkpoint(name)), parse_gpus("1x80"))
     model = settings.model
     assert model.family is known and model.sees == bool(known.images)
     assert (model.why_not_shared is None) == bool(known.shared_prefix)
@@ -267,5 +266,5 @@ def test_shared_prefix(name):
     ],
 )
 def test_rules_of_images_in_tiles(flags, rule, text, tmp_path):
-    findings = check_recipe(recipe_of(tmp_path, "OpenGVLab/InternVL3_5-4B-HF", flags))
+    findings = check_recipe(run_of(tmp_path, "OpenGVLab/InternVL3_5-4B-HF", flags))
     assert any(finding.rule == rule and text in finding.text for finding in findings)

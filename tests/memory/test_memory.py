@@ -26,7 +26,7 @@ from swift_vlrft.memory.models import count_parameters, known_models, read_model
 from swift_vlrft.memory.recipe_plan import plan_recipe
 from swift_vlrft.memory.settings import GIB, Settings, parse_gpus
 from swift_vlrft.memory.states import trainable_parameters
-from swift_vlrft.recipe.reader import read_recipe
+from swift_vlrft.recipe.run import read_run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS = REPOSITORY / "benchmarks" / "results"
@@ -78,7 +78,7 @@ def printed_plan(path, *more, gpus="4x80"):
 
 
 def planned(path, gpus="4x80", nodes=None, **environment):
-    return settings_of(read_recipe(path, environment=environment), parse_gpus(gpus), nodes=nodes)
+    return settings_of(read_run(path, environment), parse_gpus(gpus), nodes=nodes)
 
 
 def phases(settings):

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from recipe.test_fix import invoke
 
-from swift_vlrft.memory.estimate import estimate
-from swift_vlrft.memory.from_recipe import settings_of
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.memory.new_recipe import nearest
+from swift_vlrft.memory.recipe_plan import plan_recipe
 from swift_vlrft.memory.settings import parse_gpus
 from swift_vlrft.recipe.reader import read_recipe
 from swift_vlrft.recipe.shipped import recipe_path
@@ -212,7 +211,7 @@ def test_what_a_change_costs_beside_memory_is_in_the_recipe(tmp_path):
     assert six["cost"] in six["from"] and six["cost"] == "24 rows a step in place of 32"
     eight = data(new(tmp_path / "c.sh", "--gpus", "8x24", "--json"))
     assert eight["cost"] == "as many rows a step"
-    plan = estimate(settings_of(read_recipe(tmp_path / "a.sh", {}), parse_gpus("1x24")))
+    plan = plan_recipe(tmp_path / "a.sh", "1x24").plan
     assert plan.host <= plan.usual_host == 2 * plan.settings.gpu_bytes
 
 

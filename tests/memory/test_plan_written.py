@@ -20,8 +20,8 @@ from swift_vlrft.memory.from_recipe import as_written, changed, settings_of
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.memory.settings import parse_gpus
 from swift_vlrft.memory.states import adapters
-from swift_vlrft.recipe.reader import read_recipe, read_recipes
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
+from swift_vlrft.recipe.run import read_run, resolve
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 OURS = sorted((REPOSITORY / "recipes").glob("*/*.sh"))
@@ -65,9 +65,10 @@ def test_what_write_writes_passes_check_fits_and_learns(model, tmp_path):
             continue
         written += 1
         assert done.exit_code == 0, done.output
-        (recipe,) = read_recipes(out, {"DATASET": "d"})
-        assert estimate(settings_of(recipe, parse_gpus(gpus))).fits
-        assert check_recipe(recipe) == []
+        run = read_run(out, {"DATASET": "d"})
+        recipe = run.recipe
+        assert estimate(settings_of(run, parse_gpus(gpus))).fits
+        assert check_recipe(run) == []
         # docs/reference/troubleshooting.md: 1e-6 for all weights, 1e-5 for LoRA; DeepSpeed keeps
         # 32 bits, so that small steps count and a LoRA run can go on from a checkpoint.
         rates = {"full": 1e-6, "lora": 1e-5}
@@ -83,8 +84,8 @@ def test_what_write_writes_passes_check_fits_and_learns(model, tmp_path):
 def test_a_recipe_for_every_other_task(task, tmp_path):
     out = tmp_path / "new.sh"
     assert new_recipe(out, "--task", task).exit_code == 0
-    (recipe,) = read_recipes(out, {"DATASET": "d"})
-    assert check_recipe(recipe) == [] and f"vlrft_{task}" in recipe.values("reward_funcs")
+    recipe = read_run(out, {"DATASET": "d"}).recipe
+    assert check_recipe(resolve(recipe)) == [] and f"vlrft_{task}" in recipe.values("reward_funcs")
     assert (":pixels" in out.read_text()) == (task == "pointing")  # as the model was trained
     assert int(recipe.get("max_completion_length")) >= (1024 if task == "ocr" else 512)
 
@@ -106,10 +107,10 @@ def test_write_reaches_ms_swift_whole(gpus, tmp_path):
 def test_a_new_recipe_bounds_images_where_the_model_reads_it(model, limit, tmp_path):
     out = tmp_path / "new.sh"
     assert new_recipe(out, "--task", "classification", model=model, gpus="8x80").exit_code == 0
-    (recipe,) = read_recipes(out, {"DATASET": "d"})
+    recipe = read_run(out, {"DATASET": "d"}).recipe
     assert bool(recipe.flag("max_pixels")) == (limit == "max_pixels")
     assert ("MAX_PIXELS" in recipe.environment) == (limit is not None)
-    assert check_recipe(recipe) == []
+    assert check_recipe(resolve(recipe)) == []
 
 
 def test_recipes_for_two_machines_ask_for_their_place(tmp_path):
@@ -120,7 +121,7 @@ def test_recipes_for_two_machines_ask_for_their_place(tmp_path):
     done = invoke("recipe", "apply", path, smaller, "--gpus", "4x16", "--nodes", "2")
     assert done.exit_code == 0, done.output
     for file, gpus, processes in ((out, "8x24", 16), (smaller, "4x16", 8)):
-        assert settings_of(read_recipe(file, {}), parse_gpus(gpus)).processes == processes
+        assert settings_of(read_run(file, {}), parse_gpus(gpus)).processes == processes
         assert "${NODE_RANK:?" in file.read_text()
     here = {"PATH": os.environ["PATH"]}
     started = subprocess.run(["bash", str(out)], env=here, capture_output=True, text=True)
@@ -139,7 +140,7 @@ def written_recipe(folder, more, *, before=PIXELS):
 
 
 def settings_with(folder, more, *, gpus="1x80", **given):
-    return settings_of(read_recipe(written_recipe(folder, more, **given), {}), parse_gpus(gpus))
+    return settings_of(read_run(written_recipe(folder, more, **given), {}), parse_gpus(gpus))
 
 
 def test_what_is_no_value_is_refused_in_one_line(tmp_path, monkeypatch):
@@ -259,16 +260,16 @@ def test_every_suggestion_is_planned_as_it_would_be_written(
     monkeypatch.setenv("MASTER_ADDR", "a")
     before = f"export NPROC_PER_NODE={count}\nexport MAX_PIXELS=${{MAX_PIXELS:-1003520}}"
     path = path or written_recipe(tmp_path, more, before=before)
-    recipe, out = read_recipe(path), tmp_path / "out.sh"
-    problems = {finding.rule for finding in check_recipe(recipe) if finding.level == PROBLEM}
+    run, out = read_run(path), tmp_path / "out.sh"
+    problems = {finding.rule for finding in check_recipe(run) if finding.level == PROBLEM}
     for size in ("12", "24", "80"):
         gpus = parse_gpus(f"{count}x{size}")
-        plan = estimate(settings_of(recipe, gpus))
-        written = as_written(recipe, gpus)
+        plan = estimate(settings_of(run, gpus))
+        written = as_written(run, gpus)
         suggestions = advise(plan, written), headroom_options(plan, written)
         for change in itertools.chain(*suggestions):
             out.write_text(applied(path, change.flags, out, change.label))
-            again = read_recipe(out)
+            again = read_run(out)
             settings = settings_of(again, gpus)
             assert settings == change.plan.settings, change.label
             assert estimate(settings).peak.total == change.plan.peak.total
@@ -280,8 +281,8 @@ def test_every_suggestion_is_planned_as_it_would_be_written(
 
 def test_lora_keeps_the_recipes_rank_and_gets_its_learning_rate(tmp_path):
     path = written_recipe(tmp_path, MORE[1] + " --use_vllm 1 --vllm_mode colocate")
-    recipe, gpus = read_recipe(path, {}), parse_gpus("1x24")
-    (change,) = [c for c in changes(settings_of(recipe, gpus)) if "tuner_type" in c.flags]
-    assert as_written(recipe, gpus)(change.flags).lora_rank == 64
+    run, gpus = read_run(path, {}), parse_gpus("1x24")
+    (change,) = [c for c in changes(settings_of(run, gpus)) if "tuner_type" in c.flags]
+    assert as_written(run, gpus)(change.flags).lora_rank == 64
     assert change.flags == {"tuner_type": "lora", "learning_rate": "1e-5", "deepspeed": "zero2"}
-    assert "no-32-bit-copy" not in {f.rule for f in check_recipe(changed(recipe, change.flags))}
+    assert "no-32-bit-copy" not in {f.rule for f in check_recipe(changed(run, change.flags))}

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swift_vlrft.recipe.flags import flags_of
-from swift_vlrft.swift_plugin.command_line import read_command_line
 
 NAMES = ("dataset", "top_k", "system", "learning-rate")
 VALUES = ["a", "-1", "-0.5", "", "a b", "x=y", "{}", "hf::me/set:pixels#3"]
@@ -26,13 +25,3 @@ def test_words_are_parted_as_argparse_parts_them(groups):
     ours = {flag.name: list(flag.values) for flag in flags_of(words)}
     assert ours == {name: values for name, values in theirs.items() if values is not None}
     assert [word for flag in flags_of(words) for word in flag.words] == words
-
-
-def test_the_last_of_a_repeated_flag_counts_and_a_bare_switch_is_on():
-    words = ["rlhf", "--dataset", "a", "b", "--dataset=c", "--streaming", "--max-length", "12"]
-    read = read_command_line(
-        [*words, "--max_steps", "x", "--strict", "false", "--columns", '{"q": "problem"}']
-    )
-    assert (read.dataset, read.streaming, read.strict) == (["c"], True, False)
-    assert (read.max_length, read.max_steps, read.use_hf) == (12, None, None)
-    assert read.columns == {"q": "problem"}

@@ -90,14 +90,14 @@ def test_what_is_not_set_and_what_is_not_known_differ():
     text = "export A=1 B=$(x)\nunset C\nswift rlhf --a 1 --b $(x) --c\n"
     (recipe,) = read_text(text, environment={"C": "3", "D": "4"})
     assert [recipe.environment.get(name, "-") for name in "ACDE"] == ["1", "-", "4", "-"]
-    assert [recipe.hides(name) for name in "ABCDE"] == [False, True, False, False, False]
+    assert [recipe.may_be_unread(name) for name in "ABCDE"] == [False, True, False, False, False]
     assert [recipe.get(name, "-") for name in "abcd"] == ["1", None, "-", "-"]
-    assert [recipe.lacks(name) for name in "abcd"] == [False, False, False, True]
+    assert [recipe.is_absent(name) for name in "abcd"] == [False, False, False, True]
     assert recipe.values("b") == () and recipe.flag("b").values == ("$(x)",)
     (recipe,) = read_text('[ -n "$R" ] && F="--d 1"\nswift rlhf --a 1 $F\n', environment={})
-    assert (recipe.get("a"), recipe.get("d", "-"), recipe.lacks("d")) == (None, None, False)
+    assert (recipe.get("a"), recipe.get("d", "-"), recipe.is_absent("d")) == (None, None, False)
     (recipe,) = read_text("source none.sh\nswift rlhf --a 1\n", environment={"A": "1"})
-    assert recipe.hides("A") and recipe.hides("Z")
+    assert recipe.may_be_unread("A") and recipe.may_be_unread("Z")
 
 
 def test_a_server_recipe_has_one_command_that_trains():
@@ -149,7 +149,7 @@ def test_a_configuration_that_the_script_writes_is_not_read(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.yaml").write_text("beta: 7\n")
     (recipe,) = read_text("date > a.yaml\nswift rlhf a.yaml --x 1\n", environment={})
-    assert not recipe.knows("beta") and recipe.get("x") == "1"
+    assert not recipe.is_known("beta") and recipe.get("x") == "1"
     assert any("a.yaml" in note.text for note in recipe.notes)
 
 
@@ -162,6 +162,7 @@ def test_a_configuration_that_the_script_writes_is_not_read(tmp_path, monkeypatc
         ("a.json", b"{'a': 1}", "parse"),
         ("a.json", b'{"a": ' * 3000, "parse"),
         ("a.yaml", b"model: m\nENV: [1]\n", "ENV"),
+        ("a.yaml", b"model: m\ntrain: {gpus: 4}\nrollout: {gpus: 4}\n", "Ray"),
         ("a.sh", b"swift rlhf none.yaml --beta 0\n", "line 1: none.yaml"),
         ("a.sh", b"A=1\nswift rlhf binary.yaml\n", "binary.yaml"),
         ("none.sh", None, "none.sh"),
@@ -197,7 +198,7 @@ def test_what_is_no_recipe(tmp_path, name, content, said):
 def test_a_text_that_doubles_is_followed_for_so_long(script):
     tracemalloc.start()
     (recipe,) = read_text(script + "swift rlhf --system $A $@\n", environment={})
-    assert not recipe.knows("system")
+    assert not recipe.is_known("system")
     assert tracemalloc.get_traced_memory()[1] < 100 * 2**20
     tracemalloc.stop()
 

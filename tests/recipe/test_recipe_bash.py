@@ -14,6 +14,7 @@ from support.random_scripts import script as random_script
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe.reader import RecipeError, read_recipes
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe, check_recipes
+from swift_vlrft.recipe.run import resolve
 
 TABLE = Path(__file__).with_name("scripts.jsonl")
 ROWS = [json.loads(line) for line in TABLE.read_text().splitlines()]
@@ -139,7 +140,7 @@ def disagreement(recipe, call, unknown):
     seen = flags_of(words)
     for name in {*seen, *(flag.name for flag in recipe.flags if flag.name)}:
         flag = recipe.flag(name)
-        if flag is None if recipe.lacks(name) else recipe.knows(name):
+        if flag is None if recipe.is_absent(name) else recipe.is_known(name):
             if (list(flag.values) if flag else None) != seen.get(name):
                 return name, flag, seen.get(name)
         elif unknown != "*" and name not in unknown.split():
@@ -149,7 +150,7 @@ def disagreement(recipe, call, unknown):
         if [plain(word) for word in ours] != [plain(word) for word in words[1:]]:
             return "words", ours, words
     for name in {*recipe.environment, *call.environment} - OF_WRAPPERS:
-        if recipe.hides(name):
+        if recipe.may_be_unread(name):
             if unknown != "*" and name not in unknown.split():
                 return name, "is unknown"
         elif recipe.environment.get(name) != call.environment.get(name):
@@ -167,7 +168,7 @@ def test_what_is_known_is_what_bash_says_and_nothing_is_wrong_with_it(row, ask_b
         len(recipes) == len(calls) or "read once" in row["why"] or "loop" in row["why"]
     ), log
     made_up = ("unknown-flag", "value", "reward", "stray-word", "plugin")  # --x
-    findings = [f for r in recipes for f in check_recipe(r) if f.rule not in made_up]
+    findings = [f for r in recipes for f in check_recipe(resolve(r)) if f.rule not in made_up]
     assert [f.text for f in findings if f.level == PROBLEM] == []
 
 
@@ -212,7 +213,7 @@ def test_the_examples_of_ms_swift_have_no_other_problem(monkeypatch):
             lines = path.read_text().splitlines()
             assert not any(line.lstrip().startswith(("swift rlhf", "swift sft")) for line in lines)
             continue
-        findings = [f for f in check_recipes(recipes) if f.level == PROBLEM]
+        findings = [f for f in check_recipes(map(resolve, recipes)) if f.level == PROBLEM]
         problems[path.name] = [(f.line, f.text) for f in findings if f.rule not in TRUE]
     assert {path for path, said in problems.items() if said} == {"loss_scale.sh", "muonclip.sh"}
     assert len(problems) > 150

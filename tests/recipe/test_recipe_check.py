@@ -24,7 +24,7 @@ from swift_vlrft.recipe.reader import read_recipes, read_text
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
 from swift_vlrft.recipe.rules.clashes import CLASHES
 from swift_vlrft.recipe.run import resolve
-from swift_vlrft.swift_plugin.facts import CLASSES, OF_MEGATRON
+from swift_vlrft.swift_plugin.facts import CLASSES, MEGATRON_CLASSES
 
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "recipes").rglob("*.sh"))
 of_ours = pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
@@ -41,7 +41,7 @@ def no_gpu_of_this_machine(monkeypatch):
 
 def rules_of(text, rule, **environment):
     recipes = read_text(text, environment=environment)
-    return [f for recipe in recipes for f in check_recipe(recipe) if f.rule == rule]
+    return [f for recipe in recipes for f in check_recipe(resolve(recipe)) if f.rule == rule]
 
 
 def run(*arguments):
@@ -119,7 +119,7 @@ def test_our_recipes_keep_what_a_recipe_must(path):
     more += ["--vllm_tensor_parallel_size", "1"] if grpo else []
     for processes in ({}, {"NPROC_PER_NODE": "2"}):
         (recipe,) = [r for r in read_recipes(path, NEEDED | processes, more) if r.trains]
-        found = [f for f in check_recipe(recipe) if f.rule != NOT_HERE.get(path.stem)]
+        found = [f for f in check_recipe(resolve(recipe)) if f.rule != NOT_HERE.get(path.stem)]
         assert [f.text for f in found if f.level == PROBLEM] == []
 
 
@@ -241,7 +241,7 @@ def test_a_machine_without_a_driver_shows_no_gpu(monkeypatch, tmp_path):
 
 def test_the_table_of_old_flags_is_true_of_this_ms_swift():
     flags = facts().flags("rlhf")
-    for table, commands in ((OLD_FLAGS, CLASSES), (OLD_MEGATRON_FLAGS, OF_MEGATRON)):
+    for table, commands in ((OLD_FLAGS, CLASSES), (OLD_MEGATRON_FLAGS, MEGATRON_CLASSES)):
         every = {name for command in commands for name in facts().flags(command)}
         assert sorted(set(table) & (every if table is OLD_MEGATRON_FLAGS else set(flags))) == []
         assert [old.now for old in table.values() if old.now and old.now not in every] == []

@@ -1,8 +1,8 @@
 """What `vlrft check` finds in a command: rules.jsonl has a fault of each rule, and what is near it;
 mistakes.jsonl has what people write, some of it by the threads that it links.
 
-``script``: a command, or several lines, with the names below; ``config``: what it changes of a
-configuration of Ray's roles; ``findings``: level, rule, line, and a word of the text.
+``script``: a command, or several lines, with the names below; ``findings``: level, rule, line, and
+a word of the text.
 """
 
 import json
@@ -11,12 +11,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 from files.test_checkpoints import files as checkpoint_files
 from support.sharded_rows import write_shards
 
 from swift_vlrft.recipe.reader import read_text
 from swift_vlrft.recipe.rules import check_recipes
+from swift_vlrft.recipe.run import resolve
 
 TABLE = Path(__file__).with_name("rules.jsonl")
 ROWS = [json.loads(line) for line in TABLE.read_text().splitlines()]
@@ -37,17 +37,6 @@ MEGATRON = (
     "--truncation_strategy delete --lr 1e-6 --bf16 true --finetune --no_save_optim --no_save_rng "
     "--recompute_granularity selective --offload_model true --sleep_level 2"
 )
-RAY = {
-    **{"rlhf_type": "grpo", "model": "Qwen/Qwen2.5-VL-3B-Instruct", "max_pixels": 401408},
-    **{"dataset": ["laolao77/ViRFT_CLS_flower_4_shot:pixels"], "reward_funcs": ["format"]},
-    **{"micro_batch_size": 2, "global_batch_size": 16, "num_generations": 8},
-    **{"steps_per_generation": 4, "num_train_epochs": 1, "max_length": 2048, "system": None},
-    **{"max_completion_length": 1024, "truncation_strategy": "delete", "lr": 5e-5},
-    **{"vllm_max_model_len": 100, "use_vllm": True, "colocate_groups": [["train", "rollout"]]},
-    **{"offload_model": True, "sleep_level": 1},
-    "train": {"gpus": 4, "tuner_type": "lora", "output_dir": "out"},
-    "rollout": {"gpus": 4, "vllm_max_model_len": 4096, "vllm_data_parallel_size": 1},
-}
 NAMES = {
     "@SWIFT@": SWIFT,
     "@NO_LIMIT@": SWIFT.replace("--max_pixels 401408 ", ""),
@@ -55,10 +44,6 @@ NAMES = {
         "classification", "detection_iou"
     ),
     "@MEGATRON@": f"{ONE_NODE} {MEGATRON}",
-    "@BARE_MEGATRON@": MEGATRON,
-    "@GROUPS@": "swift sft --model Qwen/Qwen2.5-7B-Instruct --dataset d --use_ray true "
-    """--deepspeed zero3 --device_groups '{"nproc_per_node": 4, "default": {"device": "GPU", """
-    """"ranks": "list(range(0, 4))", "workers": ["default"]}}'""",
 }
 
 
@@ -69,7 +54,6 @@ def folder(tmp_path_factory):
 
     root = tmp_path_factory.mktemp("files")
     texts = json.loads(Path(__file__).with_name("rules_files.json").read_text())
-    texts["ray.yaml"] = yaml.safe_dump(RAY)
     for name, text in texts.items():
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text(text)
@@ -121,12 +105,10 @@ def findings_of(row, folder, monkeypatch):
         "importlib.util.find_spec",
         lambda name, *_: None if name in lacking or "*" in lacking else name,
     )
-    text, path = row.get("script", ""), "command"
-    if "config" in row:
-        text, path = yaml.safe_dump({**RAY, **row["config"]}), "ray.yaml"
+    text = row["script"]
     for name, command in NAMES.items():
         text = text.replace(name, command)
     text = text.replace(row.get("without", "\0"), "")
-    recipes = read_text(text, path, row.get("environment", {}))
-    findings = check_recipes(recipes)
+    recipes = read_text(text, environment=row.get("environment", {}))
+    findings = check_recipes(map(resolve, recipes))
     return [f for f in findings if f.rule != "steps" or "steps" in row.get("rules", "steps")]

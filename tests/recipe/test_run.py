@@ -8,9 +8,8 @@ from unittest.mock import Mock
 
 import msgspec
 import pytest
-import yaml
 from msgspec.structs import replace
-from recipe.test_rules import MEGATRON, NAMES, RAY
+from recipe.test_rules import MEGATRON
 from support.swift_run import run_python
 
 from swift_vlrft.files import environment
@@ -98,7 +97,7 @@ def test_every_value_is_what_ms_swift_makes_of_it(ms_swift_says):
 
 @pytest.mark.slow
 def test_the_shipped_facts_are_those_of_this_ms_swift(ms_swift_says):
-    """Megatron's flags are known where Megatron-Core is: end_to_end/test_ray_and_megatron.py."""
+    """Megatron's flags are known where Megatron-Core is: end_to_end/test_megatron.py."""
     texts = (ms_swift.SHIPPED.read_text(), ms_swift_says[1])
     shipped, read = (msgspec.json.decode(text, type=ms_swift.Facts) for text in texts)
     if ms_swift.installed_versions() != shipped.versions:
@@ -159,7 +158,7 @@ def test_every_variable_of_ours_is_in_one_table_and_says_yes_as_flags_do():
     assert all(environment.is_on(name, {name: word}) == on for word, on in said.items())
 
 
-# Megatron, and ms-swift's two ways to Ray: what is found is in rules.jsonl ------------------------
+# Megatron: what is found is in rules.jsonl --------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -177,34 +176,18 @@ def test_megatron_is_read_however_it_is_started(start):
     assert resolve(recipe).integer("global_batch_size") == 16  # Megatron's default
 
 
-def test_a_role_wins_over_all_and_the_engine_has_its_own_flags():
-    run = resolve(read_text(yaml.safe_dump(RAY), "cfg.yaml", {})[0])
-    assert (run.integer("vllm_max_model_len"), run.processes) == (4096, 4)
-    assert (run.text("tuner_type"), run.integer("sleep_level")) == ("lora", 1)
-    assert "system" not in run.given  # null is left out
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
-        ("m.sh", MEGATRON, "`megatron rlhf`"),
-        ("cfg.yaml", yaml.safe_dump(RAY), "role of Ray"),
-        ("r.sh", NAMES["@GROUPS@"], "`swift sft` on Ray"),
-    ],
-)
-def test_the_planner_says_what_it_does_not_plan(name, text, said, tmp_path):
-    (tmp_path / name).write_text(text)
+def test_the_planner_says_that_megatron_is_not_planned(tmp_path):
+    (tmp_path / "m.sh").write_text(MEGATRON)
     for gpus in ("4x80", None):  # before it asks for GPUs
-        with pytest.raises(ValueError, match=said):
-            plan_recipe(tmp_path / name, gpus)
+        with pytest.raises(ValueError, match="`megatron rlhf` with rlhf_type grpo is not planned"):
+            plan_recipe(tmp_path / "m.sh", gpus)
 
 
-def test_without_megatron_core_its_flags_are_those_shipped_and_a_note_says_so():
+def test_without_megatron_core_its_flags_are_those_shipped():
     swift = {
         name: {keys: flag for keys, flag in kinds.items() if "megatron-" not in keys}
         for name, kinds in ms_swift.facts().commands.items()
     }
-    without = ms_swift.of_megatron(replace(ms_swift.facts(), commands=swift))
-    for command in ("megatron-rlhf", "rlhf"):
-        assert without.flags(command) == ms_swift.facts().flags(command)
-    assert "Megatron-Core" in without.note
+    (recipe,) = read_text(MEGATRON, environment={})
+    run = resolve(recipe, replace(ms_swift.facts(), commands=swift))
+    assert run.flags == ms_swift.facts().flags("megatron-rlhf")

@@ -6,7 +6,7 @@ from itertools import islice
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.plugin_run import answer_of, check_refusals
+from support.plugin_run import answer_of
 from support.sharded_rows import write_shards
 
 pytestmark = pytest.mark.slow  # ms-swift is imported
@@ -126,8 +126,3 @@ def test_files_in_the_order_of_their_tasks(tmp_path):
     then = "print(json.dumps(by_two_workers(load(sys.argv[2]))))"
     flags = ("--dataset", f"{tmp_path}:detection/norm1000")
     assert answer_of(*flags, then=LOAD + then)[0] == list(range(20, 40))
-
-
-def test_what_a_stream_needs_is_said_before_a_model_is_loaded(shards):
-    usual = f"--dataset {shards} --streaming true --rlhf_type grpo"
-    assert "secret" not in check_refusals("stream", usual, SET=str(shards))

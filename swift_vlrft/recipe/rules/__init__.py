@@ -1,6 +1,6 @@
 """Check a recipe without running it: one file per kind of rule; each rule is a generator.
 
-for finding in check_recipe(recipe): print(finding.line, finding.text)
+for finding in check_recipe(run): print(finding.line, finding.text)
 
 A rule ends silently if it needs a value that is not known (recipe/run.py: NoValue).
 """
@@ -11,17 +11,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from swift_vlrft.recipe.reader import Recipe, read_recipes
-from swift_vlrft.recipe.rules.batches import BATCHES, OF_BOTH
+from swift_vlrft.recipe.reader import read_recipes
+from swift_vlrft.recipe.rules.batches import BATCHES
 from swift_vlrft.recipe.rules.clashes import clashes
 from swift_vlrft.recipe.rules.data import DATA
 from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Edit, Finding
 from swift_vlrft.recipe.rules.gpus import visible_gpus
-from swift_vlrft.recipe.rules.history import HISTORY, removed_flags
+from swift_vlrft.recipe.rules.history import HISTORY, only_flags, removed_flags
 from swift_vlrft.recipe.rules.installed import installed, kernels
-from swift_vlrft.recipe.rules.losses import LOSSES, length_bias, unscaled_cispo
-from swift_vlrft.recipe.rules.megatron import MEGATRON, device_groups
-from swift_vlrft.recipe.rules.model import MODEL, code_and_pickles, liger
+from swift_vlrft.recipe.rules.losses import LOSSES
+from swift_vlrft.recipe.rules.model import MODEL, code_and_pickles
 from swift_vlrft.recipe.rules.prefix import PREFIX
 from swift_vlrft.recipe.rules.resume import RESUME
 from swift_vlrft.recipe.rules.server import together
@@ -38,37 +37,33 @@ RULES: tuple[Rule, ...] = (
         *BATCHES,
         *LOSSES,
         visible_gpus,
-        device_groups,
         *MODEL,
         code_and_pickles,
     ),
     *(*PREFIX, *ZOOM, *RESUME, *DATA, installed, kernels),
 )
 """For `swift`, whose trainers extend transformers' and TRL's."""
-RULES_OF_MEGATRON: tuple[Rule, ...] = (
-    *(*TEXT, removed_flags, clashes, *OF_BOTH, length_bias, unscaled_cispo, *MEGATRON),
-    *(rule for rule in (*MODEL, *PREFIX, *ZOOM, *DATA, installed) if rule is not liger),
-)
+MEGATRON_RULES: tuple[Rule, ...] = (*TEXT, removed_flags, only_flags)
+"""For `megatron`: its flags, and nothing between them."""
 
 
 def check(path: str | Path) -> list[Finding]:
     """Check every command of a script or configuration; the findings come in the order of lines.
     Nothing is run, and ms-swift is not imported. ValueError for a file that cannot be read.
     """
-    return check_recipes(read_recipes(path))
+    return check_recipes(map(resolve, read_recipes(path)))
 
 
-def check_recipes(recipes: Iterable[Recipe | Run]) -> list[Finding]:
+def check_recipes(runs: Iterable[Run]) -> list[Finding]:
     """Check the commands of a script, and what they do to one another."""
-    runs = [resolve(recipe) for recipe in recipes]
+    runs = [*runs]
     return in_order([*(finding for run in runs for finding in check_recipe(run)), *together(runs)])
 
 
-def check_recipe(recipe: Recipe | Run, rules: Iterable[Rule] | None = None) -> list[Finding]:
+def check_recipe(run: Run, rules: Iterable[Rule] | None = None) -> list[Finding]:
     """Check a command by all its rules, or by these; findings come in the order of lines."""
-    run = resolve(recipe)
     if rules is None:
-        rules = RULES_OF_MEGATRON if run.megatron else RULES
+        rules = MEGATRON_RULES if run.megatron else RULES
     findings: list[Finding] = []
     for rule in rules:
         with suppress(NoValue):

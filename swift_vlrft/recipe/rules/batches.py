@@ -51,22 +51,14 @@ def rollout_steps(run: Run) -> int:
 
 
 def generation_batch(run: Run) -> Iterator[Finding]:
-    if run.grpo:
-        world, device = run.processes, run.integer("per_device_train_batch_size")
-        accumulated = run.integer("gradient_accumulation_steps")
-        product = f"{world} processes x {device} a device"
-        yield from generation_size(run, world * device, product, accumulated)
-
-
-def generation_size(
-    run: Run, step: int, product: str, steps: int, share: int = 1, shared: str = ""
-) -> Iterator[Finding]:
-    """A generation has ``steps`` steps, if no flag says how many, of ``step`` (``product``)
-    completions; ``--num_generations`` times ``share`` (``shared``) must divide it.
-    """
+    """Check that `--num_generations` divides the completions of one generation."""
+    if not run.grpo:
+        return
+    world, device = run.processes, run.integer("per_device_train_batch_size")
+    step, product = world * device, f"{world} processes x {device} a device"
     batch, set_steps = run.optional("generation_batch_size"), run.optional("steps_per_generation")
     group = run.integer("num_generations")
-    size = batch or step * (set_steps or steps)
+    size = batch or step * (set_steps or run.integer("gradient_accumulation_steps"))
     if group == 1 and run.lacks("teacher_model", "teacher_model_server"):
         text = "--num_generations 1: GRPO compares completions of a prompt, so it needs 2 or more"
         yield problem(run, "num_generations", "num-generations", text)
@@ -79,11 +71,11 @@ def generation_size(
     elif size % step:
         text = f"--generation_batch_size {size} is no multiple of {product}"
         yield problem(run, "generation_batch_size", "generation-batch", text)
-    elif size % (group * share):
+    elif size % group:
         sizes = range(2, min(size, MOST_GENERATIONS) + 1)
-        valid = ", ".join(str(n) for n in sizes if size % (n * share) == 0) or "none"
+        valid = ", ".join(str(n) for n in sizes if size % n == 0) or "none"
         text = (
-            f"--num_generations {group}{shared} does not divide the {size} completions of a "
+            f"--num_generations {group} does not divide the {size} completions of a "
             f"generation ({product} x {size // step} steps). Possible: {valid}; or change the batch"
         )
         yield problem(run, "num_generations", "generation-batch", text)
@@ -93,7 +85,7 @@ def steps(run: Run, rows: int) -> Iterator[Finding]:
     """Count the optimizer's steps in an epoch of so many rows: RepeatSampler (TRL) repeats the
     prompts of a generation and leaves out the last rows that do not fill a generation.
     """
-    if not run.grpo or run.megatron or run.true("streaming") or run.number("split_dataset_ratio"):
+    if not run.grpo or run.true("streaming") or run.number("split_dataset_ratio"):
         return
     batches = rollout_steps(run)
     answers = run.processes * run.integer("per_device_train_batch_size") * batches
@@ -129,13 +121,9 @@ def evaluation_batch(run: Run) -> Iterator[Finding]:
 
 
 def vllm_mode(run: Run) -> str | None:
-    """Return the mode, None without vLLM; a missing mode is the default before ms-swift 3.12. On
-    Ray engines have their own GPUs unless colocate_groups says otherwise.
-    """
+    """Return the mode, None without vLLM; a missing mode is the default before ms-swift 3.12."""
     if not run.grpo or not run.true("use_vllm"):
         return None
-    if (ray := run.recipe.ray) is not None:
-        return "colocate" if "rollout" in str(ray.shared) else "apart"
     return run.text("vllm_mode") or ("server" if run.text("vllm_server_host") else "colocate")
 
 
@@ -217,6 +205,7 @@ def precision(run: Run) -> Iterator[Finding]:
     yield note(run, "torch_dtype", "no-32-bit-copy", text)
 
 
-OF_BOTH = (algorithm, rewards, tensor_parallel, sleep_level, server, lengths, truncation, sampling)
-"""Those that hold for Megatron's trainers, too."""
-BATCHES = (*OF_BOTH, generation_batch, evaluation_batch, precision)
+BATCHES = (
+    *(algorithm, rewards, tensor_parallel, sleep_level, server, lengths, truncation, sampling),
+    *(generation_batch, evaluation_batch, precision),
+)

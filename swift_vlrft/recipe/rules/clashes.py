@@ -169,41 +169,8 @@ CLASHES = (
 )  # fmt: skip
 
 
-OF_MEGATRON = (
-    Clash("train_iters", "", lambda run: run.lacks("train_iters", "num_train_epochs"),
-          "Megatron needs --train_iters or --num_train_epochs"),
-    Clash("use_vllm", "", lambda run: _alone(run) and not run.true("use_vllm"),
-          "--use_vllm false: Megatron's GRPO generates only with vLLM"),
-    Clash("vllm_mode", "",
-          lambda run: _alone(run) and run.true("use_vllm") and run.lacks("vllm_mode"),
-          "Megatron's GRPO needs --vllm_mode colocate or server"),
-    *(Clash(flag, "", holds, f"--{flag} {{{flag}}}: Megatron's GRPO does not support it")
-      for flag, holds in (
-          ("async_generate", lambda run: run.grpo and run.true("async_generate")),
-          ("sync_ref_model", lambda run: run.grpo and run.true("sync_ref_model")),
-          ("num_iterations", lambda run: run.grpo and run.integer("num_iterations") != 1))),
-    Clash("recompute_method", "", lambda run: bool(run.text("recompute_method"))
-          and run.text("recompute_granularity") == "selective",
-          "--recompute_method {recompute_method} is for --recompute_granularity full"),
-    Clash("save_total_limit", "", lambda run: run.optional("save_total_limit") in (0, 1),
-          "--save_total_limit {save_total_limit}: Megatron keeps 2 or more (best and last)"),
-    Clash("async_save", "", lambda run: run.true("async_save")
-          and (run.optional("save_total_limit") or 0) > 1,
-          "--async_save true with --save_total_limit: ms-swift ends with an error"),
-    Clash("group_by_length", "", lambda run: run.true("group_by_length") and _packs(run),
-          "--group_by_length true needs --padding_free false (the default is true)"),
-)  # fmt: skip
-"""For `megatron` (megatron/arguments/megatron_args.py, megatron/trainers/base.py)."""
-
-
-def _alone(run: Run) -> bool:
-    """GRPO whose engine is not one of Ray's roles."""
-    return run.grpo and run.recipe.ray is None
-
-
 def clashes(run: Run) -> Iterator[Finding]:
-    table = OF_MEGATRON if run.megatron else CLASHES
-    for clash in table if run.trains else ():
+    for clash in CLASHES if run.trains else ():
         with suppress(NoValue):
             if clash.holds(run):
                 text = clash.text.format_map(_Values(run)) + f" ({clash.where})" * bool(clash.where)

@@ -50,7 +50,8 @@ def reward_names(run: Run) -> Iterator[Finding]:
         else:
             near = difflib.get_close_matches(name, every, n=1, cutoff=0.5)
             meant = f" Did you mean {near[0]}?" if near else ""
-            text = f"no reward is named {name}.{meant} Known: {', '.join(every)}"
+            text = f"--reward_funcs {name}: no reward has this name.{meant}"
+            text += f" Known: {', '.join(every)}"
         yield problem(run, "reward_funcs", "reward", text)
 
 
@@ -96,22 +97,22 @@ def _set(run: Run, flag: str, value: str, rewards: Sequence[str]) -> _Set:
             hub = report_of_source(source)
             return described(("image", "problem", "solution"), ours=True, report=hub)
     path = run.recipe.at(asked.name)
-    stored = local_set(path, rename=_renamed(run)) if path and path.exists() else None
+    stored = local_set(path, rename=renamed(run)) if path and path.exists() else None
     if stored and (root := run.variable("ROOT_IMAGE_DIR")):
         stored.root = image_root(run.recipe.at(root) or root)
     columns = tuple(stored.columns) if stored else ()
     if stored is None or not is_ours(stored, run.texts("reward_funcs")):
         return described(columns)
     check_columns(stored)
-    report = _report(run, stored, asked.subsets, rewards) if rewards else None
+    report = _report(run, stored, asked.subsets, rewards)
     return described((*columns, "solution"), ours=True, report=report)
 
 
 def _report(
     run: Run, stored: StoredSet, subsets: Sequence[str], rewards: Sequence[str]
 ) -> Report | None:
-    """Return the report, None if the set cannot be opened here. DataError: it is misread, or no
-    row is of the tasks that are asked for.
+    """Return the report, None if the set cannot be opened here. DataError: it is misread or empty,
+    or no row is of the tasks that are asked for.
     """
     tasks = [task for task in subsets if task in TASK_NAMES]
     first = CHECKED if run.true("streaming") else None
@@ -121,14 +122,17 @@ def _report(
     except OSError:
         return None
     report.leave_unread()
-    report.problems = [bad for bad in report.problems if bad.kind in STOPS]
+    if report.good and not run.true("strict"):
+        report.problems = [bad for bad in report.problems if bad.kind in STOPS]
     more = first is not None and report.other_tasks.total() >= first  # rows of them may follow
     if not more and (text := report.no_row_of(tasks)):
         raise DataError(text)
+    if not report.rows and not report.problems and not more:
+        raise DataError(f"{stored.path} has no rows")
     return report
 
 
-def _renamed(run: Run) -> dict[str, str]:
+def renamed(run: Run) -> dict[str, str]:
     """--columns, if it can be read."""
     try:
         return {name: str(new) for name, new in run.json("columns").items()}
@@ -162,7 +166,7 @@ def data_sets(run: Run) -> Iterator[Finding]:
             lines = report.routing_notes(rewards) if report and not report.problems else []
             notes += [note(run, flag, "reward-rows", line) for line in lines]
     yield from _stream(run)
-    if all(rows) and run.lacks("cached_dataset"):
+    if rewards and all(rows) and run.lacks("cached_dataset"):
         yield from steps(run, sum(rows))
     if rewards and run.lacks("cached_dataset"):
         if unscored := nothing_scored(rewards, reports):
@@ -174,7 +178,11 @@ def data_sets(run: Run) -> Iterator[Finding]:
 def _of_set(run: Run, data_set: _Set) -> Iterator[Finding]:
     flag, value, report = data_set.flag, data_set.value, data_set.report
     if "," not in value and parse(value).is_a_path:  # the rule of commas has those
-        yield from no_such_path(run, flag, "dataset", data_set.name)
+        whole, why = run.recipe.at(value.rpartition(":")[0]), "does not exist"
+        if ":" in value and whole is not None and whole.exists():
+            why += " (ms-swift takes all after the first ':' for subsets: link the set under a "
+            why += "path without ':')"
+        yield from no_such_path(run, flag, "dataset", data_set.name, why)
     ours = [name for name in run.texts("reward_funcs") if name in REWARDS]
     needing = [name for name in ours if "solution" in REWARDS[name].needs]
     if needing and data_set.columns and "solution" not in data_set.columns:

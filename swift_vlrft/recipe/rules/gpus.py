@@ -55,10 +55,9 @@ def named(visible: str) -> list[str]:
 
 def _refuses(run: Run) -> str:
     """What ends the run if a process has several GPUs, in ms-swift's words."""
-    alone = not run.true("use_ray")
-    if alone and "deepspeed" in run.given:
+    if "deepspeed" in run.given:
         return "DeepSpeed"
     kind = run.text("rlhf_type") or ""
     if run.command == "rlhf" and kind in ("grpo", "gkd") and run.true("use_vllm"):
         return f"{kind.upper()} with vLLM"
-    return "FSDP2" if alone and "fsdp" in run.given else ""
+    return "FSDP2" if "fsdp" in run.given else ""

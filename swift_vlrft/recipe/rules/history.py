@@ -32,6 +32,12 @@ def removed_flags(run: Run) -> Iterator[Finding]:
             yield problem(run, flag.line, "removed-flag", text, edit)
 
 
+def only_flags(run: Run) -> Iterator[Finding]:
+    """Say what is not checked of a command of `megatron`."""
+    text = f"`megatron {run.command}`: only its flags are checked"
+    yield note(run, run.recipe.line, "megatron", text)
+
+
 def missing_mode(run: Run) -> Iterator[Finding]:
     if run.command == "rlhf" and run.true("use_vllm") and run.lacks("vllm_mode"):
         mode = "colocate" if run.lacks("vllm_server_host") else "server"
@@ -51,7 +57,7 @@ def new_defaults(run: Run) -> Iterator[Finding]:
         since.append(_version(MODE_SINCE))
     oldest = min(since)
     for changed, name, before, now in NEW_DEFAULTS:
-        if _version(changed) >= oldest and run.recipe.lacks(name):
+        if _version(changed) >= oldest and run.recipe.is_absent(name):
             text = f"--{name} is {now} by default since ms-swift {changed}; before it was {before}"
             yield note(run, run.recipe.line, "new-default", text)
 

@@ -9,8 +9,7 @@ from swift_vlrft.recipe.rules.finding import Finding, note, problem
 from swift_vlrft.recipe.rules.model import family
 from swift_vlrft.recipe.run import NoValue, Run
 
-OF_FLAGS = (
-    ("use_ray", "true", "ray", "'ms-swift[ray]'"),
+FLAG_MODULES = (
     ("deepspeed", "", "deepspeed", "deepspeed"),
     ("attn_impl", "flash_att", "flash_attn", "flash-attn --no-build-isolation"),
     ("use_liger_kernel", "true", "liger_kernel", "'liger-kernel>=0.7.0'"),
@@ -25,8 +24,7 @@ KERNELS = {"fla": "flash-linear-attention", "causal_conv1d": "causal-conv1d"}
 def installed(run: Run) -> Iterator[Finding]:
     for flag, module, install in needs(run):
         if importlib.util.find_spec(module) is None:
-            what = f"--{flag}" if flag else "`megatron`"
-            text = f"{what} needs {module}, which is not installed here: pip install {install}"
+            text = f"--{flag} needs {module}, which is not installed here: pip install {install}"
             yield problem(run, flag, "not-installed", text)
 
 
@@ -35,7 +33,7 @@ def kernels(run: Run) -> Iterator[Finding]:
     ms-swift's model/models/qwen.py: _get_linear_attention_kernels.
     """
     known = family(run) if run.trains else None
-    if run.megatron or known is None or not known.gated_delta_net:
+    if known is None or not known.gated_delta_net:
         return
     lacking = [name for module, name in KERNELS.items() if not importlib.util.find_spec(module)]
     packs = next((name for name in ("packing", "padding_free") if run.true(name)), None)
@@ -60,13 +58,9 @@ def needs(run: Run) -> Iterator[tuple[str, str, str]]:
             return " ".join(map(str, value))
         return "" if isinstance(value, NoValue) else str(value or "").lower()
 
-    if run.megatron:
-        yield "", "mcore_bridge", "'ms-swift[megatron]'"
-        yield "", "transformer_engine", "'transformer_engine[pytorch]'"
-    generates = not run.megatron or value_of("rlhf_type") in ("grpo", "gkd")
-    if (value_of("use_vllm") == "true" and generates) or run.command == "rollout":
+    if value_of("use_vllm") == "true" or run.command == "rollout":
         yield "use_vllm", "vllm", "vllm"
-    for flag, part, module, install in OF_FLAGS:
+    for flag, part, module, install in FLAG_MODULES:
         if flag in run.given and part in value_of(flag):
             yield flag, module, install
     if "qwen" in value_of("model") and "vl" in value_of("model"):

@@ -14,12 +14,12 @@ from swift_vlrft.recipe.run import Run
 LONG = 2048
 """Tokens from which on an answer is called long."""
 LEVEL = "importance_sampling_level"
-OF_THE_RATIO = ("epsilon", "epsilon_high", LEVEL, "delta")
+RATIO_FLAGS = ("epsilon", "epsilon_high", LEVEL, "delta")
 
 
 def loss_types(run: Run) -> list[str]:
-    """Return the loss types: several in `swift rlhf`, one in `megatron rlhf`; by default none."""
-    return list(run.texts("loss_type")) or [run.text("loss_type") or ""]
+    """Return the loss types, of which `swift rlhf` takes several; by default none."""
+    return list(run.texts("loss_type")) or [""]
 
 
 def length_bias(run: Run) -> Iterator[Finding]:
@@ -41,7 +41,7 @@ def idle_ratio(run: Run) -> Iterator[Finding]:
     if not run.grpo or run.integer("num_iterations") > 1:
         return
     # cispo's scale is epsilon_high: see unscaled_cispo.
-    names = OF_THE_RATIO if loss_types(run) != ["cispo"] else (LEVEL,)
+    names = RATIO_FLAGS if loss_types(run) != ["cispo"] else (LEVEL,)
     per_token = run.text(LEVEL) == "token"
     idle = [name for name in names if name in run.given and not (per_token and name == LEVEL)]
     if not idle:

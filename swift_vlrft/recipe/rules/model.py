@@ -60,8 +60,7 @@ def family(run: Run) -> Family | None:
 def model(run: Run) -> Iterator[Finding]:
     if not run.trains:
         return
-    megatron = ("mcore_model", "mcore_adapter", "adapters") if run.megatron else ()
-    if run.lacks("model", "resume_from_checkpoint", *megatron):
+    if run.lacks("model", "resume_from_checkpoint"):
         yield problem(run, "model", "model", "--model is missing")
     name = run.text("model")
     if name == "":
@@ -128,7 +127,7 @@ def experts(run: Run) -> Iterator[Finding]:
     """ZeRO-3 is slow here, not stuck: register.py names the blocks of experts of these families to
     DeepSpeed (leaf modules), and in transformers 5 the experts of a layer are one module anyway.
     """
-    name = Path(run.text("model") or "").name if run.trains and not run.megatron else ""
+    name = Path(run.text("model") or "").name if run.trains else ""
     if not EXPERTS.search(name) or not (run.text("deepspeed") or "").startswith("zero3"):
         return
     text = f"{name} under ZeRO-3: each pass gathers all experts of a layer on every GPU, which is "

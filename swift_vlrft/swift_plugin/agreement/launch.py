@@ -18,7 +18,7 @@ from swift_vlrft.recipe.run import Run
 from swift_vlrft.swift_plugin.inference import gpu_count
 
 WORKER = "swift_vlrft.swift_plugin.agreement.process"
-OF_A_CLUSTER = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES"}
+CLUSTER_VARIABLES = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES"}
 """With these a process would wait for other nodes, which only `torchrun` is to do."""
 
 MEMORY = re.compile(
@@ -53,7 +53,7 @@ def measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> int:
         with socket.socket() as free:  # the recipe's own may be that of a training
             free.bind((address, 0))
             port = str(free.getsockname()[1])
-    inherited = {k: v for k, v in recipe.environment.items() if k not in OF_A_CLUSTER}
+    inherited = {k: v for k, v in recipe.environment.items() if k not in CLUSTER_VARIABLES}
     environment = inherited | {"NPROC_PER_NODE": str(processes)}
     environment |= {"MASTER_PORT": port, "MASTER_ADDR": address}
     place += ["--master_addr", address, "--master_port", port]
