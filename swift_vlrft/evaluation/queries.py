@@ -20,15 +20,16 @@ from typing import Any
 
 import msgspec
 
-from swift_vlrft.datasets import BadRow, DataError
+from swift_vlrft.datasets import BadRow
 from swift_vlrft.datasets.box_format import row_in_box_format
 from swift_vlrft.datasets.build import CATEGORY_LISTS, chosen_categories, detection_row
 from swift_vlrft.datasets.coco import image_folder
 from swift_vlrft.datasets.image import image_path
 from swift_vlrft.datasets.instances import file_of, refuse_shared_files
-from swift_vlrft.datasets.opening import open_set
+from swift_vlrft.datasets.opening import open_set, splits_of
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.row import Row, RowLocation
+from swift_vlrft.datasets.splits import WORDS
 from swift_vlrft.evaluation.annotations import Annotations, open_annotations
 from swift_vlrft.evaluation.predictions import (
     EVALUATED,
@@ -146,6 +147,12 @@ class Query:
         return replace(self, row=row_in_box_format(self.row, frame, size, seen, key))
 
 
+def default_split(dataset: Path) -> str:
+    """Return the first of SPLITS that the set has; the last if it has none of them."""
+    names = {WORDS.get(name.lower(), name) for name in splits_of(dataset)}
+    return next((split for split in SPLITS if split in names), SPLITS[-1])
+
+
 class QuerySet:
     """Holds the queries of an evaluation; an annotation file is decoded once."""
 
@@ -213,16 +220,13 @@ class QuerySet:
 
     def _rows(self, problems: Problems, without_images: bool) -> Iterator[Query]:
         settings = self.settings
-        for split in (settings.split,) if settings.split else SPLITS:
-            try:
-                opened = open_set(
-                    settings.dataset, split=split, keep_going=True, root=settings.images,
-                    task=settings.task,
-                )  # fmt: skip
-                break
-            except DataError as error:
-                if "split" not in str(error) or split in (settings.split, SPLITS[-1]):
-                    raise
+        opened = open_set(
+            settings.dataset,
+            split=settings.split or default_split(settings.dataset),
+            keep_going=True,
+            root=settings.images,
+            task=settings.task,
+        )
         # Without a task column the form of the set implies one (LISA); the caller's task wins.
         has_task = "task" in getattr(opened, "columns", ())
         for number, row in enumerate(rows_of(opened, without_images=without_images)):

@@ -9,11 +9,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec import structs
 from PIL import Image
 from safetensors.numpy import save_file
 from scored import answer, invoke, refusal, run_json, write_lines
 
 import swift_vlrft
+from swift_vlrft.datasets import DataError
 from swift_vlrft.demo.tasks import TASKS
 from swift_vlrft.evaluation.annotations import Gold, open_annotations
 from swift_vlrft.evaluation.compare import compare
@@ -132,6 +134,27 @@ def test_a_name_that_the_set_does_not_ask_for_is_refused(tmp_path):
         asked("rose", "rise")
     with pytest.raises(EvaluationError, match="rose"):
         asked("coco-novel15")
+
+
+@pytest.mark.parametrize("folder", ["set", "my_split"])
+def test_the_test_split_is_asked_and_never_replaced_by_training_rows(tmp_path, folder):
+    Image.new("RGB", (64, 48)).save(tmp_path / "a.png")
+    row = {"image": str(tmp_path / "a.png"), "problem": "?", "solution": "<answer>red</answer>"}
+    place = tmp_path / folder
+    place.mkdir()
+    write_lines(place / "train.jsonl", [row] * 3)
+    settings = Settings("m", place, "classification")
+    assert len(ids(settings)) == 3
+    write_lines(place / "val.jsonl", [row] * 2)
+    assert len(ids(settings)) == 2
+    test = write_lines(place / "test.jsonl", [row])
+    assert len(ids(settings)) == 1
+    write_lines(test, [{"image": row["image"], "problem": "?", "solutoin": "red"}])
+    for chosen in (settings, structs.replace(settings, split="test")):
+        with pytest.raises(DataError, match="lacks the column solution"):
+            ids(chosen)
+    with pytest.raises(DataError, match="'other'; it has train, validation, test"):
+        ids(structs.replace(settings, split="other"))
 
 
 # ---- what a run leaves -----------------------------------------------------------------------
