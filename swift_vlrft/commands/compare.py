@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from swift_vlrft.commands.eval import Categories, Join
+from swift_vlrft.commands.eval import Categories
 from swift_vlrft.commands.output import number, print_json, say, say_marked, show, table
 
 
@@ -20,7 +20,6 @@ def compare(
     ] = None,
     protocol: Annotated[str | None, typer.Option(help="With --gold: all or visual-rft.")] = None,
     categories: Categories = None,
-    join: Join = None,
     bootstrap: Annotated[int, typer.Option(min=2, help="Draws for the intervals of AP.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
     shown: Annotated[int, typer.Option("--show", min=0, help="Flipped rows to print.")] = 5,
@@ -40,7 +39,6 @@ def compare(
         gold=gold,
         protocol=protocol,
         categories=categories or (),
-        join=join,
         bootstrap=bootstrap,
         seed=seed,
     )

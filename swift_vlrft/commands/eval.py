@@ -24,8 +24,8 @@ Categories = Annotated[
 Join = Annotated[
     str | None,
     typer.Option(
-        help="How to match predictions of other programs with the rows: id, image or order. "
-        "Predictions of `vlrft eval` need no --join."
+        help="id: predictions of other programs belong to the rows with their ids. Predictions "
+        "of `vlrft eval` need no --join."
     ),
 ]
 SHOWN_CLASSES = 20
@@ -59,8 +59,8 @@ def evaluate(
     predictions: Annotated[
         Path | None,
         typer.Option(
-            help="Score this file instead of running a model: ours, `swift infer` results, output "
-            "of OpenAI's or vLLM's batches, ms-swift's completions.jsonl, or COCO detections."
+            help="Score this file instead of running a model: ours, `swift infer` results, "
+            "ms-swift's completions.jsonl, or COCO detections."
         ),
     ] = None,
     gold: Annotated[

@@ -17,7 +17,7 @@ from swift_vlrft.diagnostics.health import LEAST, Finding, Health, judge
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold, annotations_of_gold
 from swift_vlrft.evaluation.intervals import DRAWS, intervals, resamples
 from swift_vlrft.evaluation.metrics import Table, build_table
-from swift_vlrft.evaluation.pairing import gold_key, pair, question_key
+from swift_vlrft.evaluation.pairing import gold_key, ids_of, pair, question_key
 from swift_vlrft.evaluation.predictions import (
     EVALUATED,
     EvaluationError,
@@ -90,12 +90,10 @@ def compare(
     a: Predictions,
     b: Predictions,
     gold: Gold = GOLD_OF_ROWS,
-    *,
-    join: str | None = None,
     **draws: int,
 ) -> Comparison:
-    """Compare A and B. ``join``: how lines of others belong together (pairing.py), by default by
-    ids; ``draws``: bootstrap and seed. EvaluationError if A and B answer different queries."""
+    """Compare A and B, whose rows belong together by their ids. ``draws``: bootstrap and seed.
+    EvaluationError if A and B answer different queries."""
     if a.task != b.task:
         raise EvaluationError(f"A answers {a.task}, B {b.task}: their metrics are not comparable")
     boxes_alone = a.detections is not None
@@ -104,7 +102,7 @@ def compare(
             f"{'A' if boxes_alone else 'B'} is a list of boxes, and {'B' if boxes_alone else 'A'} "
             "holds completions: compare two of a kind"
         )
-    rows_a, rows_b = ([], []) if boxes_alone else _paired(a, b, join)
+    rows_a, rows_b = ([], []) if boxes_alone else _paired(a, b)
     first, second = (
         build_table(replace(side, rows=rows), gold) for side, rows in ((a, rows_a), (b, rows_b))
     )
@@ -213,7 +211,6 @@ def compare_runs(
     gold: Path | None = None,
     protocol: str | None = None,
     categories: Sequence[str] = (),
-    join: str | None = None,
     **draws: int,
 ) -> Comparison:
     """Compare files of predictions or folders of runs; A's folder names the gold if not given."""
@@ -228,27 +225,21 @@ def compare_runs(
         annotations, protocol = first.gold.annotations, protocol or first.gold.protocol
         categories = categories or first.gold.categories
     of = Gold(annotations, categories, protocol)
-    result = compare(first.predictions, second.predictions, of, join=join, **draws)
+    result = compare(first.predictions, second.predictions, of, **draws)
     limits = [image_limits(first), image_limits(second)]
     if None not in limits and limits[0] != limits[1]:
         result.notes.insert(0, f"the images were shown at {limits[0]} in A, at {limits[1]} in B")
     return result
 
 
-def _paired(
-    a: Predictions, b: Predictions, join: str | None
-) -> tuple[list[Prediction], list[Prediction]]:
-    """The rows of both sides that answer the same queries, in one order, with A's ids."""
-    if join is None and all(row.own_id is not None for row in (*a.rows, *b.rows)):
-        join = "id"
+def _paired(a: Predictions, b: Predictions) -> tuple[list[Prediction], list[Prediction]]:
+    """The rows of both sides with the same ids, in one order."""
     rows, lines = (
         [msgspec.structs.replace(row, place=f"{row.place} of {name}") for row in side.rows]
         for name, side in (("A", a), ("B", b))
     )
-    # Golds are compared below, with what may be the cause if they differ.
-    row_numbers = pair(
-        lines, rows, join, contents=lambda r: filter(None, [rows[r].image_hash]), reworded=True
-    )
+    row_keys = ids_of(rows)
+    row_numbers = pair(lines, ids_of(lines), rows, row_keys)
     of_row = {r: row for row, r in zip(b.rows, row_numbers, strict=True) if r is not None}
     pairs = [(row, of_row[r]) for r, row in enumerate(a.rows) if r in of_row]
     if not pairs:

@@ -25,10 +25,8 @@ import msgspec
 from swift_vlrft.datasets.box_format import in_box_format
 from swift_vlrft.datasets.build import chosen_categories, detection_row
 from swift_vlrft.datasets.image import ImageInfo, size_problem
-from swift_vlrft.datasets.instances import file_of
 from swift_vlrft.evaluation.annotations import Annotations, Gold
 from swift_vlrft.evaluation.misread import refuse_misread
-from swift_vlrft.evaluation.pairing import ImageIndex
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions, Problems
 from swift_vlrft.geometry.box_format import BOX_FORMATS
 from swift_vlrft.geometry.boxes import Box
@@ -209,14 +207,9 @@ def _located(
     """The rows by image and category, with the image sizes from the annotations."""
     images = {str(i): i for i in annotations.instances.images}
     ids = {normalise(name): c for c, name in annotations.instances.categories.items()}
-    entries = annotations.instances.images.items()
-    names = ImageIndex([(str(i), file_of(entry) or str(i)) for i, entry in entries])
     located: dict[tuple[Any, Any], Prediction] = {}
     for row in rows:
         image = images.get(row.image_id)
-        if image is None:  # `swift infer` writes the image's path and no id
-            matches = names.find(row.image_names) or set()
-            image = images[next(iter(matches))] if len(matches) == 1 else None
         category = None if row.category is None else ids.get(normalise(row.category))
         if image is None:
             problems.add("rows of unknown images, left out", row.image_id)

@@ -252,7 +252,7 @@ def _is_held(file: Path, folder: Path) -> bool:
 def _kept(row: Prediction, task: str) -> str:
     """The row's line; an id only where it had one: `vlrft compare` joins by ids."""
     key = row.own_id if row.row is None else row.id
-    fresh = {"place": "", "own_id": None, "image_names": (), "incomplete": False}
+    fresh = {"place": "", "own_id": None, "incomplete": False}
     return (
         json.dumps(as_json(msgspec.structs.replace(row, task=task, **fresh)) | {"id": key}) + "\n"
     )

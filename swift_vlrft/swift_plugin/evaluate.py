@@ -62,10 +62,10 @@ def evaluate(
 
     ``dataset``: a set on disk, or COCO or LVIS annotations; "PATH:pixels" asks for boxes in
     pixels, as do unit, yx1000 and native, the model's own.
-    ``gold``: the annotations or the data set that ``predictions`` were made on. ``join``: how
-    predictions of other programs belong to its rows: id, image or order. ``out``: the folder
-    to write to, by default runs/eval/MODEL-DATASET for a model; a killed run resumes. ``workers``:
-    processes with a full copy of the model each, one per GPU by default.
+    ``gold``: the annotations or the data set that ``predictions`` were made on. ``join``: "id" for
+    predictions of other programs, whose ids are its rows'. ``out``: the folder to write to, by
+    default runs/eval/MODEL-DATASET for a model; a killed run resumes. ``workers``: processes with a
+    full copy of the model each, one per GPU by default.
     ``bootstrap``: resamples for AP's intervals, 0: no intervals. ``force`` moves results of
     another run, or of other predictions, aside. ``settings``: further fields of ``Settings``:
     split, images, protocol, categories, existence_map, max_queries, seed, max_tokens, temperature,

@@ -79,7 +79,7 @@ def test_an_answer_is_worth_the_same_in_every_format(frame, seen, said, tmp_path
     line = json.loads(answer_line(asked, completion, image_id="1", size=STORED, tokens=9))
     for held in ({k: v for k, v in line.items() if k != "solution"}, line):
         write_lines(file, [held])
-        joined = ("--gold", dataset, "--join", "order", "--task", "detection")
+        joined = ("--gold", dataset, "--join", "id", "--task", "detection")
         summary = eval_json(file, *joined)
         assert summary["problems"] == {}
         score = summary["metrics"]["vlrft_detection_iou"]["value"]
