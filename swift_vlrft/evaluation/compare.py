@@ -15,7 +15,7 @@ import msgspec
 
 from swift_vlrft.diagnostics.health import LEAST, Finding, Health, judge
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold, annotations_of_gold
-from swift_vlrft.evaluation.intervals import DRAWS, intervals, resamples
+from swift_vlrft.evaluation.intervals import intervals, resamples
 from swift_vlrft.evaluation.metrics import Table, build_table
 from swift_vlrft.evaluation.pairing import gold_key, ids_of, pair, question_key
 from swift_vlrft.evaluation.predictions import (
@@ -25,6 +25,7 @@ from swift_vlrft.evaluation.predictions import (
     Predictions,
 )
 from swift_vlrft.evaluation.run import image_limits, open_runs
+from swift_vlrft.evaluation.settings import DRAWS
 
 RIGHT = 0.5
 

@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swift_vlrft.evaluation.metrics import Table
+from swift_vlrft.evaluation.settings import DRAWS
 
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
 
-DRAWS = 1000
 MOST_NUMBERS = 50_000_000
 """Limit of the table of draws: with more images there are fewer draws."""
 HIGH = 0.975

@@ -9,12 +9,10 @@ Every process that needs the queries builds them from the settings, with the sam
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -38,50 +36,12 @@ from swift_vlrft.evaluation.predictions import (
     Problems,
     category_of,
 )
+from swift_vlrft.evaluation.settings import Settings
 from swift_vlrft.files.jsonl import read_json
-from swift_vlrft.files.records import as_json
 from swift_vlrft.geometry.box_format import Size
 from swift_vlrft.parsing.calls import MOST_TURNS
 
 SPLITS = ("test", "validation", "train")
-HOW_COMPUTED = ("engine", "batch_size")
-
-
-class Settings(msgspec.Struct, frozen=True):
-    """Settings determine the queries and how they are run; they are part of ``run.json``."""
-
-    model: str
-    dataset: Path
-    task: str
-    split: str | None = None
-    images: Path | None = None
-    protocol: str | None = None
-    categories: tuple[str, ...] = ()
-    existence_map: Path | None = None
-    max_queries: int | None = None
-    seed: int = 0
-    max_tokens: int = 1024
-    temperature: float = 0.0
-    engine: str = "auto"
-    base_model: str | None = None
-    batch_size: int = 8
-    dtype: str | None = None
-    engine_options: dict[str, Any] = {}
-    box_format: str = msgspec.field(default="norm1000", name="frame")
-    resolution: dict[str, str] = {}
-    """The values of the variables that limit an image's size, such as ``MAX_PIXELS``."""
-    samples: int = 1
-    """Answers per row. Of several, the first counts in the metrics, all in the row's pass rate."""
-    max_turns: int = 1
-    """Above 1 the model may call the zoom tool before its answer, as vlrft_zoom has it in GRPO."""
-
-    def identity(self) -> str:
-        """Identify settings that give the same predictions, however they are computed."""
-        return sha256(json.dumps(self.decisive(), sort_keys=True).encode()).hexdigest()[:16]
-
-    def decisive(self) -> dict[str, Any]:
-        """Return the settings that predictions depend on."""
-        return {k: v for k, v in as_json(self).items() if k not in HOW_COMPUTED}
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,8 @@ from swift_vlrft.evaluation.predictions import (
     file_of_run,
     read_predictions,
 )
-from swift_vlrft.evaluation.queries import Query, QuerySet, Settings
+from swift_vlrft.evaluation.queries import Query, QuerySet
+from swift_vlrft.evaluation.settings import Settings
 from swift_vlrft.files.jsonl import LineError, read_json
 from swift_vlrft.files.records import as_json, read_record, write_record
 from swift_vlrft.files.writing import beside
