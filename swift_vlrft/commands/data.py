@@ -273,8 +273,8 @@ def convert(
     print_written(written, as_json)
 
 
-@data.command()
-def show(
+@data.command("show")
+def show_rows(
     source: Source,
     rows: Annotated[int, typer.Option(min=1, help="How many rows to show.")] = 12,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("page.html"),

@@ -14,31 +14,20 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 import typer
-from msgspec.inspect import (
-    BoolType,
-    CustomType,
-    DictType,
-    FloatType,
-    IntType,
-    Metadata,
-    NoneType,
-    StrType,
-    UnionType,
-    VarTupleType,
-    type_info,
-)
+from msgspec import inspect as kinds
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
 OPTION_TYPES: dict[type, Any] = {
-    BoolType: bool,
-    CustomType: Path,
-    DictType: str,  # as JSON
-    FloatType: float,
-    IntType: int,
-    StrType: str,
-    VarTupleType: list[str],
+    kinds.BoolType: bool,
+    kinds.CustomType: Path,
+    kinds.DictType: str,  # as JSON
+    kinds.FloatType: float,
+    kinds.IntType: int,
+    kinds.StrType: str,
+    kinds.VarTupleType: list[str],
 }
+NAMED, KEYWORD = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 
 
 def with_options(*records: type[msgspec.Struct]) -> Callable[[Command], Command]:
@@ -48,42 +37,37 @@ def with_options(*records: type[msgspec.Struct]) -> Callable[[Command], Command]
     """
 
     def decorate(command: Command) -> Command:
-        own = [*inspect.signature(command, eval_str=True).parameters.values()]
+        own = inspect.signature(command, eval_str=True).parameters.values()
         made = [parameter for record in records for parameter in _parameters(record)]
-        last = [p for p in own if p.kind is inspect.Parameter.KEYWORD_ONLY]
-        first = [p for p in own if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-        keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*made, *last)]
-        command.__signature__ = inspect.Signature([*first, *keywords])  # type: ignore[attr-defined]
-        command.__annotations__ = {p.name: p.annotation for p in (*first, *keywords)}
+        parameters = [
+            *(p for p in own if p.kind == NAMED),
+            *made,
+            *(p for p in own if p.kind == KEYWORD),
+        ]
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {p.name: p.annotation for p in parameters}
         return command
 
     return decorate
 
 
 def _parameters(record: type[msgspec.Struct]) -> Iterator[inspect.Parameter]:
-    info = type_info(record)
-    assert isinstance(info, msgspec.inspect.StructType)
+    info = kinds.type_info(record)
+    assert isinstance(info, kinds.StructType)
     for field in info.fields:
-        if not isinstance(field.type, Metadata):
+        if not isinstance(field.type, kinds.Metadata):
             continue
-        schema, extra = field.type.extra_json_schema or {}, field.type.extra or {}
-        kind, optional = _inner(field.type.type)
-        name = extra.get("option", "--" + field.name.replace("_", "-"))
-        option = typer.Option(name, help=schema["description"], min=getattr(kind, "ge", None))
-        python, default = OPTION_TYPES[type(kind)], field.default
-        if isinstance(kind, VarTupleType):
-            optional, default = True, None
-        elif isinstance(kind, DictType):
+        text = (field.type.extra_json_schema or {})["description"]
+        name = (field.type.extra or {}).get("option", "--" + field.name.replace("_", "-"))
+        kind, default, optional = field.type.type, field.default, False
+        if isinstance(kind, kinds.UnionType):
+            (kind,) = (one for one in kind.types if not isinstance(one, kinds.NoneType))
+            optional = True
+        elif isinstance(kind, kinds.VarTupleType):
+            default, optional = None, True
+        elif isinstance(kind, kinds.DictType):
             default = json.dumps(field.default_factory())
-        annotation = Annotated[python | None if optional else python, option]
-        yield inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-        )
-
-
-def _inner(kind: Any) -> tuple[Any, bool]:
-    """A field's type without None, and whether None is one of its values."""
-    if isinstance(kind, UnionType):
-        (inner,) = (one for one in kind.types if not isinstance(one, NoneType))
-        return inner, True
-    return kind, False
+        python = OPTION_TYPES[type(kind)]
+        option = typer.Option(name, help=text, min=getattr(kind, "ge", None))
+        annotation: Any = Annotated[python | None if optional else python, option]
+        yield inspect.Parameter(field.name, KEYWORD, default=default, annotation=annotation)

@@ -22,15 +22,14 @@ from typing import Any
 
 import msgspec
 
-from swift_vlrft.datasets.box_format import in_box_format
-from swift_vlrft.datasets.build import chosen_categories, detection_row
+from swift_vlrft.datasets.build import chosen_categories
 from swift_vlrft.datasets.image import ImageInfo, size_problem
 from swift_vlrft.evaluation.annotations import Annotations, Gold
 from swift_vlrft.evaluation.misread import refuse_misread
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions, Problems
 from swift_vlrft.geometry.box_format import BOX_FORMATS
 from swift_vlrft.geometry.boxes import Box
-from swift_vlrft.parsing.answers import BoxList, gold_text, normalise, read
+from swift_vlrft.parsing.answers import BoxList, normalise, read
 from swift_vlrft.rewards.matching import read_gold
 
 
@@ -230,24 +229,13 @@ def _located(
                     f"{row.place} of the predictions: unknown box format {box_format!r}; known: "
                     f"{', '.join(BOX_FORMATS)}"
                 )
-            pixels = box_format == "pixels"
-            solution = row.solution
-            if not solution and not pixels:  # `swift infer` on a set without solutions
-                boxes = annotations.instances.boxes[category].get(image, [])
-                text = detection_row("", chosen[category], boxes)["solution"]
-                any_size = (1, 1)  # no pixels
-                text = in_box_format(
-                    "", text, "norm1000", box_format, size=any_size, to_size=any_size
-                )[1]
-                solution = gold_text(text)
             located[image, category] = msgspec.structs.replace(
                 row,
                 image_id=str(image),
                 category=chosen[category],
-                solution=solution,
                 incomplete=(image, category) in annotations.incomplete,
                 # In a training row, width and height are those of the resized image.
-                seen=row.seen or (row.size if pixels else None),
+                seen=row.seen or (row.size if box_format == "pixels" else None),
                 width=int(drawn.width),
                 height=int(drawn.height),
                 box_format=box_format,
