@@ -50,18 +50,18 @@ class Difference(msgspec.Struct, frozen=True):
     high: float | None = None
 
     @property
-    def sure(self) -> bool:
+    def significant(self) -> bool:
         """Return whether the interval excludes zero."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
     @property
-    def course(self) -> int:
-        """Return 1 if it surely rose, -1 if it surely fell, else 0."""
-        return (1 if (self.difference or 0) > 0 else -1) if self.sure else 0
+    def direction(self) -> int:
+        """Return 1 if the metric rose significantly, -1 if it fell, else 0."""
+        return (1 if (self.difference or 0) > 0 else -1) if self.significant else 0
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """``word`` says better, not proven, or worse."""
+    """Holds the verdict: ``word`` is better, not proven, or worse."""
 
     word: str
     why: str
@@ -93,8 +93,10 @@ def compare(
     gold: Gold = GOLD_OF_ROWS,
     **draws: int,
 ) -> Comparison:
-    """Compare A and B, whose rows belong together by their ids. ``draws``: bootstrap and seed.
-    EvaluationError if A and B answer different queries."""
+    """Compare the metrics of A and B over the rows with the same ids.
+
+    ``draws``: bootstrap and seed. EvaluationError if A and B answer different queries.
+    """
     if a.task != b.task:
         raise EvaluationError(f"A answers {a.task}, B {b.task}: their metrics are not comparable")
     boxes_alone = a.detections is not None
@@ -160,8 +162,9 @@ def compare(
 def verdict(
     metrics: Mapping[str, Difference], headline: str, reward: str, rows: int, after: Finding | None
 ) -> Verdict:
-    """Judge a comparison of so many rows; ``after``: what is wrong with the answers after. A model
-    that has collapsed is not better, whatever rose.
+    """Return the verdict on a comparison of so many rows.
+
+    ``after``: the finding on B's answers. A model that has collapsed is not better, whatever rose.
     """
     d, paid = (metrics.get(name, Difference(None, None, None)) for name in (headline, reward))
     told = f"{headline} cannot be computed on both sides"
@@ -170,18 +173,18 @@ def verdict(
     if d.low is not None and d.high is not None:
         told += f" (difference {d.low:+.3f} to {d.high:+.3f})"
     if after is not None and after.code == "collapse":
-        return Verdict("not proven" if d.course > 0 else "worse", f"{after.text}; {told}")
-    word = {1: "better", 0: "not proven", -1: "worse"}[d.course]
+        return Verdict("not proven" if d.direction > 0 else "worse", f"{after.text}; {told}")
+    word = {1: "better", 0: "not proven", -1: "worse"}[d.direction]
     why = [told]
-    if paid.course > 0 and (d.difference or 0.0) <= 0:
+    if paid.direction > 0 and (d.difference or 0.0) <= 0:
         why.append(f"{reward} rose by {paid.difference:+.3f}, so it pays for something else")
-    elif paid.course < 0 < d.course:
+    elif paid.direction < 0 < d.direction:
         word = "not proven"
         why.append(f"{reward} fell by {paid.difference:+.3f}")
     elif rows < LEAST:
         word = "not proven"
         why.append(f"{rows} rows are too few")
-    elif not d.course and d.difference is not None:
+    elif not d.direction and d.difference is not None:
         why.append("the difference may be chance")
     if after is not None:
         why.append(after.text)
@@ -189,7 +192,7 @@ def verdict(
 
 
 def _finding(after: Table, metrics: dict[str, Difference]) -> Finding | None:
-    """What is wrong with the answers of B, for which A's are the beginning."""
+    """The finding on B's answers, if A's are those of the first step."""
     reward = EVALUATED[after.predictions.task][0]
     health = Health(reward, sampled=False)
     for row, reason in zip(after.predictions.rows, after.reasons, strict=True):

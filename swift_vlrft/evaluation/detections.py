@@ -35,7 +35,7 @@ from swift_vlrft.rewards.matching import read_gold
 
 @dataclass
 class BoxSet:
-    """Holds the input of average precision; ``units``: an entry's image (one for every query)."""
+    """Holds the input of average precision; ``units`` maps an image entry to its image."""
 
     gold: list[dict[str, Any]] = field(default_factory=list)
     predicted: list[dict[str, Any]] = field(default_factory=list)
@@ -45,7 +45,7 @@ class BoxSet:
 
 
 def detection_boxes(predictions: Predictions, gold: Gold) -> tuple[Predictions, BoxSet, str]:
-    """Return the predictions that count, under the annotations' names; boxes; the protocol."""
+    """Return the predictions that count, their boxes, and the protocol."""
     protocol, names = _protocol(predictions, gold), gold.categories
     if gold.annotations is not None:
         return *boxes_of_annotations(gold.annotations, predictions, names, protocol), protocol
@@ -116,8 +116,10 @@ def boxes_of_rows(rows: Sequence[Prediction], problems: Problems) -> BoxSet:
 def _answered(
     row: Prediction, image: Any, category: Any, gold: BoxList | None = None
 ) -> Iterator[dict[str, Any]]:
-    """The valid boxes of an answer; without a ``category`` by their labels, or by the only one of
-    ``gold``. A confidence that is missing or outside [0, 1] ranks as 1, as in the rewards.
+    """The valid boxes of an answer, under ``category`` if it is given.
+
+    Without it a box counts under its own label, or under the only one of ``gold``. A confidence
+    that is missing or outside [0, 1] ranks as 1, as in the rewards.
     """
     answer = read(row.completion).boxes or BoxList()
     only = next(iter(gold.names), None) if gold is not None and len(gold.names) <= 1 else None
@@ -145,7 +147,7 @@ def boxes_of_annotations(
     categories: Sequence[str] = (),
     protocol: str = "all",
 ) -> tuple[Predictions, BoxSet]:
-    """Return the annotations' rows, each query once, and gold and predicted boxes."""
+    """Return the rows on images of the annotations, each query once, and their boxes."""
     chosen = annotations.chosen(categories)
     problems = predictions.problems.joined()
     rows = _located(annotations, predictions.rows, chosen, problems)

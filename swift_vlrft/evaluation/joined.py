@@ -37,7 +37,8 @@ _changed = msgspec.structs.replace
 
 def join_gold(predictions: Predictions, queries: QuerySet, join: str | None = None) -> Predictions:
     """Return every row of the set with its answer and its solution, in the order of the set.
-    EvaluationError if an answer contradicts its row, or none is of a row.
+
+    EvaluationError if an answer contradicts its row, or no answer has a row.
     """
     problems, lines = predictions.problems.joined(), predictions.rows
     task, dataset = predictions.task, queries.settings.dataset
@@ -90,7 +91,7 @@ def join_gold(predictions: Predictions, queries: QuerySet, join: str | None = No
 def _keys(
     lines: Sequence[Prediction], rows: Sequence[Prediction], join: str | None
 ) -> tuple[list[str], list[str | None]]:
-    """What lines and rows are joined by."""
+    """The join keys of lines and rows."""
     numbers: list[str | None] = [str(row.row) for row in rows]
     if join is None:
         if not all(line.row is not None and line.image_hash for line in lines):
@@ -137,7 +138,7 @@ def _named(row: Prediction) -> str:
 
 
 def _contradiction(line: Prediction, row: Prediction, gold: str) -> str:
-    """Say how a line contradicts its row; "" if it does not."""
+    """The contradiction between a line and its row, in words; "" if there is none."""
     asked, known = question_key(line.prompt), question_key(row.prompt)
     if asked and known and asked != known:
         return f"was asked {_start(asked)}, {row.place} asks {_start(known)}"

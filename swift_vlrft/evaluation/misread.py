@@ -19,11 +19,11 @@ from swift_vlrft.evaluation.predictions import EvaluationError, Prediction
 from swift_vlrft.geometry.boxes import Box, iou
 from swift_vlrft.parsing.answers import BoxList, read
 
-GIVEN = Reading()
+COCO_FORM = Reading()
 """What COCO's results hold: x, y, width, height in pixels."""
-HIT = 0.5
+HIT_IOU = 0.5
 """IoU with a gold box of the image, of any category."""
-SHARE = 0.3
+LEAST_HITS = 0.3
 """Of the best boxes, as many at least lie on a gold box in the reading that is meant."""
 MOST_IMAGES = 500
 
@@ -31,14 +31,15 @@ Entry = dict[str, Any]
 
 
 def refuse_misread(annotations: Annotations, entries: Sequence[Entry]) -> None:
-    """Raise EvaluationError if the boxes of a list cannot be COCO's results on these annotations;
-    ``entries`` are of known images, their categories known or not.
+    """Raise EvaluationError if the boxes of a list cannot be COCO's results.
+
+    ``entries`` are of images of the annotations, their categories known or not.
     """
     images = annotations.instances.images
     sizes = {i: (image["width"], image["height"]) for i, image in images.items()}
     boxes = [(entry["bbox"], sizes[entry["image_id"]]) for entry in entries]
-    outside = leaving(boxes, GIVEN)
-    if misread := misfit(boxes, GIVEN, len(outside), stated=True):
+    outside = leaving(boxes, COCO_FORM)
+    if misread := misfit(boxes, COCO_FORM, len(outside), stated=True):
         problem, ways = misread
         raise _other_boxes(f"{problem}; they fit as {' or '.join(map(str, ways)) or 'nothing'}")
     best, golds = _best(annotations, entries)
@@ -49,26 +50,28 @@ def refuse_misread(annotations: Annotations, entries: Sequence[Entry]) -> None:
         )
         for reading in READINGS
     }
-    likely = max(READINGS, key=lambda reading: (hits[reading], reading == GIVEN))
-    if hits[likely] >= max(2, SHARE * len(best)) and hits[GIVEN] * 2 <= hits[likely]:
-        problem = f"{hits[GIVEN]} of the {len(best)} best boxes lie on a gold box as {GIVEN}"
-        raise _other_boxes(f"{problem}, {hits[likely]} as {likely}")
+    likely = max(READINGS, key=lambda reading: (hits[reading], reading == COCO_FORM))
+    if hits[likely] >= max(2, LEAST_HITS * len(best)) and hits[COCO_FORM] * 2 <= hits[likely]:
+        raise _other_boxes(
+            f"{hits[COCO_FORM]} of the {len(best)} best boxes lie on a gold box as {COCO_FORM}, "
+            f"{hits[likely]} as {likely}"
+        )
     if len(outside) * 2 > len(boxes):
-        problem = f"{len(outside)} of {len(boxes)} boxes leave their images as {GIVEN}"
+        problem = f"{len(outside)} of {len(boxes)} boxes leave their images as {COCO_FORM}"
         raise _other_boxes(f"{problem}, and they fit as nothing else")
 
 
 def _other_boxes(problem: str) -> EvaluationError:
     return EvaluationError(
-        f"the list of boxes does not hold COCO's results: {problem}. Write bbox as {GIVEN} of the "
-        "stored image"
+        f"the list of boxes does not hold COCO's results: {problem}. Write bbox as {COCO_FORM} "
+        "of the stored image"
     )
 
 
 def _best(
     annotations: Annotations, entries: Sequence[Entry]
 ) -> tuple[list[Entry], dict[Any, list[Box]]]:
-    """The best-scored boxes, of an image as many as it has gold boxes; those, by image."""
+    """The best-scored boxes, as many per image as it has gold boxes; and gold boxes by image."""
     golds: dict[Any, list[Box]] = {}
     for gold in annotations.boxes:
         x, y, width, height = gold["bbox"]
@@ -84,11 +87,11 @@ def _best(
 
 def _is_hit(entry: Entry, reading: Reading, sizes: dict[Any, Any], gold: Box) -> bool:
     x1, y1, x2, y2 = corners(entry["bbox"], reading, sizes[entry["image_id"]])
-    return x1 < x2 and y1 < y2 and iou((x1, y1, x2, y2), gold) >= HIT
+    return x1 < x2 and y1 < y2 and iou((x1, y1, x2, y2), gold) >= HIT_IOU
 
 
 def note_of_answers(rows: Iterable[Prediction]) -> str | None:
-    """Say what is wrong with nearly all boxes of the answers, as their rows ask for them."""
+    """Return a note if most boxes of the answers cannot be in their rows' box format."""
     boxes = [
         (box, row.box_range)
         for row in rows

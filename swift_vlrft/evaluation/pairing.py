@@ -16,7 +16,7 @@ from swift_vlrft.files.jsonl import finite
 from swift_vlrft.parsing.answers import read_boxes
 from swift_vlrft.parsing.labels import normalise
 
-NEAR = 2.0
+ROUNDING = 2.0
 """Pixels, or thousandths, by which a box may move when it is converted to another box format."""
 IMAGE_TAGS = re.compile(
     r"</?(?:\w+_)?(?:image|img|image_soft_token|IMG_CONTEXT)>|<\|[^|<>]{1,40}\|>"
@@ -48,7 +48,7 @@ def same_gold(first_text: str, second_text: str) -> bool:
         return True
     a, b = read_boxes(first_text), read_boxes(second_text)
     largest = max((max(box) for box in (b.boxes if b is not None else ()) if box), default=0.0)
-    near = NEAR if largest > 1.0 else NEAR / 1000  # normalized to 0-1
+    near = ROUNDING if largest > 1.0 else ROUNDING / 1000  # normalized to 0-1
     return (
         a is not None
         and b is not None

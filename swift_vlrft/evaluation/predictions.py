@@ -48,8 +48,8 @@ EVALUATED = {
 the metric by which two summaries are compared.
 """
 
-LONGEST = 300  # a path is named whole
-SHOWN = 5
+LONGEST_EXAMPLE = 300  # a path is named whole
+MOST_EXAMPLES = 5
 
 Side = Annotated[int, msgspec.Meta(gt=0)]
 Length = Annotated[float, msgspec.Meta(gt=0)]
@@ -107,7 +107,7 @@ class Prediction(msgspec.Struct, omit_defaults=True):
 
     @property
     def box_range(self) -> tuple[float, float] | None:
-        """Return the largest x and y of a box in the image; None: not known."""
+        """Return the largest x and y that a box may have; None if they are not known."""
         known, size = FORMATS.get(self.box_format or ""), self.seen or self.size
         if known is None or (known.scale is None and size is None):
             return None
@@ -127,8 +127,8 @@ class Problems(msgspec.Struct):
 
     def add(self, kind: str, what: Any, times: int = 1) -> None:
         self.counts[kind] += times
-        named, text = self.examples.setdefault(kind, []), str(what)[:LONGEST]
-        if len(named) < SHOWN and text not in named:
+        named, text = self.examples.setdefault(kind, []), str(what)[:LONGEST_EXAMPLE]
+        if len(named) < MOST_EXAMPLES and text not in named:
             named.append(text)
 
     def joined(self, *others: Problems) -> Problems:
@@ -216,7 +216,7 @@ _TYPED = {
 
 
 def _prediction(entry: Mapping[str, Any], place: str) -> Prediction:
-    """A line as a prediction; columns of other programs that only share a name are ignored."""
+    """The prediction in a line; columns that share our name but not our type are ignored."""
     of_swift = "completion" not in entry  # of `swift infer`
     solution = entry.get("solution")
     if solution is None and of_swift:
@@ -258,15 +258,17 @@ def _as(kind: Any, value: Any) -> Any:
 
 
 def _key(value: Any) -> str | None:
-    """An id as text; pandas writes integers as 3.0 if one of them is missing, and NaN."""
+    """The id as text, None for NaN: pandas writes 3 as 3.0 if another id is missing."""
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() else None if value != value else str(value)
     return None if value is None else str(value)
 
 
 def _image(image: Any) -> tuple[str | None, str | None]:
-    """A name of the image, for use without an id, and its path if it has one. ms-swift writes
-    "<<<bytes>>>" for bytes, and a Python repr for an image object: neither identifies the image.
+    """The name of an image, and its path if it has one.
+
+    ms-swift writes "<<<bytes>>>" for bytes, and a Python repr for an image object: neither
+    identifies the image.
     """
     if isinstance(image, list):
         image = image[0] if image else None

@@ -46,8 +46,9 @@ SPLITS = ("test", "validation", "train")
 
 @dataclass(frozen=True)
 class Query:
-    """A query is a row, its image unopened. ``number`` is the row's index among all rows of its
-    split, from 0, asked or not.
+    """Holds a row to ask a model, its image unopened.
+
+    ``number`` is the row's index among all rows of its split, from 0, asked or not.
     """
 
     id: str
@@ -57,7 +58,7 @@ class Query:
 
     @property
     def answer_ids(self) -> list[str]:
-        """Return the ids of its answers' lines."""
+        """Return the id of each answer's line."""
         if self.samples == 1:
             return [self.id]
         return [f"{self.id}/{n}" for n in range(self.samples)]
@@ -82,7 +83,7 @@ class Query:
         return sides if self.box_format == "pixels" and None not in sides else None  # type: ignore[return-value]
 
     def unanswered(self, sample: int = 0) -> Prediction:
-        """Return its prediction with an empty answer; of several, the answer with that number."""
+        """Return the prediction of an empty answer; ``sample`` numbers several answers."""
         columns, image = self.row.columns, self.row.image
         return Prediction(
             id=self.answer_ids[sample],
@@ -103,7 +104,7 @@ class Query:
         )
 
     def rewritten(self, frame: str, size: Size, seen: Size, key: str | None = None) -> Query:
-        """Write it as ``--dataset PATH:FRAME`` trains it; ``seen``: the ``size`` as resized."""
+        """Return the query in another box format; ``seen`` is ``size`` as the model resizes it."""
         return replace(self, row=row_in_box_format(self.row, frame, size, seen, key))
 
 
@@ -139,7 +140,7 @@ class QuerySet:
                 yield query
 
     def problems(self) -> Iterator[str]:
-        """Say where the settings contradict each other or name something missing."""
+        """Yield each contradiction in the settings, and each name of something missing."""
         settings, protocol = self.settings, self.settings.protocol
         if settings.task not in EVALUATED:
             yield f"unknown task {settings.task!r}; known: {', '.join(EVALUATED)}"
@@ -200,7 +201,7 @@ class QuerySet:
 
     @cached_property
     def _asked(self) -> set[int | None] | None:
-        """The numbers of the rows to ask: a sample, or by category. None: all."""
+        """The numbers of the sampled rows, or of those of a category; None if all are asked."""
         settings, most = self.settings, self.settings.max_queries
         if most is None and not settings.categories:
             return None
@@ -214,7 +215,7 @@ class QuerySet:
         return asked
 
     def _chosen(self, categories: list[str]) -> set[str]:
-        """Those of the set's ``categories`` to ask, by name or list. DataError: an unknown name."""
+        """The categories to ask, named one by one or as a list; DataError for an unknown name."""
         chosen: set[str] = set()
         for value in self.settings.categories:
             for name in [value] if value in categories else map(str.strip, value.split(",")):

@@ -66,7 +66,7 @@ class Scoring(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """Settings determine the queries and how they are run; they are part of ``run.json``."""
+    """Holds what determines the queries and how they are run; a part of ``run.json``."""
 
     model: str
     dataset: Path
@@ -130,7 +130,7 @@ class Settings(msgspec.Struct, frozen=True):
     """The values of the variables that limit an image's size, such as ``MAX_PIXELS``."""
 
     def identity(self) -> str:
-        """Identify settings that give the same predictions, however they are computed."""
+        """Return a hash of the settings that predictions depend on."""
         return sha256(json.dumps(self.decisive(), sort_keys=True).encode()).hexdigest()[:16]
 
     def decisive(self) -> dict[str, Any]:

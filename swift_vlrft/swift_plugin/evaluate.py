@@ -141,7 +141,8 @@ def _existing(scoring: Scoring, settings: Settings) -> tuple[Predictions, Gold, 
 def _run_model(
     settings: Settings, out: Path, workers: int | None, force: bool, progress: Progress
 ) -> tuple[Predictions, Gold]:
-    """Let the model answer what is left; all predictions, with the queries that were skipped.
+    """The predictions of a model, which answers what is left; skipped queries are problems.
+
     ``force`` moves the results of another run aside.
     """
     queries = QuerySet(settings)
