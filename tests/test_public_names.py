@@ -61,7 +61,3 @@ def test_evaluate_scores_existing_predictions(tmp_path):
         swift_vlrft.evaluate("model", **predictions)
     with pytest.raises(ValueError, match="--task"):
         swift_vlrft.evaluate("model", "data/held_out")
-    with pytest.raises(TypeError, match="unexpected keyword argument 'max_tokns'"):
-        swift_vlrft.evaluate(**predictions, max_tokns=5)
-    with pytest.raises(ValueError, match="max_tokens"):
-        swift_vlrft.evaluate("model", "data/held_out", "counting", max_tokens="many")

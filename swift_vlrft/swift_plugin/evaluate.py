@@ -90,10 +90,7 @@ def evaluate(
         settings = structs.replace(settings, dataset=path, box_format=box_format, resolution=limits)
         out = out or output_folder(given, dataset)
         predictions, gold = _run_model(settings, out, scoring.workers, scoring.force, progress)
-        run = as_json(settings) | {
-            "engine": chosen_engine(settings.engine),
-            "versions": versions(),
-        }
+        run = as_json(settings) | {"engine": chosen_engine(settings.engine), "versions": versions()}
     summary = summarise(predictions, gold, bootstrap=scoring.bootstrap, seed=seed, run=run)
     if out is not None:
         if scoring.predictions is not None:

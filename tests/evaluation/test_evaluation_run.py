@@ -377,6 +377,13 @@ def test_every_setting_is_an_option_with_its_default():
     assert "greater than or equal" in refusal("eval", "m", "set", "--max-queries", "0")
 
 
+def test_an_option_that_evaluate_does_not_know_or_take_is_named():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'max_tokns'"):
+        swift_vlrft.evaluate(predictions="p.jsonl", max_tokns=5)
+    with pytest.raises(ValueError, match="max_tokens"):
+        swift_vlrft.evaluate("model", "data/held_out", "counting", max_tokens="many")
+
+
 def test_evaluate_does_what_the_command_does(coco, tmp_path, monkeypatch, right_model):
     monkeypatch.delenv("LOG_LEVEL", raising=False)
     shown = []
