@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from swift_vlrft.datasets import DataError
-from swift_vlrft.datasets.image import image_hash, image_info
+from swift_vlrft.datasets.image import ImageInfo, image_hash, try_image_info
 from swift_vlrft.datasets.prompt_sentences import stated_size
 from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.evaluation.pairing import ids_of, pair, question_key, same_gold
@@ -48,7 +47,8 @@ def join_gold(predictions: Predictions, queries: QuerySet, join: str | None = No
     sizes: list[Size | None] = []
     for query in queries.read(problems):
         rows.append(_unanswered(query, dataset, hashed))
-        sizes.append(_size(query.row.image) if query.box_format == "pixels" else None)
+        info = try_image_info(query.row.image) if query.box_format == "pixels" else None
+        sizes.append((info.width, info.height) if isinstance(info, ImageInfo) else None)
         asked.append(replace(query, row=replace(query.row, image={})))
     named = [_changed(line, place=f"{line.place} of the predictions") for line in lines]
     line_keys, row_keys = _keys(named, rows, join)
@@ -149,14 +149,6 @@ def _contradiction(line: Prediction, row: Prediction, gold: str) -> str:
 
 def _start(text: str) -> str:
     return repr(text if len(text) <= 80 else text[:80] + " ...")
-
-
-def _size(image: dict[str, Any]) -> Size | None:
-    try:
-        head = image_info(image)
-    except DataError:
-        return None
-    return head.width, head.height
 
 
 def _as_asked(
