@@ -108,7 +108,8 @@ def asking(model: Path, rows: int, max_tokens: int, options: dict[str, Any]) -> 
     from swift_vlrft.demo.rows import stored
     from swift_vlrft.demo.tasks import TASKS
     from swift_vlrft.evaluation.predictions import Problems
-    from swift_vlrft.evaluation.queries import QuerySet, Settings
+    from swift_vlrft.evaluation.queries import QuerySet
+    from swift_vlrft.evaluation.settings import Settings
     from swift_vlrft.swift_plugin.inference import answer_batch, load_engine
 
     with tempfile.TemporaryDirectory() as folder:
@@ -131,8 +132,7 @@ def asking(model: Path, rows: int, max_tokens: int, options: dict[str, Any]) -> 
             answer_batch(ask, config, settings, found[:1], Problems())  # warm
             began = time.perf_counter()
             for first in range(0, rows, at_once):
-                part = found[first : first + at_once]
-                answer_batch(ask, config, settings, part, Problems())
+                answer_batch(ask, config, settings, found[first : first + at_once], Problems())
             seconds[engine] = time.perf_counter() - began
     return {
         "rows": rows,

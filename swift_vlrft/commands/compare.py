@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from swift_vlrft.commands.eval import Categories, Join
 from swift_vlrft.commands.output import number, print_json, say, say_marked, show, table
+from swift_vlrft.evaluation.settings import CATEGORIES_HELP, DRAWS
 
 
 def compare(
@@ -19,9 +19,8 @@ def compare(
         Path | None, typer.Option(help="COCO annotations, if the predictions were made on them.")
     ] = None,
     protocol: Annotated[str | None, typer.Option(help="With --gold: all or visual-rft.")] = None,
-    categories: Categories = None,
-    join: Join = None,
-    bootstrap: Annotated[int, typer.Option(min=2, help="Draws for the intervals of AP.")] = 1000,
+    categories: Annotated[list[str] | None, typer.Option(help=CATEGORIES_HELP)] = None,
+    bootstrap: Annotated[int, typer.Option(min=2, help="Draws for the intervals of AP.")] = DRAWS,
     seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
     shown: Annotated[int, typer.Option("--show", min=0, help="Flipped rows to print.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
@@ -40,7 +39,6 @@ def compare(
         gold=gold,
         protocol=protocol,
         categories=categories or (),
-        join=join,
         bootstrap=bootstrap,
         seed=seed,
     )

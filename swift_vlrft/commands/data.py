@@ -18,7 +18,8 @@ from swift_vlrft.commands.data_check import (
     renamed,
 )
 from swift_vlrft.commands.hub_options import CardOnly, Hub, Private, Repo, show_card
-from swift_vlrft.commands.output import print_json, print_written, say
+from swift_vlrft.commands.output import print_json, print_written, say, show, table
+from swift_vlrft.evaluation.settings import CATEGORIES_HELP
 
 Source = Annotated[
     Path,
@@ -53,11 +54,7 @@ def coco(
     images: Annotated[Path, typer.Argument(help="Folder of the images.")],
     folder: Target,
     categories: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Names, or lists: coco80, coco-base65, coco-novel15, virft-coco8, lvis-rare6, "
-            "lvis-rare13; repeat, or put commas between. Default: all of the file."
-        ),
+        list[str] | None, typer.Option(help=f"{CATEGORIES_HELP} Default: all of the file.")
     ] = None,
     held_out: Annotated[
         float | None,
@@ -140,7 +137,6 @@ def list_sources(as_json: AsJson = False) -> None:
 
     Example: vlrft data list
     """
-    from swift_vlrft.commands.output import show, table
     from swift_vlrft.datasets import SOURCES
 
     if as_json:
@@ -273,8 +269,8 @@ def convert(
     print_written(written, as_json)
 
 
-@data.command()
-def show(
+@data.command("show")
+def show_rows(
     source: Source,
     rows: Annotated[int, typer.Option(min=1, help="How many rows to show.")] = 12,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("page.html"),

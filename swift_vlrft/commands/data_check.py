@@ -152,9 +152,10 @@ def check(
 def asked_format(
     source: Path, model: str | None, model_type: str | None, default: str = "norm1000"
 ) -> tuple[Path, str, str | None, ImageResize | None]:
-    """Return the set of ``SET[:FORMAT]``, its box format (``default`` where none is named), the key
-    of its boxes if it has one, and for ``native`` how the model resizes images; DataError where
-    that needs a model.
+    """Return path, box format, box key and image resize rule of ``SET[:FORMAT]``.
+
+    The format is ``default`` where none is named; key and resize rule are the model's, for
+    ``native`` alone. DataError where that needs a model.
     """
     from swift_vlrft.datasets.box_format import split_box_format
     from swift_vlrft.geometry.box_format import NATIVE

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -12,25 +11,14 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
+from swift_vlrft.commands.options import with_options
 from swift_vlrft.commands.output import number, print_json, say, show, table
+from swift_vlrft.evaluation.settings import Scoring, Settings
 
-Categories = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Names, or lists: coco80, coco-base65, coco-novel15, virft-coco8, lvis-rare6, "
-        "lvis-rare13; repeat, or put commas between."
-    ),
-]
-Join = Annotated[
-    str | None,
-    typer.Option(
-        help="How to match predictions of other programs with the rows: id, image or order. "
-        "Predictions of `vlrft eval` need no --join."
-    ),
-]
 SHOWN_CLASSES = 20
 
 
+@with_options(Scoring, Settings)
 def evaluate(
     model: Annotated[
         str | None,
@@ -53,83 +41,9 @@ def evaluate(
             "number, math, ocr, list or ordering."
         ),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder to write; default: runs/eval/MODEL-DATASET.")
-    ] = None,
-    predictions: Annotated[
-        Path | None,
-        typer.Option(
-            help="Score this file instead of running a model: ours, `swift infer` results, output "
-            "of OpenAI's or vLLM's batches, ms-swift's completions.jsonl, or COCO detections."
-        ),
-    ] = None,
-    gold: Annotated[
-        Path | None,
-        typer.Option(
-            help="With --predictions: the COCO annotations or the data set they were made on; "
-            "rows that are missing count as unanswered."
-        ),
-    ] = None,
-    join: Join = None,
-    protocol: Annotated[
-        str | None,
-        typer.Option(
-            help="all: every category of every image; visual-rft: the categories of --exist-map. "
-            "Their results are not comparable."
-        ),
-    ] = None,
-    existence_map: Annotated[
-        Path | None, typer.Option("--exist-map", help="JSON object: categories by image id.")
-    ] = None,
-    categories: Categories = None,
-    max_queries: Annotated[
-        int | None, typer.Option(min=1, help="Ask a sample of the queries, by --seed.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of sample, engine and intervals.")] = 0,
-    split: Annotated[
-        str | None, typer.Option(help="Split to ask. Default: test, else validation, else train.")
-    ] = None,
-    images: Annotated[
-        Path | None, typer.Option(help="Folder that relative image paths start from.")
-    ] = None,
-    engine: Annotated[
-        str, typer.Option(help="vllm, transformers, or auto: vLLM if installed and with a GPU.")
-    ] = "auto",
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="Processes, each with a full model; default: one per GPU."),
-    ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Queries at once.")] = 8,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = 1024,
-    temperature: Annotated[float, typer.Option(min=0, help="0: greedy.")] = 0.0,
-    samples: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Answers per row: the first counts in the metrics, all in the row's pass_rate, "
-            "by which `vlrft data convert --keep` chooses rows.",
-        ),
-    ] = 1,
-    max_turns: Annotated[
-        int,
-        typer.Option(min=1, help="Above 1, the model may call image_zoom_in_tool first."),
-    ] = 1,
-    dtype: Annotated[
-        str | None, typer.Option(help="bfloat16, float16 or float32; default: the checkpoint's.")
-    ] = None,
-    base_model: Annotated[
-        str | None, typer.Option(help="Base model of an adapter that does not name it.")
-    ] = None,
-    engine_options: Annotated[
-        str, typer.Option(help='Flags of `swift infer`, as JSON: {"vllm_max_model_len": 4096}.')
-    ] = "{}",
-    bootstrap: Annotated[
-        int, typer.Option(min=0, help="Draws for AP's intervals; 0: no intervals.")
-    ] = 1000,
-    force: Annotated[
-        bool, typer.Option("--force", help="Move the results of another run aside.")
-    ] = False,
+    *,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    **options: Any,
 ) -> None:
     """Run a model on every query of a set and score the answers, or score existing predictions.
 
@@ -137,26 +51,23 @@ def evaluate(
 
     A killed run resumes when it is started again. Exit code 2: the input cannot be used.
     """
-    options = locals() | {"engine_options": engine_flags(engine_options)}
-    if model == "compare":
-        raise ValueError("`vlrft eval compare A B` is `vlrft compare A B`, with the same options")
-    if options.pop("rest"):
+    if rest:
         raise ValueError(f"expected only MODEL and DATASET, but also got {rest}")
-    options.pop("as_json")
+    options["engine_options"] = engine_flags(options["engine_options"])
     from swift_vlrft.files import records
     from swift_vlrft.swift_plugin.evaluate import evaluate as evaluate_model
     from swift_vlrft.swift_plugin.evaluate import output_folder
 
-    if out is None and model is not None and dataset is not None:
-        options["out"] = out = output_folder(model, dataset)
+    if options["out"] is None and model is not None and dataset is not None:
+        options["out"] = output_folder(model, dataset)
     with answers_bar() as progress:
-        summary = evaluate_model(progress=progress, **options)
+        summary = evaluate_model(model, dataset, task, progress=progress, **options)
     if as_json:
         print_json(records.as_json(summary))
         return
     print_summary(summary)
-    if out is not None:
-        say(f"{out}/summary.json")
+    if options["out"] is not None:
+        say(f"{options['out']}/summary.json")
 
 
 @contextmanager

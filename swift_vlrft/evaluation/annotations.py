@@ -25,13 +25,13 @@ Pair = tuple[Any, Any]
 
 @dataclass(frozen=True)
 class Annotations:
-    """Holds the checked file in norm1000; ``boxes`` are all boxes in pixels, crowd regions too."""
+    """Holds a checked annotation file; ``boxes`` are all its boxes in pixels, crowds too."""
 
     instances: Instances
     boxes: list[dict[str, Any]]
 
     @cached_property
-    def unsure(self) -> set[Pair]:
+    def not_exhaustive(self) -> set[Pair]:
         """Return the pairs that LVIS does not annotate exhaustively."""
         return {
             (i, c)
@@ -41,18 +41,18 @@ class Annotations:
 
     @cached_property
     def incomplete(self) -> set[Pair]:
-        """Return the pairs whose gold boxes are not all objects: crowds, and ``unsure``."""
+        """Return the pairs whose gold boxes are not all objects: crowds, and ``not_exhaustive``."""
         crowds = {(b["image_id"], b["category_id"]) for b in self.boxes if b["iscrowd"]}
-        return crowds | self.unsure
+        return crowds | self.not_exhaustive
 
     def is_labelled(self, pair: Pair) -> bool:
-        """Return whether a detection there can be scored: LVIS labels not every image for it."""
+        """Return whether the file says if the image holds the category, as LVIS does not always."""
         image, category = pair
         absent = self.instances.absent
         if absent is None:
             return True
         known = image in self.instances.boxes[category] or image in absent[category]
-        return known and pair not in self.unsure
+        return known and pair not in self.not_exhaustive
 
     def chosen(self, names: Sequence[str]) -> dict[Any, str]:
         """Return categories, or named lists of them, as id: name; all if none is named."""
@@ -66,7 +66,7 @@ class Annotations:
 
 @dataclass(frozen=True)
 class Gold:
-    """Says what detections are compared with (by default the rows' solutions), and how."""
+    """Holds what detections are compared with, and the protocol; by default the rows' solutions."""
 
     annotations: Annotations | None = None
     categories: Sequence[str] = ()

@@ -31,7 +31,7 @@ MOST_DETECTIONS = 100
 
 @dataclass(frozen=True)
 class _Ranked:
-    """One category: its detections best first, and how many gold boxes each unit has.
+    """The ranked detections of a category, and the number of gold boxes of each unit.
 
     ``hit`` and ``miss`` are (thresholds, detections); a detection on a crowd region is neither.
     """
@@ -75,8 +75,10 @@ def coco_scores(
     categories: Sequence[Any],
     units: Mapping[Any, int] | None = None,
 ) -> CocoScores:
-    """Return AP, AP50, AP75 and AP of small, medium and large boxes. ``units`` gives each image its
-    column of the weights, which several images may share; without it nothing can be resampled.
+    """Return AP, AP50, AP75 and AP of small, medium and large boxes.
+
+    ``units`` gives each image its column of the weights, which several images may share; without it
+    nothing can be resampled.
     """
     place = {image: n for n, image in enumerate(_ordered(images))}
     golds, predicted = _by_category(gold, place), _by_category(detections, place)

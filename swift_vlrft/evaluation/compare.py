@@ -15,9 +15,9 @@ import msgspec
 
 from swift_vlrft.diagnostics.health import LEAST, Finding, Health, judge
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold, annotations_of_gold
-from swift_vlrft.evaluation.intervals import DRAWS, intervals, resamples
+from swift_vlrft.evaluation.intervals import intervals, resamples
 from swift_vlrft.evaluation.metrics import Table, build_table
-from swift_vlrft.evaluation.pairing import gold_key, pair, question_key
+from swift_vlrft.evaluation.pairing import gold_key, ids_of, pair, question_key
 from swift_vlrft.evaluation.predictions import (
     EVALUATED,
     EvaluationError,
@@ -25,6 +25,7 @@ from swift_vlrft.evaluation.predictions import (
     Predictions,
 )
 from swift_vlrft.evaluation.run import image_limits, open_runs
+from swift_vlrft.evaluation.settings import DRAWS
 
 RIGHT = 0.5
 
@@ -49,18 +50,18 @@ class Difference(msgspec.Struct, frozen=True):
     high: float | None = None
 
     @property
-    def sure(self) -> bool:
+    def significant(self) -> bool:
         """Return whether the interval excludes zero."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
     @property
-    def course(self) -> int:
-        """Return 1 if it surely rose, -1 if it surely fell, else 0."""
-        return (1 if (self.difference or 0) > 0 else -1) if self.sure else 0
+    def direction(self) -> int:
+        """Return 1 if the metric rose significantly, -1 if it fell, else 0."""
+        return (1 if (self.difference or 0) > 0 else -1) if self.significant else 0
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """``word`` says better, not proven, or worse."""
+    """Holds the verdict: ``word`` is better, not proven, or worse."""
 
     word: str
     why: str
@@ -90,12 +91,12 @@ def compare(
     a: Predictions,
     b: Predictions,
     gold: Gold = GOLD_OF_ROWS,
-    *,
-    join: str | None = None,
     **draws: int,
 ) -> Comparison:
-    """Compare A and B. ``join``: how lines of others belong together (pairing.py), by default by
-    ids; ``draws``: bootstrap and seed. EvaluationError if A and B answer different queries."""
+    """Compare the metrics of A and B over the rows with the same ids.
+
+    ``draws``: bootstrap and seed. EvaluationError if A and B answer different queries.
+    """
     if a.task != b.task:
         raise EvaluationError(f"A answers {a.task}, B {b.task}: their metrics are not comparable")
     boxes_alone = a.detections is not None
@@ -104,7 +105,7 @@ def compare(
             f"{'A' if boxes_alone else 'B'} is a list of boxes, and {'B' if boxes_alone else 'A'} "
             "holds completions: compare two of a kind"
         )
-    rows_a, rows_b = ([], []) if boxes_alone else _paired(a, b, join)
+    rows_a, rows_b = ([], []) if boxes_alone else _paired(a, b)
     first, second = (
         build_table(replace(side, rows=rows), gold) for side, rows in ((a, rows_a), (b, rows_b))
     )
@@ -161,8 +162,9 @@ def compare(
 def verdict(
     metrics: Mapping[str, Difference], headline: str, reward: str, rows: int, after: Finding | None
 ) -> Verdict:
-    """Judge a comparison of so many rows; ``after``: what is wrong with the answers after. A model
-    that has collapsed is not better, whatever rose.
+    """Return the verdict on a comparison of so many rows.
+
+    ``after``: the finding on B's answers. A model that has collapsed is not better, whatever rose.
     """
     d, paid = (metrics.get(name, Difference(None, None, None)) for name in (headline, reward))
     told = f"{headline} cannot be computed on both sides"
@@ -171,18 +173,18 @@ def verdict(
     if d.low is not None and d.high is not None:
         told += f" (difference {d.low:+.3f} to {d.high:+.3f})"
     if after is not None and after.code == "collapse":
-        return Verdict("not proven" if d.course > 0 else "worse", f"{after.text}; {told}")
-    word = {1: "better", 0: "not proven", -1: "worse"}[d.course]
+        return Verdict("not proven" if d.direction > 0 else "worse", f"{after.text}; {told}")
+    word = {1: "better", 0: "not proven", -1: "worse"}[d.direction]
     why = [told]
-    if paid.course > 0 and (d.difference or 0.0) <= 0:
+    if paid.direction > 0 and (d.difference or 0.0) <= 0:
         why.append(f"{reward} rose by {paid.difference:+.3f}, so it pays for something else")
-    elif paid.course < 0 < d.course:
+    elif paid.direction < 0 < d.direction:
         word = "not proven"
         why.append(f"{reward} fell by {paid.difference:+.3f}")
     elif rows < LEAST:
         word = "not proven"
         why.append(f"{rows} rows are too few")
-    elif not d.course and d.difference is not None:
+    elif not d.direction and d.difference is not None:
         why.append("the difference may be chance")
     if after is not None:
         why.append(after.text)
@@ -190,7 +192,7 @@ def verdict(
 
 
 def _finding(after: Table, metrics: dict[str, Difference]) -> Finding | None:
-    """What is wrong with the answers of B, for which A's are the beginning."""
+    """The finding on B's answers, if A's are those of the first step."""
     reward = EVALUATED[after.predictions.task][0]
     health = Health(reward, sampled=False)
     for row, reason in zip(after.predictions.rows, after.reasons, strict=True):
@@ -213,7 +215,6 @@ def compare_runs(
     gold: Path | None = None,
     protocol: str | None = None,
     categories: Sequence[str] = (),
-    join: str | None = None,
     **draws: int,
 ) -> Comparison:
     """Compare files of predictions or folders of runs; A's folder names the gold if not given."""
@@ -228,27 +229,21 @@ def compare_runs(
         annotations, protocol = first.gold.annotations, protocol or first.gold.protocol
         categories = categories or first.gold.categories
     of = Gold(annotations, categories, protocol)
-    result = compare(first.predictions, second.predictions, of, join=join, **draws)
+    result = compare(first.predictions, second.predictions, of, **draws)
     limits = [image_limits(first), image_limits(second)]
     if None not in limits and limits[0] != limits[1]:
         result.notes.insert(0, f"the images were shown at {limits[0]} in A, at {limits[1]} in B")
     return result
 
 
-def _paired(
-    a: Predictions, b: Predictions, join: str | None
-) -> tuple[list[Prediction], list[Prediction]]:
-    """The rows of both sides that answer the same queries, in one order, with A's ids."""
-    if join is None and all(row.own_id is not None for row in (*a.rows, *b.rows)):
-        join = "id"
+def _paired(a: Predictions, b: Predictions) -> tuple[list[Prediction], list[Prediction]]:
+    """The rows of both sides with the same ids, in one order."""
     rows, lines = (
         [msgspec.structs.replace(row, place=f"{row.place} of {name}") for row in side.rows]
         for name, side in (("A", a), ("B", b))
     )
-    # Golds are compared below, with what may be the cause if they differ.
-    row_numbers = pair(
-        lines, rows, join, contents=lambda r: filter(None, [rows[r].image_hash]), reworded=True
-    )
+    row_keys = ids_of(rows)
+    row_numbers = pair(lines, ids_of(lines), rows, row_keys)
     of_row = {r: row for row, r in zip(b.rows, row_numbers, strict=True) if r is not None}
     pairs = [(row, of_row[r]) for r, row in enumerate(a.rows) if r in of_row]
     if not pairs:

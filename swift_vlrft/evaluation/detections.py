@@ -22,23 +22,20 @@ from typing import Any
 
 import msgspec
 
-from swift_vlrft.datasets.box_format import in_box_format
-from swift_vlrft.datasets.build import chosen_categories, detection_row
+from swift_vlrft.datasets.build import chosen_categories
 from swift_vlrft.datasets.image import ImageInfo, size_problem
-from swift_vlrft.datasets.instances import file_of
 from swift_vlrft.evaluation.annotations import Annotations, Gold
 from swift_vlrft.evaluation.misread import refuse_misread
-from swift_vlrft.evaluation.pairing import ImageIndex
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions, Problems
 from swift_vlrft.geometry.box_format import BOX_FORMATS
 from swift_vlrft.geometry.boxes import Box
-from swift_vlrft.parsing.answers import BoxList, gold_text, normalise, read
+from swift_vlrft.parsing.answers import BoxList, normalise, read
 from swift_vlrft.rewards.matching import read_gold
 
 
 @dataclass
 class BoxSet:
-    """Holds the input of average precision; ``units``: an entry's image (one for every query)."""
+    """Holds the input of average precision; ``units`` maps an image entry to its image."""
 
     gold: list[dict[str, Any]] = field(default_factory=list)
     predicted: list[dict[str, Any]] = field(default_factory=list)
@@ -48,7 +45,7 @@ class BoxSet:
 
 
 def detection_boxes(predictions: Predictions, gold: Gold) -> tuple[Predictions, BoxSet, str]:
-    """Return the predictions that count, under the annotations' names; boxes; the protocol."""
+    """Return the predictions that count, their boxes, and the protocol."""
     protocol, names = _protocol(predictions, gold), gold.categories
     if gold.annotations is not None:
         return *boxes_of_annotations(gold.annotations, predictions, names, protocol), protocol
@@ -119,8 +116,10 @@ def boxes_of_rows(rows: Sequence[Prediction], problems: Problems) -> BoxSet:
 def _answered(
     row: Prediction, image: Any, category: Any, gold: BoxList | None = None
 ) -> Iterator[dict[str, Any]]:
-    """The valid boxes of an answer; without a ``category`` by their labels, or by the only one of
-    ``gold``. A confidence that is missing or outside [0, 1] ranks as 1, as in the rewards.
+    """The valid boxes of an answer, under ``category`` if it is given.
+
+    Without it a box counts under its own label, or under the only one of ``gold``. A confidence
+    that is missing or outside [0, 1] ranks as 1, as in the rewards.
     """
     answer = read(row.completion).boxes or BoxList()
     only = next(iter(gold.names), None) if gold is not None and len(gold.names) <= 1 else None
@@ -148,7 +147,7 @@ def boxes_of_annotations(
     categories: Sequence[str] = (),
     protocol: str = "all",
 ) -> tuple[Predictions, BoxSet]:
-    """Return the annotations' rows, each query once, and gold and predicted boxes."""
+    """Return the rows on images of the annotations, each query once, and their boxes."""
     chosen = annotations.chosen(categories)
     problems = predictions.problems.joined()
     rows = _located(annotations, predictions.rows, chosen, problems)
@@ -209,14 +208,9 @@ def _located(
     """The rows by image and category, with the image sizes from the annotations."""
     images = {str(i): i for i in annotations.instances.images}
     ids = {normalise(name): c for c, name in annotations.instances.categories.items()}
-    entries = annotations.instances.images.items()
-    names = ImageIndex([(str(i), file_of(entry) or str(i)) for i, entry in entries])
     located: dict[tuple[Any, Any], Prediction] = {}
     for row in rows:
         image = images.get(row.image_id)
-        if image is None:  # `swift infer` writes the image's path and no id
-            matches = names.find(row.image_names) or set()
-            image = images[next(iter(matches))] if len(matches) == 1 else None
         category = None if row.category is None else ids.get(normalise(row.category))
         if image is None:
             problems.add("rows of unknown images, left out", row.image_id)
@@ -237,24 +231,13 @@ def _located(
                     f"{row.place} of the predictions: unknown box format {box_format!r}; known: "
                     f"{', '.join(BOX_FORMATS)}"
                 )
-            pixels = box_format == "pixels"
-            solution = row.solution
-            if not solution and not pixels:  # `swift infer` on a set without solutions
-                boxes = annotations.instances.boxes[category].get(image, [])
-                text = detection_row("", chosen[category], boxes)["solution"]
-                any_size = (1, 1)  # no pixels
-                text = in_box_format(
-                    "", text, "norm1000", box_format, size=any_size, to_size=any_size
-                )[1]
-                solution = gold_text(text)
             located[image, category] = msgspec.structs.replace(
                 row,
                 image_id=str(image),
                 category=chosen[category],
-                solution=solution,
                 incomplete=(image, category) in annotations.incomplete,
                 # In a training row, width and height are those of the resized image.
-                seen=row.seen or (row.size if pixels else None),
+                seen=row.seen or (row.size if box_format == "pixels" else None),
                 width=int(drawn.width),
                 height=int(drawn.height),
                 box_format=box_format,

@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swift_vlrft.evaluation.metrics import Table
+from swift_vlrft.evaluation.settings import DRAWS
 
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
 
-DRAWS = 1000
 MOST_NUMBERS = 50_000_000
 """Limit of the table of draws: with more images there are fewer draws."""
-HIGH = 0.975
+QUANTILE = 0.975
 
 
 def resamples(n_units: int, bootstrap: int = DRAWS, seed: int = 0) -> Array:
@@ -38,8 +38,10 @@ def resamples(n_units: int, bootstrap: int = DRAWS, seed: int = 0) -> Array:
 
 
 def intervals(table: Table, weights: Array, before: Table | None = None) -> dict[str, Interval]:
-    """Return the interval of every metric, or of its difference from ``before``, a table of the
-    same rows; metrics that fewer than two images tell have none. ``weights``: the draws.
+    """Return the interval of every metric, or of its difference from ``before``.
+
+    ``before``: a table of the same rows. ``weights``: the draws. A metric of fewer than two images
+    has no interval.
     """
     bounds: dict[str, Interval | None] = {}
     tables = [table] if before is None else [before, table]
@@ -70,8 +72,10 @@ def of_draws(draws: Array, value: float, n: int, least: float = 0.0) -> Interval
 
 
 def of_mean(sums: Array, of_shares: bool) -> Interval | None:
-    """Return the interval of a mean; None for fewer than two images. ``sums``: numerator and
-    denominator of every image; ``of_shares``: no row's value is outside 0 to 1.
+    """Return the interval of a mean; None for fewer than two images.
+
+    ``sums``: numerator and denominator of every image; ``of_shares``: all rows' values are in
+    [0, 1].
     """
     used = sums[:, sums[1] > 0]
     n = used.shape[1]
@@ -89,7 +93,7 @@ def of_mean(sums: Array, of_shares: bool) -> Interval | None:
 
 
 def of_difference(before: Array, after: Array, of_shares: bool) -> Interval | None:
-    """Return the interval between two runs on the same images; arguments as of ``of_mean``."""
+    """Return the interval of a paired difference of means; arguments as of ``of_mean``."""
     used = (before[1] > 0) | (after[1] > 0)
     n = int(used.sum())
     if n < 2 or not before[1].any() or not after[1].any():
@@ -110,11 +114,11 @@ def _sums(unit: NDArray[np.int64], column: Array, n: int) -> Array:
 def _student(n: int) -> float:
     from scipy.special import stdtrit
 
-    return float(stdtrit(n - 1, HIGH))
+    return float(stdtrit(n - 1, QUANTILE))
 
 
 def _linear(sums: Array) -> tuple[float, Array]:
-    """The ratio of the sums, and by how much each image moves it, times the number of images."""
+    """The ratio of the sums, and the influence of each image on it, times the number of images."""
     top, bottom = sums
     value = float(top.sum() / bottom.sum())
     return value, (top - value * bottom) / bottom.mean()

@@ -1,160 +1,154 @@
 """Join predictions with the data set that they answer, row by row.
 
-    rows of the set 0 1 2 3, predictions of 0 1 3 9      2 is missing, 9 is unknown
+    {"row": 3, "image_hash": "9f86d081884c7d65", ..}    of `vlrft eval`: row 3, if its image is that
+    {"id": "x3", ..}    --join id: the row with that id, or row 3 for "3" where rows have no ids
 
-A missing row is scored as unanswered: leaving out hard rows must not pay.
+A missing row is scored as unanswered: leaving out hard rows must not pay. A line with another
+question or gold than its row is an EvaluationError.
 """
 
 from __future__ import annotations
 
-import os
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from swift_vlrft.datasets import DataError
-from swift_vlrft.datasets.image import content_key, image_info, upright_bytes
+from swift_vlrft.datasets.image import ImageInfo, image_hash, try_image_info
 from swift_vlrft.datasets.prompt_sentences import stated_size
 from swift_vlrft.datasets.row import BOX_TASKS
-from swift_vlrft.evaluation.pairing import gold_key, pair
+from swift_vlrft.evaluation.pairing import ids_of, pair, question_key, same_gold
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
     Prediction,
     Predictions,
-    Problems,
 )
 from swift_vlrft.evaluation.queries import Query, QuerySet
 from swift_vlrft.geometry.box_format import Size
 from swift_vlrft.geometry.box_format import box_format as known_format
-from swift_vlrft.parsing.answers import gold_text, read_boxes
+from swift_vlrft.parsing.answers import gold_text
 from swift_vlrft.rewards import TASK_NAMES
 
-NEAR = 2.0
-"""Pixels, or thousandths, by which a box may move when it is converted to another box format."""
+_changed = msgspec.structs.replace
 
 
 def join_gold(predictions: Predictions, queries: QuerySet, join: str | None = None) -> Predictions:
-    """Return every row of the set with its answer and its solution, in the order of the set. Rows
-    are paired by pairing.py. EvaluationError if an answer contradicts its row, or none is of a row.
+    """Return every row of the set with its answer and its solution, in the order of the set.
+
+    EvaluationError if an answer contradicts its row, or no answer has a row.
     """
     problems, lines = predictions.problems.joined(), predictions.rows
     task, dataset = predictions.task, queries.settings.dataset
+    hashed = any(line.image_hash for line in lines)
     asked: list[Query] = []
     rows: list[Prediction] = []
     sizes: list[Size | None] = []
     for query in queries.read(problems):
-        rows.append(_unanswered(query, dataset))
-        sizes.append(_size(query.row.image) if query.box_format == "pixels" else None)
+        rows.append(_unanswered(query, dataset, hashed))
+        info = try_image_info(query.row.image) if query.box_format == "pixels" else None
+        sizes.append((info.width, info.height) if isinstance(info, ImageInfo) else None)
         asked.append(replace(query, row=replace(query.row, image={})))
-
-    def agrees(n: int, r: int) -> bool:
-        try:
-            gold = _as_asked(asked[r], lines[n], task, sizes[r])[1]
-        except ValueError:
-            return True  # it cannot be compared
-        return not lines[n].solution or same_gold(lines[n].solution, gold)
-
-    @cache
-    def contents() -> list[list[str]]:
-        return [_content_keys(query.row.image) for query in queries.read(Problems())]
-
-    answers = [_renamed(row, place=f"{row.place} of the predictions") for row in lines]
-    paired = pair(answers, rows, join, contents=lambda n: contents()[n], agrees=agrees)
+    named = [_changed(line, place=f"{line.place} of the predictions") for line in lines]
+    line_keys, row_keys = _keys(named, rows, join)
+    paired = pair(named, line_keys, rows, row_keys)
     if all(r is None for r in paired):
         raise EvaluationError(
             f"no prediction belongs to a row of {dataset}: the first prediction is "
-            f"{_named(answers[0])}, the set's first row {_named(rows[0])}"
+            f"{_named(named[0])}, the set's first row {_named(rows[0])}"
         )
-    for n, r in enumerate(paired):
+    for line, name, r in zip(lines, named, paired, strict=True):
         if r is None:
-            what = "rows that the data set does not have, left out"
-            problems.add(what, _named(lines[n]))
+            problems.add("rows that the data set does not have, left out", _named(line))
             continue
-        try:
-            line, gold = _as_asked(asked[r], lines[n], task, sizes[r])
-        except ValueError as error:
-            where = f"{answers[n].place}, joined with {rows[r].place}"
-            raise EvaluationError(f"{where}: {error}") from None
         row = rows[r]
-        rows[r] = _renamed(
-            line,
+        try:
+            answer, gold = _as_asked(asked[r], line, task, sizes[r])
+        except ValueError as error:
+            raise EvaluationError(f"{name.place}, joined with {row.place}: {error}") from None
+        if wrong := _contradiction(line, row, gold):
+            raise EvaluationError(
+                f"{name.place} {wrong}: give the set that the answers were made on (if it was "
+                "corrected since, remove 'solution' and 'labels', or 'prompt' and 'messages')"
+            )
+        rows[r] = _changed(
+            answer,
             id=row.id,
             row=row.row,
             image_id=row.image_id,
             solution=gold,
-            box_format=line.box_format or row.box_format,
-            aliases=row.aliases if line.aliases is None else line.aliases,
-            tolerance=row.tolerance if line.tolerance is None else line.tolerance,
-            category=row.category if line.category is None else line.category,
+            box_format=answer.box_format or row.box_format,
+            aliases=row.aliases if answer.aliases is None else answer.aliases,
+            tolerance=row.tolerance if answer.tolerance is None else answer.tolerance,
+            category=row.category if answer.category is None else answer.category,
         )
     for r in sorted({*range(len(rows))} - {*paired}):
         problems.add("rows missing from the predictions, scored as unanswered", rows[r].id)
     return replace(predictions, rows=rows, problems=problems)
 
 
-_renamed = msgspec.structs.replace
+def _keys(
+    lines: Sequence[Prediction], rows: Sequence[Prediction], join: str | None
+) -> tuple[list[str], list[str | None]]:
+    """The join keys of lines and rows."""
+    numbers: list[str | None] = [str(row.row) for row in rows]
+    if join is None:
+        if not all(line.row is not None and line.image_hash for line in lines):
+            raise EvaluationError(
+                "the predictions do not carry the row and the image's hash, as those of `vlrft "
+                "eval` do: give --join id to join them with the rows by their ids"
+            )
+        return [str(line.row) for line in lines], numbers
+    if join != "id":
+        raise EvaluationError(f"--join {join}: known is id")
+    ids = ids_of(lines)
+    if any(row.own_id is not None for row in rows):
+        return ids, [row.own_id for row in rows]
+    if len({*ids}) > 1 and {*ids} == {str(n + 1) for n in range(len({*ids}))}:
+        raise EvaluationError(
+            f"the ids are 1 to {len({*ids})}, as if counted from 1, but rows count from 0: "
+            "subtract 1 from 'id', or give row 0 a line with an empty completion"
+        )
+    return ids, numbers
 
 
-def _unanswered(query: Query, dataset: Path) -> Prediction:
-    """The query with an empty answer."""
-    content, path = query.row.image.get("bytes"), query.row.image.get("path")
-    known = [None if content is None else content_key(content), path, query.column("image_id")]
-    if path and os.path.isabs(path):
-        known.append(os.path.relpath(path, dataset if dataset.is_dir() else dataset.parent))
-    names = [str(name) for name in known if name is not None]
-    return _renamed(
+def _unanswered(query: Query, dataset: Path, hashed: bool) -> Prediction:
+    """The query with an empty answer, and with its image's hash if lines have one."""
+    image = query.row.image
+    stored, key = image.get("bytes") is not None, None
+    if stored or hashed:
+        try:
+            key = image_hash(image)
+        except DataError:
+            key = None  # counted where images are shown
+    name = key if stored else image.get("path")
+    return _changed(
         query.unanswered(),
         solution=gold_text(query.row.solution),
-        image_id=query.column("image_id") or (names or [query.id])[0],
+        image_id=query.column("image_id") or str(name or query.id),
+        image_hash=key,
         place=f"row {query.id} of {dataset}",
         own_id=query.column("id"),
-        image_names=tuple(names),
     )
 
 
 def _named(row: Prediction) -> str:
-    name = next(iter(row.image_names), "") if row.own_id is None else f"id {row.own_id}"
-    return f"{row.place}: {name}" if name else row.place
+    return row.place if row.own_id is None else f"{row.place}: id {row.own_id}"
 
 
-def same_gold(first_text: str, second_text: str) -> bool:
-    """Return whether two golds are the same, apart from rounding of boxes."""
-    if gold_key(first_text) == gold_key(second_text):
-        return True
-    a, b = read_boxes(first_text), read_boxes(second_text)
-    largest = max((max(box) for box in (b.boxes if b is not None else ()) if box), default=0.0)
-    near = NEAR if largest > 1.0 else NEAR / 1000  # shares of the sides
-    return (
-        a is not None
-        and b is not None
-        and len(a.boxes) == len(b.boxes)
-        and all(
-            first and second and all(abs(x - y) <= near for x, y in zip(first, second, strict=True))
-            for first, second in zip(a.boxes, b.boxes, strict=True)
-        )
-    )
+def _contradiction(line: Prediction, row: Prediction, gold: str) -> str:
+    """The contradiction between a line and its row, in words; "" if there is none."""
+    asked, known = question_key(line.prompt), question_key(row.prompt)
+    if asked and known and asked != known:
+        return f"was asked {_start(asked)}, {row.place} asks {_start(known)}"
+    if line.solution and not same_gold(line.solution, gold):
+        return f"has the gold {_start(line.solution)}, {row.place} {_start(row.solution)}"
+    return ""
 
 
-def _content_keys(image: dict[str, Any]) -> list[str]:
-    """The content keys of an image: as stored, and as trained on."""
-    try:
-        content = image.get("bytes")
-        content = Path(image["path"]).read_bytes() if content is None else content
-        turned = [] if image_info(image).plain else [upright_bytes(image)["bytes"]]
-    except (DataError, OSError):
-        return []
-    return [content_key(data) for data in (content, *turned)]
-
-
-def _size(image: dict[str, Any]) -> Size | None:
-    try:
-        head = image_info(image)
-    except DataError:
-        return None
-    return head.width, head.height
+def _start(text: str) -> str:
+    return repr(text if len(text) <= 80 else text[:80] + " ...")
 
 
 def _as_asked(
@@ -169,9 +163,9 @@ def _as_asked(
     seen = row.seen or prompt_size or row.size
     size = row.size if row.seen and row.size else stored or seen
     if prompt_size or row.box_format is not None:
-        row = _renamed(row, box_format=box_format)
+        row = _changed(row, box_format=box_format)
     if in_pixels:
-        row = _renamed(row, seen=seen)
+        row = _changed(row, seen=seen)
     if box_format == query.box_format and not (in_pixels and seen):
         return row, gold
     if TASK_NAMES[task].read_gold(gold) is None:

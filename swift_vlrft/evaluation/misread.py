@@ -4,7 +4,7 @@
     "hardly a number of its 48 boxes is above 1: they are shares, not x, y, width, height in pixels"
 
 A list is refused if its boxes leave their images, or lie on the gold boxes in another reading
-alone; so are category ids in another numbering. Answers in words are the model's: they get a note.
+alone. Answers in words are the model's: they get a note.
 """
 
 from __future__ import annotations
@@ -19,68 +19,63 @@ from swift_vlrft.evaluation.predictions import EvaluationError, Prediction
 from swift_vlrft.geometry.boxes import Box, iou
 from swift_vlrft.parsing.answers import BoxList, read
 
-GIVEN = Reading()
+COCO_FORM = Reading()
 """What COCO's results hold: x, y, width, height in pixels."""
-HIT = 0.5
+HIT_IOU = 0.5
 """IoU with a gold box of the image, of any category."""
-SHARE = 0.3
+LEAST_HITS = 0.3
 """Of the best boxes, as many at least lie on a gold box in the reading that is meant."""
 MOST_IMAGES = 500
-COCO_GAPS = (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
-COCO_IDS = [n for n in range(1, 91) if n not in COCO_GAPS]
-"""The ids of COCO's 80 categories."""
 
 Entry = dict[str, Any]
 
 
 def refuse_misread(annotations: Annotations, entries: Sequence[Entry]) -> None:
-    """Raise EvaluationError if the boxes of a list cannot be COCO's results on these annotations;
-    ``entries`` are of known images, their categories known or not.
+    """Raise EvaluationError if the boxes of a list cannot be COCO's results.
+
+    ``entries`` are of images of the annotations, their categories known or not.
     """
     images = annotations.instances.images
     sizes = {i: (image["width"], image["height"]) for i, image in images.items()}
     boxes = [(entry["bbox"], sizes[entry["image_id"]]) for entry in entries]
-    outside = leaving(boxes, GIVEN)
-    if misread := misfit(boxes, GIVEN, len(outside), stated=True):
+    outside = leaving(boxes, COCO_FORM)
+    if misread := misfit(boxes, COCO_FORM, len(outside), stated=True):
         problem, ways = misread
         raise _other_boxes(f"{problem}; they fit as {' or '.join(map(str, ways)) or 'nothing'}")
     best, golds = _best(annotations, entries)
-    on = {
-        reading: [
-            [gold for gold in golds[e["image_id"]] if _is_hit(e, reading, sizes, gold[1])]
-            for e in best
-        ]
+    hits = {
+        reading: sum(
+            any(_is_hit(entry, reading, sizes, gold) for gold in golds[entry["image_id"]])
+            for entry in best
+        )
         for reading in READINGS
     }
-    hits = {reading: sum(map(bool, hit)) for reading, hit in on.items()}
-    likely = max(READINGS, key=lambda reading: (hits[reading], reading == GIVEN))
-    if hits[likely] >= max(2, SHARE * len(best)) and hits[GIVEN] * 2 <= hits[likely]:
-        problem = f"{hits[GIVEN]} of the {len(best)} best boxes lie on a gold box as {GIVEN}"
-        raise _other_boxes(f"{problem}, {hits[likely]} as {likely}")
+    likely = max(READINGS, key=lambda reading: (hits[reading], reading == COCO_FORM))
+    if hits[likely] >= max(2, LEAST_HITS * len(best)) and hits[COCO_FORM] * 2 <= hits[likely]:
+        raise _other_boxes(
+            f"{hits[COCO_FORM]} of the {len(best)} best boxes lie on a gold box as {COCO_FORM}, "
+            f"{hits[likely]} as {likely}"
+        )
     if len(outside) * 2 > len(boxes):
-        problem = f"{len(outside)} of {len(boxes)} boxes leave their images as {GIVEN}"
+        problem = f"{len(outside)} of {len(boxes)} boxes leave their images as {COCO_FORM}"
         raise _other_boxes(f"{problem}, and they fit as nothing else")
-    pairs = zip(best, on[GIVEN], strict=True)
-    categories = [(entry["category_id"], {c for c, _ in hit}) for entry, hit in pairs]
-    _refuse_other_ids(annotations, {entry["category_id"] for entry in entries}, categories)
 
 
 def _other_boxes(problem: str) -> EvaluationError:
     return EvaluationError(
-        f"the list of boxes does not hold COCO's results: {problem}. Write bbox as {GIVEN} of the "
-        "stored image"
+        f"the list of boxes does not hold COCO's results: {problem}. Write bbox as {COCO_FORM} "
+        "of the stored image"
     )
 
 
 def _best(
     annotations: Annotations, entries: Sequence[Entry]
-) -> tuple[list[Entry], dict[Any, list[tuple[Any, Box]]]]:
-    """The best-scored boxes, of an image as many as it has gold boxes; those, by image."""
-    golds: dict[Any, list[tuple[Any, Box]]] = {}
+) -> tuple[list[Entry], dict[Any, list[Box]]]:
+    """The best-scored boxes, as many per image as it has gold boxes; and gold boxes by image."""
+    golds: dict[Any, list[Box]] = {}
     for gold in annotations.boxes:
         x, y, width, height = gold["bbox"]
-        box = (gold["category_id"], (x, y, x + width, y + height))
-        golds.setdefault(gold["image_id"], []).append(box)
+        golds.setdefault(gold["image_id"], []).append((x, y, x + width, y + height))
     best, taken = list[Entry](), Counter[Any]()
     for entry in sorted(entries, key=lambda entry: -entry["score"]):
         image = entry["image_id"]
@@ -92,43 +87,11 @@ def _best(
 
 def _is_hit(entry: Entry, reading: Reading, sizes: dict[Any, Any], gold: Box) -> bool:
     x1, y1, x2, y2 = corners(entry["bbox"], reading, sizes[entry["image_id"]])
-    return x1 < x2 and y1 < y2 and iou((x1, y1, x2, y2), gold) >= HIT
-
-
-def _refuse_other_ids(
-    annotations: Annotations, used: set[Any], pairs: Sequence[tuple[Any, set[Any]]]
-) -> None:
-    """``used``: the list's ids; ``pairs``: its best boxes', with those of the gold boxes there."""
-    names = annotations.instances.categories
-    if not all(isinstance(c, int) for c in (*names, *used)):
-        return
-    ids = sorted(names)
-    numberings = {
-        "counted from 0": dict(enumerate(ids)),
-        "counted from 1": dict(enumerate(ids, start=1)),
-        "COCO's, 1 to 90": dict(zip(COCO_IDS, ids * (len(ids) == 80), strict=False)),
-    }
-
-    def right(meant: dict[Any, Any]) -> int:
-        return sum(meant[c] in of_gold for c, of_gold in pairs if c in meant)
-
-    own = right({c: c for c in ids})
-    possible = [how for how, meant in numberings.items() if used <= meant.keys()]
-    how = max(possible, key=lambda how: right(numberings[how]), default="")
-    other = next((c for c in sorted(used) if how and numberings[how][c] != c), None)
-    if other is None:
-        return
-    meant, lead = numberings[how], right(numberings[how]) - own
-    if lead > max(1, 0.2 * own) or (lead >= 0 and not used <= names.keys()):
-        raise EvaluationError(
-            f"the category ids of the list look {how}, but the annotations' ids are {ids[0]} to "
-            f"{ids[-1]}: write those ids, such as {meant[other]} for {names[meant[other]]!r}, "
-            f"which is {other} in the list"
-        )
+    return x1 < x2 and y1 < y2 and iou((x1, y1, x2, y2), gold) >= HIT_IOU
 
 
 def note_of_answers(rows: Iterable[Prediction]) -> str | None:
-    """Say what is wrong with nearly all boxes of the answers, as their rows ask for them."""
+    """Return a note if most boxes of the answers cannot be in their rows' box format."""
     boxes = [
         (box, row.box_range)
         for row in rows

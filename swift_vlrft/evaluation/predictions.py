@@ -3,7 +3,6 @@
 ours            {"id": "7", "completion": "<think>..", "solution": "<answer>..", "task": ...}
 swift infer     {"response": "<think>..", "labels": "<answer>..", "messages": [..], "images": [..]}
 ms-swift's log  {"completion": ["..", ".."], "solution": ["..", ".."], "prompt": [..]}
-OpenAI, vLLM    {"custom_id": "7", "response": {"body": {"choices": [..]}}}
 Visual-RFT      [{"image_id": 9, "category_id": 18, "bbox": [x, y, w, h], "score": 0.9}, ..]
 
 One object per line, except for Visual-RFT's list, which is COCO's results format: it has no
@@ -12,7 +11,6 @@ completions, so only average precision can be computed, with the annotations it 
 
 from __future__ import annotations
 
-import base64
 import math
 import re
 from collections import Counter
@@ -50,8 +48,8 @@ EVALUATED = {
 the metric by which two summaries are compared.
 """
 
-LONGEST = 300  # a path is named whole
-SHOWN = 5
+LONGEST_EXAMPLE = 300  # a path is named whole
+MOST_EXAMPLES = 5
 
 Side = Annotated[int, msgspec.Meta(gt=0)]
 Length = Annotated[float, msgspec.Meta(gt=0)]
@@ -102,8 +100,6 @@ class Prediction(msgspec.Struct, omit_defaults=True):
     """Its place in its file."""
     own_id: str | None = None
     """The id that the file gives it."""
-    image_names: tuple[str, ...] = ()
-    """Names of the image: path or content key, and an id."""
     incomplete: bool = False
     """The annotations do not cover every object (a crowd region; LVIS: not exhaustive): the answer
     counts only for average precision, which handles that.
@@ -111,7 +107,7 @@ class Prediction(msgspec.Struct, omit_defaults=True):
 
     @property
     def box_range(self) -> tuple[float, float] | None:
-        """Return the largest x and y of a box in the image; None: not known."""
+        """Return the largest x and y that a box may have; None if they are not known."""
         known, size = FORMATS.get(self.box_format or ""), self.seen or self.size
         if known is None or (known.scale is None and size is None):
             return None
@@ -131,8 +127,8 @@ class Problems(msgspec.Struct):
 
     def add(self, kind: str, what: Any, times: int = 1) -> None:
         self.counts[kind] += times
-        named, text = self.examples.setdefault(kind, []), str(what)[:LONGEST]
-        if len(named) < SHOWN and text not in named:
+        named, text = self.examples.setdefault(kind, []), str(what)[:LONGEST_EXAMPLE]
+        if len(named) < MOST_EXAMPLES and text not in named:
             named.append(text)
 
     def joined(self, *others: Problems) -> Problems:
@@ -186,12 +182,12 @@ def _completions(path: Path, task: str | None) -> Predictions:
     rows: dict[str, Prediction] = {}
     further = 0
     for entry in read_completions(path, notes):
-        if not entry.row.keys() & {"completion", "response"}:
+        if "completion" not in entry.row and not isinstance(entry.row.get("response"), str):
             columns = ", ".join(map(str, entry.row))[:300] or "nothing"
             raise EvaluationError(
                 f"{entry}: neither 'completion' nor 'response' (found: {columns}); known are the "
-                "predictions of `vlrft eval`, the results of `swift infer`, OpenAI's batches, and "
-                "COCO's list of image_id, category_id, bbox, score"
+                "predictions of `vlrft eval`, the results of `swift infer`, and COCO's list of "
+                "image_id, category_id, bbox, score"
             )
         row = _prediction(entry.row, entry.place)
         if row.sample:
@@ -220,7 +216,7 @@ _TYPED = {
 
 
 def _prediction(entry: Mapping[str, Any], place: str) -> Prediction:
-    """A line as a prediction; columns of other programs that only share a name are ignored."""
+    """The prediction in a line; columns that share our name but not our type are ignored."""
     of_swift = "completion" not in entry  # of `swift infer`
     solution = entry.get("solution")
     if solution is None and of_swift:
@@ -231,14 +227,12 @@ def _prediction(entry: Mapping[str, Any], place: str) -> Prediction:
     prompt = text_of(entry.get("prompt")) or text_of(contents[-1] if contents else "")
     name, path = _image(entry.get("image") or (images[:1] if isinstance(images, list) else None))
     key, image_id = _key(entry.get("id")), _key(entry.get("image_id"))
-    # Rows of `swift infer` are in the order of the data set, which counts from 0.
-    order = str(int(place) - 1) if of_swift and place.isdigit() else place
     category, task = entry.get("category"), entry.get("task")
     typed = {field: _as(kind, entry.get(key)) for key, (field, kind) in _TYPED.items()}
     if key is not None and typed["sample"] is not None:
         key = key.removesuffix(f"/{typed['sample']}")  # the id of the row, without the answer's
     return Prediction(
-        id=order if key is None else key,
+        id=place if key is None else key,
         completion=text_of(entry.get("completion", entry.get("response"))),
         solution="" if solution is None else gold_text(solution),
         image_id=image_id or name or f"row {place}",
@@ -252,7 +246,6 @@ def _prediction(entry: Mapping[str, Any], place: str) -> Prediction:
         image=path,
         place=f"line {place}",
         own_id=key,
-        image_names=tuple(n for n in (name, image_id) if n is not None),
         **typed,
     )
 
@@ -265,15 +258,17 @@ def _as(kind: Any, value: Any) -> Any:
 
 
 def _key(value: Any) -> str | None:
-    """An id as text; pandas writes integers as 3.0 if one of them is missing, and NaN."""
+    """The id as text, None for NaN: pandas writes 3 as 3.0 if another id is missing."""
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() else None if value != value else str(value)
     return None if value is None else str(value)
 
 
 def _image(image: Any) -> tuple[str | None, str | None]:
-    """A name of the image, for use without an id, and its path if it has one. ms-swift writes
-    "<<<bytes>>>" for bytes, and a Python repr for an image object: neither identifies the image.
+    """The name of an image, and its path if it has one.
+
+    ms-swift writes "<<<bytes>>>" for bytes, and a Python repr for an image object: neither
+    identifies the image.
     """
     if isinstance(image, list):
         image = image[0] if image else None
@@ -283,10 +278,7 @@ def _image(image: Any) -> tuple[str | None, str | None]:
         return None, None
     if len(image) < 1000 and not image.startswith("data:"):
         return image, image
-    try:
-        return content_key(base64.b64decode(image.partition("base64,")[2] or image)), None
-    except ValueError:
-        return content_key(image.encode("utf-8", "surrogatepass")), None
+    return content_key(image.encode("utf-8", "surrogatepass")), None
 
 
 # ViRFT's prompt for detection names the category twice.

@@ -9,26 +9,25 @@ Every process that needs the queries builds them from the settings, with the sam
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from swift_vlrft.datasets import BadRow, DataError
+from swift_vlrft.datasets import BadRow
 from swift_vlrft.datasets.box_format import row_in_box_format
 from swift_vlrft.datasets.build import CATEGORY_LISTS, chosen_categories, detection_row
 from swift_vlrft.datasets.coco import image_folder
 from swift_vlrft.datasets.image import image_path
 from swift_vlrft.datasets.instances import file_of, refuse_shared_files
-from swift_vlrft.datasets.opening import open_set
+from swift_vlrft.datasets.opening import open_set, splits_of
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.row import Row, RowLocation
+from swift_vlrft.datasets.splits import WORDS
 from swift_vlrft.evaluation.annotations import Annotations, open_annotations
 from swift_vlrft.evaluation.predictions import (
     EVALUATED,
@@ -37,56 +36,19 @@ from swift_vlrft.evaluation.predictions import (
     Problems,
     category_of,
 )
+from swift_vlrft.evaluation.settings import Settings
 from swift_vlrft.files.jsonl import read_json
-from swift_vlrft.files.records import as_json
 from swift_vlrft.geometry.box_format import Size
 from swift_vlrft.parsing.calls import MOST_TURNS
 
 SPLITS = ("test", "validation", "train")
-HOW_COMPUTED = ("engine", "batch_size")
-
-
-class Settings(msgspec.Struct, frozen=True):
-    """Settings determine the queries and how they are run; they are part of ``run.json``."""
-
-    model: str
-    dataset: Path
-    task: str
-    split: str | None = None
-    images: Path | None = None
-    protocol: str | None = None
-    categories: tuple[str, ...] = ()
-    existence_map: Path | None = None
-    max_queries: int | None = None
-    seed: int = 0
-    max_tokens: int = 1024
-    temperature: float = 0.0
-    engine: str = "auto"
-    base_model: str | None = None
-    batch_size: int = 8
-    dtype: str | None = None
-    engine_options: dict[str, Any] = {}
-    box_format: str = msgspec.field(default="norm1000", name="frame")
-    resolution: dict[str, str] = {}
-    """The values of the variables that limit an image's size, such as ``MAX_PIXELS``."""
-    samples: int = 1
-    """Answers per row. Of several, the first counts in the metrics, all in the row's pass rate."""
-    max_turns: int = 1
-    """Above 1 the model may call the zoom tool before its answer, as vlrft_zoom has it in GRPO."""
-
-    def identity(self) -> str:
-        """Identify settings that give the same predictions, however they are computed."""
-        return sha256(json.dumps(self.decisive(), sort_keys=True).encode()).hexdigest()[:16]
-
-    def decisive(self) -> dict[str, Any]:
-        """Return the settings that predictions depend on."""
-        return {k: v for k, v in as_json(self).items() if k not in HOW_COMPUTED}
 
 
 @dataclass(frozen=True)
 class Query:
-    """A query is a row, its image unopened. ``number`` is the row's index among all rows of its
-    split, from 0, asked or not.
+    """Holds a row to ask a model, its image unopened.
+
+    ``number`` is the row's index among all rows of its split, from 0, asked or not.
     """
 
     id: str
@@ -96,7 +58,7 @@ class Query:
 
     @property
     def answer_ids(self) -> list[str]:
-        """Return the ids of its answers' lines."""
+        """Return the id of each answer's line."""
         if self.samples == 1:
             return [self.id]
         return [f"{self.id}/{n}" for n in range(self.samples)]
@@ -121,7 +83,7 @@ class Query:
         return sides if self.box_format == "pixels" and None not in sides else None  # type: ignore[return-value]
 
     def unanswered(self, sample: int = 0) -> Prediction:
-        """Return its prediction with an empty answer; of several, the answer with that number."""
+        """Return the prediction of an empty answer; ``sample`` numbers several answers."""
         columns, image = self.row.columns, self.row.image
         return Prediction(
             id=self.answer_ids[sample],
@@ -142,8 +104,14 @@ class Query:
         )
 
     def rewritten(self, frame: str, size: Size, seen: Size, key: str | None = None) -> Query:
-        """Write it as ``--dataset PATH:FRAME`` trains it; ``seen``: the ``size`` as resized."""
+        """Return the query in another box format; ``seen`` is ``size`` as the model resizes it."""
         return replace(self, row=row_in_box_format(self.row, frame, size, seen, key))
+
+
+def default_split(dataset: Path) -> str:
+    """Return the first of SPLITS that the set has; the last if it has none of them."""
+    names = {WORDS.get(name.lower(), name) for name in splits_of(dataset)}
+    return next((split for split in SPLITS if split in names), SPLITS[-1])
 
 
 class QuerySet:
@@ -172,7 +140,7 @@ class QuerySet:
                 yield query
 
     def problems(self) -> Iterator[str]:
-        """Say where the settings contradict each other or name something missing."""
+        """Yield each contradiction in the settings, and each name of something missing."""
         settings, protocol = self.settings, self.settings.protocol
         if settings.task not in EVALUATED:
             yield f"unknown task {settings.task!r}; known: {', '.join(EVALUATED)}"
@@ -213,16 +181,13 @@ class QuerySet:
 
     def _rows(self, problems: Problems, without_images: bool) -> Iterator[Query]:
         settings = self.settings
-        for split in (settings.split,) if settings.split else SPLITS:
-            try:
-                opened = open_set(
-                    settings.dataset, split=split, keep_going=True, root=settings.images,
-                    task=settings.task,
-                )  # fmt: skip
-                break
-            except DataError as error:
-                if "split" not in str(error) or split in (settings.split, SPLITS[-1]):
-                    raise
+        opened = open_set(
+            settings.dataset,
+            split=settings.split or default_split(settings.dataset),
+            keep_going=True,
+            root=settings.images,
+            task=settings.task,
+        )
         # Without a task column the form of the set implies one (LISA); the caller's task wins.
         has_task = "task" in getattr(opened, "columns", ())
         for number, row in enumerate(rows_of(opened, without_images=without_images)):
@@ -236,7 +201,7 @@ class QuerySet:
 
     @cached_property
     def _asked(self) -> set[int | None] | None:
-        """The numbers of the rows to ask: a sample, or by category. None: all."""
+        """The numbers of the sampled rows, or of those of a category; None if all are asked."""
         settings, most = self.settings, self.settings.max_queries
         if most is None and not settings.categories:
             return None
@@ -250,7 +215,7 @@ class QuerySet:
         return asked
 
     def _chosen(self, categories: list[str]) -> set[str]:
-        """Those of the set's ``categories`` to ask, by name or list. DataError: an unknown name."""
+        """The categories to ask, named one by one or as a list; DataError for an unknown name."""
         chosen: set[str] = set()
         for value in self.settings.categories:
             for name in [value] if value in categories else map(str.strip, value.split(",")):

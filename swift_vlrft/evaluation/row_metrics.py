@@ -2,7 +2,7 @@
 
     row_metrics("counting", row, reason, {})    {"accuracy": 0.0, "mean_absolute_error": (2, 1)}
 
-A task's own metrics are a function in ``OF_TASK``; those of all tasks are in ``row_metrics``.
+A task's own metrics are a function in ``TASK_METRICS``; those of all tasks are in ``row_metrics``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Scored:
 def row_metrics(task: str, row: Prediction, reason: Reason, rewards: dict[str, float]) -> Metrics:
     """Return every metric of an answer; ``reason`` is under its task's first reward."""
     answer, gold = read(row.completion), TASK_NAMES[task].read_gold(row.solution)
-    metrics = OF_TASK[task](Scored(answer, gold, row, reason.score or 0.0, rewards))
+    metrics = TASK_METRICS[task](Scored(answer, gold, row, reason.score or 0.0, rewards))
     metrics |= {"parse_rate": reason.was_read, "mean_characters": len(row.completion)}
     if row.tokens is not None:
         metrics["mean_tokens"] = row.tokens
@@ -160,7 +160,7 @@ def _ordering(scored: Scored) -> Metrics:
     }
 
 
-OF_TASK: dict[str, Callable[[Scored], Metrics]] = {
+TASK_METRICS: dict[str, Callable[[Scored], Metrics]] = {
     "detection": _detection,
     "grounding": _grounding,
     "pointing": _pointing,
@@ -183,15 +183,16 @@ def _boxes(answer: Answer) -> Metrics:
 
 
 def _target(scored: Scored, items: BoxList | list[Any] | None) -> Metrics:
-    """``items``: boxes or points. An answer that cannot be read says neither."""
+    """N-acc of a row without a target, T-acc of any other; ``items``: boxes or points."""
     if isinstance(scored.gold, BoxList) and not scored.gold:
         return {NO_TARGET: items is not None and not items}
     return {TARGET: bool(items)}
 
 
 def substring_rule(completion: str, gold: str) -> bool:
-    """Apply Visual-RFT's rule: lower case, no blanks and underscores, one text contains the other.
-    The first answer block without a line break counts.
+    """Return whether one text contains the other, in lower case, without blanks and underscores.
+
+    This is Visual-RFT's rule; the first answer block without a line break counts.
     """
     block = re.search(r"<answer>(.*?)</answer>", completion)
     if block is None:
@@ -201,7 +202,7 @@ def substring_rule(completion: str, gold: str) -> bool:
 
 
 def _areas(row: Prediction, gold: Target, answer: Answer) -> tuple[float, float]:
-    """Intersection and union of gold and answered boxes; in pixels if the image's size is known."""
+    """Intersection and union of gold and answered boxes, in pixels if the image's size is known."""
     image, scale = float("inf"), 1.0
     if row.box_range is not None:
         image = row.box_range[0] * row.box_range[1]

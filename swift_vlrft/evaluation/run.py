@@ -37,7 +37,8 @@ from swift_vlrft.evaluation.predictions import (
     file_of_run,
     read_predictions,
 )
-from swift_vlrft.evaluation.queries import Query, QuerySet, Settings
+from swift_vlrft.evaluation.queries import Query, QuerySet
+from swift_vlrft.evaluation.settings import Settings
 from swift_vlrft.files.jsonl import LineError, read_json
 from swift_vlrft.files.records import as_json, read_record, write_record
 from swift_vlrft.files.writing import beside
@@ -53,7 +54,7 @@ BOXES_PASS = 0.5
 
 
 class Manifest(msgspec.Struct):
-    """Holds ``run.json``. ``identity``: "" where predictions were given, of the file ``model``."""
+    """Holds ``run.json``; ``identity`` is empty where ``model`` is a file of predictions."""
 
     settings: Settings
     identity: str = ""
@@ -70,8 +71,9 @@ def versions() -> dict[str, str]:
 
 
 def begin(folder: Path, settings: Settings, *, force: bool = False) -> dict[str, str]:
-    """Prepare the folder to start or resume, and return its answer lines by id. EvaluationError if
-    it has a run with other settings; ``force`` moves the results of that run aside.
+    """Prepare a folder to start or resume a run, and return its answer lines by id.
+
+    EvaluationError if it has a run with other settings; ``force`` moves its results aside.
     """
     manifest = Manifest(settings, settings.identity(), stamps(settings), versions())
     if problem := _other_results(folder, manifest):
@@ -97,7 +99,7 @@ def move_aside(folder: Path, names: Iterable[str]) -> Path:
 
 
 def _other_results(folder: Path, manifest: Manifest) -> str | None:
-    """A description of results in ``folder`` that do not belong to this run."""
+    """What the folder holds of another run, in words; None if nothing."""
     if not (folder / "run.json").exists():
         names = [name for name in RESULTS[2:] if (folder / name).exists()]
         return "results that no run.json describes" if names else None
@@ -119,7 +121,7 @@ ROWS = {".parquet", ".arrow", ".jsonl", ".json", ".csv"}
 
 
 def stamps(settings: Settings) -> dict[str, str]:
-    """Return sizes and times of the files that answers depend on: they may be overwritten."""
+    """Return a hash of the sizes and times of the model's and the set's files."""
     hashes = {}
     of = {"model": (Path(settings.model), WEIGHTS), "dataset": (settings.dataset, ROWS)}
     for what, (path, kinds) in of.items():
@@ -135,7 +137,7 @@ def stamps(settings: Settings) -> dict[str, str]:
 
 
 def answered(folder: Path) -> dict[str, str]:
-    """Return the complete lines of all parts by id; half a line, of a killed run, is ignored."""
+    """Return the complete lines of all parts by id, without half a line of a killed run."""
     lines: dict[str, str] = {}
     for part in sorted((folder / "parts").glob("part-*.jsonl")):
         for line in part.read_text(encoding="utf-8").splitlines(keepends=True):
@@ -163,8 +165,10 @@ def pending(
 def answer_line(
     query: Query, completion: str, *, image_id: str, size: Size, sample: int = 0, **more: Any
 ) -> str:
-    """Return a prediction's line. ``size`` is the image's; ``image_id`` identifies it if the row
-    does not; ``sample`` numbers several answers; ``more``: further fields of the prediction.
+    """Return the line of a prediction.
+
+    ``size`` is the image's; ``image_id`` identifies it if the row does not; ``sample`` numbers
+    several answers; ``more``: further fields of the prediction.
     """
     image = {"image_id": query.column("image_id") or image_id, "width": size[0], "height": size[1]}
     asked = query.unanswered(sample)
@@ -187,8 +191,10 @@ def finish(folder: Path, queries: QuerySet) -> Problems:
 
 
 def with_pass_rate(lines: list[str], task: str) -> Iterator[str]:
-    """Return the lines of a row's answers, each with ``pass_rate``, the share of right answers, and
-    ``reward_mean``, both by the task's first reward; without them where the gold cannot be read.
+    """Return the lines of a row's answers with the row's ``pass_rate`` and ``reward_mean``.
+
+    Both are by the task's first reward, and absent where the gold cannot be read. An answer passes
+    with the full score, or with ``BOXES_PASS`` for boxes.
     """
     reward = REWARDS[EVALUATED[task][0]]
     answers = [json.loads(line) for line in lines]
@@ -212,7 +218,7 @@ def gold_of(settings: Settings, annotations: Annotations | None) -> Gold:
 
 
 def make_room(folder: Path, file: Path, *, force: bool = False) -> None:
-    """Raise EvaluationError for other predictions' results in the folder; ``force`` moves them."""
+    """Raise EvaluationError if the folder holds results of others; ``force`` moves them aside."""
     if not any((folder / name).exists() for name in RESULTS) or _is_held(file, folder):
         return
     of = None
@@ -250,9 +256,9 @@ def _is_held(file: Path, folder: Path) -> bool:
 
 
 def _kept(row: Prediction, task: str) -> str:
-    """The row's line; an id only where it had one: `vlrft compare` joins by ids."""
+    """The line of a row, with the id that it had, by which `vlrft compare` joins."""
     key = row.own_id if row.row is None else row.id
-    fresh = {"place": "", "own_id": None, "image_names": (), "incomplete": False}
+    fresh = {"place": "", "own_id": None, "incomplete": False}
     return (
         json.dumps(as_json(msgspec.structs.replace(row, task=task, **fresh)) | {"id": key}) + "\n"
     )

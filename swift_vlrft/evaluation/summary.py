@@ -14,10 +14,11 @@ import msgspec
 
 from swift_vlrft.datasets.build import CATEGORY_LISTS
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold
-from swift_vlrft.evaluation.intervals import DRAWS, intervals, resamples
+from swift_vlrft.evaluation.intervals import intervals, resamples
 from swift_vlrft.evaluation.metrics import build_table, ratio
 from swift_vlrft.evaluation.predictions import EVALUATED, EvaluationError, Predictions
 from swift_vlrft.evaluation.row_metrics import SUBSTRING
+from swift_vlrft.evaluation.settings import DRAWS
 
 PROTOCOL_NOTES = {
     "all": "protocol all: every query that was asked is scored; boxes of others are not missed",

@@ -3,11 +3,9 @@
 {"step": ["1", "1"], "completion": ["..", ".."], "solution": ["..", ".."], "vlrft_format": [1, 0]}
 {"completion": "..", "solution": "..", "task": "detection"}
 {"id": "7", "completion": ["..", ".."], "solution": ".."}
-{"custom_id": "7", "response": {"body": {"choices": [{"message": {"content": ".."}}]}}}
 
 The first is a line of ms-swift's log (``--log_completions true``): a list per column, an item per
-completion. The second is one completion, the third several of one row. The fourth is of OpenAI's
-batches, which `vllm run-batch` writes too, with a choice for each completion.
+completion. The second is one completion, the third several of one row.
 """
 
 from __future__ import annotations
@@ -53,8 +51,6 @@ def read_completions(path: Path, notes: list[str]) -> Iterator[Completion]:
     last = None
     for number, record in json_objects(path, notes):
         place = f"{path}, line {number}"
-        if isinstance(record.get("response"), dict) or "custom_id" in record:
-            record = _of_batch(record, place)
         completions = record.get("completion")
         if not isinstance(completions, list) or (completions and isinstance(completions[0], dict)):
             yield Completion(str(number), record, path)  # one completion: a text, or chat messages
@@ -78,22 +74,3 @@ def read_completions(path: Path, notes: list[str]) -> Iterator[Completion]:
         for n in range(count):
             row = {key: values[n] for key, values in columns.items()}
             yield Completion(f"{number}[{n}]", row, path)
-
-
-def _of_batch(record: dict[str, Any], place: str) -> dict[str, Any]:
-    """A line of a batch's output, as a line of ours. LineError if its request has no answer."""
-    try:
-        body = record["response"]["body"]
-        choices = body["choices"]
-        texts = [choice["message"]["content"] or "" for choice in choices]
-    except (KeyError, TypeError):
-        texts = []
-    if not texts:
-        problem = record.get("error") or record.get("response")
-        raise LineError(
-            f"{place}: a batch's line without response.body.choices[].message.content "
-            f"({str(problem)[:120]}); send the request again, or remove the line: with --gold "
-            "SET its row counts as unanswered"
-        )
-    more = {"id": record.get("custom_id"), "finish": choices[0].get("finish_reason")}
-    return more | {"completion": texts if len(texts) > 1 else texts[0]}

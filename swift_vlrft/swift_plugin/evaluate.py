@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import structs
 
 from swift_vlrft.datasets.box_format import split_box_format
 from swift_vlrft.evaluation.annotations import Gold, annotations_of_gold
-from swift_vlrft.evaluation.intervals import DRAWS
 from swift_vlrft.evaluation.joined import join_gold
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
@@ -25,11 +25,12 @@ from swift_vlrft.evaluation.predictions import (
     Problems,
     read_predictions,
 )
-from swift_vlrft.evaluation.queries import QuerySet, Settings
+from swift_vlrft.evaluation.queries import QuerySet
 from swift_vlrft.evaluation.run import begin, finish, gold_of, keep, make_room, versions
+from swift_vlrft.evaluation.settings import Scoring, Settings
 from swift_vlrft.evaluation.summary import Summary, summarise
 from swift_vlrft.families.resize import RESOLUTION
-from swift_vlrft.files.records import as_json, write_record
+from swift_vlrft.files.records import Record, as_json, write_record
 from swift_vlrft.swift_plugin.inference import (
     chosen_engine,
     gpu_count,
@@ -48,100 +49,97 @@ def evaluate(
     dataset: PathLike | None = None,
     task: str | None = None,
     *,
-    predictions: PathLike | None = None,
-    gold: PathLike | None = None,
-    join: str | None = None,
-    out: PathLike | None = None,
-    workers: int | None = None,
-    bootstrap: int = DRAWS,
-    force: bool = False,
     progress: Progress = lambda total, n: None,
-    **settings: Any,
+    **options: Any,
 ) -> Summary:
     """Run ``model`` on every query of ``dataset``, or score existing ``predictions``.
 
     ``dataset``: a set on disk, or COCO or LVIS annotations; "PATH:pixels" asks for boxes in
-    pixels, as do unit, yx1000 and native, the model's own.
-    ``gold``: the annotations or the data set that ``predictions`` were made on. ``join``: how
-    predictions of other programs belong to its rows: id, image or order. ``out``: the folder
-    to write to, by default runs/eval/MODEL-DATASET for a model; a killed run resumes. ``workers``:
-    processes with a full copy of the model each, one per GPU by default.
-    ``bootstrap``: resamples for AP's intervals, 0: no intervals. ``force`` moves results of
-    another run, or of other predictions, aside. ``settings``: further fields of ``Settings``:
-    split, images, protocol, categories, existence_map, max_queries, seed, max_tokens, temperature,
-    engine, base_model, batch_size, dtype, engine_options, samples.
+    pixels, as do unit, yx1000 and native, the model's own. ``options``: those of `vlrft eval`, by
+    name; ``Scoring`` (out, predictions, gold, join, workers, bootstrap, force) and ``Settings``
+    (protocol, existence_map, categories, max_queries, seed, split, images, engine, batch_size,
+    max_tokens, temperature, samples, max_turns, dtype, base_model, engine_options) describe them.
+    Results are written to ``out``, by default runs/eval/MODEL-DATASET for a model; a killed run
+    resumes.
 
-    ValueError and OSError say what cannot be used, where, and what to do.
+    TypeError names an unknown option. ValueError and OSError say what cannot be used, where, and
+    what to do.
     """
-    paths = {key: Path(path) for key in ("images", "existence_map") if (path := settings.get(key))}
-    settings |= paths | {"categories": tuple(settings.get("categories") or ())}
-    if predictions is not None:
+    scoring = _record(Scoring, options)
+    given = os.fspath(scoring.predictions or model or "")
+    named = {"model": given, "dataset": scoring.gold or Path(), "task": task or ""}
+    settings = _record(Settings, options, **named, frame="norm1000", resolution={})
+    if options:
+        raise TypeError(f"evaluate() got an unexpected keyword argument {min(options)!r}")
+    out, seed = scoring.out, settings.seed
+    if scoring.predictions is not None:
         if model is not None:
             raise EvaluationError(f"give {model} or --predictions, not both")
-        scored, run_settings = _existing(Path(predictions), gold, join, task, settings)
-        run: dict[str, Any] = {"predictions": str(predictions)}
+        predictions, gold, settings = _existing(scoring, settings)
+        run: dict[str, Any] = {"predictions": given}
     elif model is None or dataset is None or task is None:
         raise EvaluationError(
             "give MODEL, DATASET and --task, or --predictions FILE; "
             "`vlrft eval --help` shows examples"
         )
-    elif gold is not None or join is not None:
+    elif scoring.gold is not None or scoring.join is not None:
         raise EvaluationError("--gold and --join need --predictions")
     else:
         path, box_format = split_box_format(os.fspath(dataset))
         limits = {name: value for name in RESOLUTION if (value := os.environ.get(name))}
-        settings |= {"box_format": box_format, "resolution": limits}
-        run_settings = Settings(os.fspath(model), path, task, **settings)
-        out = Path(out or output_folder(run_settings.model, dataset))
-        scored = _run_model(run_settings, out, workers, force, progress)
-        run = as_json(run_settings) | {
-            "engine": chosen_engine(run_settings.engine),
-            "versions": versions(),
-        }
-    summary = summarise(*scored, bootstrap=bootstrap, seed=settings.get("seed", 0), run=run)
+        settings = structs.replace(settings, dataset=path, box_format=box_format, resolution=limits)
+        out = out or output_folder(given, dataset)
+        predictions, gold = _run_model(settings, out, scoring.workers, scoring.force, progress)
+        run = as_json(settings) | {"engine": chosen_engine(settings.engine), "versions": versions()}
+    summary = summarise(predictions, gold, bootstrap=scoring.bootstrap, seed=seed, run=run)
     if out is not None:
-        if predictions is not None:
-            make_room(Path(out), Path(predictions), force=force)
-        write_record(Path(out) / "summary.json", summary)
-        if predictions is not None:
-            keep(Path(out), scored[0], run_settings, has_gold=gold is not None)
+        if scoring.predictions is not None:
+            make_room(out, scoring.predictions, force=scoring.force)
+        write_record(out / "summary.json", summary)
+        if scoring.predictions is not None:
+            keep(out, predictions, settings, has_gold=scoring.gold is not None)
     return summary
 
 
-def _existing(
-    file: Path,
-    gold: PathLike | None,
-    join: str | None,
-    task: str | None,
-    settings: dict[str, Any],
-) -> tuple[tuple[Predictions, Gold], Settings]:
-    if settings.get("existence_map") or settings.get("max_queries"):
+def _record(kind: type[Record], options: dict[str, Any], **more: Any) -> Record:
+    """Take a record's fields out of ``options``; EvaluationError for a value of another kind."""
+    names = [name for name in kind.__struct_encode_fields__ if name in options.keys() - more.keys()]
+    given = {name: value for name in names if (value := options.pop(name)) is not None}
+    try:
+        return msgspec.convert(given | more, kind, dec_hook=lambda path, value: path(value))
+    except msgspec.ValidationError as error:
+        raise EvaluationError(f"evaluate: {error}") from None
+
+
+def _existing(scoring: Scoring, settings: Settings) -> tuple[Predictions, Gold, Settings]:
+    """The predictions of a file, their gold, and the settings with their task."""
+    if settings.existence_map or settings.max_queries:
         raise EvaluationError(
             "--exist-map and --max-queries select queries for a model; existing predictions "
             "are scored as they are"
         )
-    predictions = read_predictions(file, task)
-    names = ("split", "images", "protocol", "categories")
-    options: Any = {key: settings.get(key) for key in names}
-    of_gold = Settings(str(file), Path(gold or ""), predictions.task, **options)
-    annotations = annotations_of_gold(None if gold is None else Path(gold))
+    file, gold = Path(settings.model), scoring.gold
+    predictions = read_predictions(file, settings.task or None)
+    settings = structs.replace(settings, task=predictions.task)
+    annotations = annotations_of_gold(gold)
     if gold is not None and annotations is None:
         if predictions.detections is not None:
             raise EvaluationError(
                 f"{file} is a list of boxes, and --gold {gold} is no annotation file; give the "
                 "annotation file that they were made on, such as instances_val2017.json"
             )
-        every = structs.replace(of_gold, protocol=None, categories=())
-        predictions = join_gold(predictions, QuerySet(every), join)
-    elif join is not None:
+        every = structs.replace(settings, protocol=None, categories=(), samples=1)
+        predictions = join_gold(predictions, QuerySet(every), scoring.join)
+    elif scoring.join is not None:
         raise EvaluationError("--join needs --gold SET, the rows that the predictions answer")
-    return (predictions, Gold(annotations, of_gold.categories, of_gold.protocol)), of_gold
+    return predictions, Gold(annotations, settings.categories, settings.protocol), settings
 
 
 def _run_model(
     settings: Settings, out: Path, workers: int | None, force: bool, progress: Progress
 ) -> tuple[Predictions, Gold]:
-    """Let the model answer what is left; all predictions, with the queries that were skipped.
+    """The predictions of a model, which answers what is left; skipped queries are problems.
+
     ``force`` moves the results of another run aside.
     """
     queries = QuerySet(settings)

@@ -79,7 +79,7 @@ def test_an_answer_is_worth_the_same_in_every_format(frame, seen, said, tmp_path
     line = json.loads(answer_line(asked, completion, image_id="1", size=STORED, tokens=9))
     for held in ({k: v for k, v in line.items() if k != "solution"}, line):
         write_lines(file, [held])
-        joined = ("--gold", dataset, "--join", "order", "--task", "detection")
+        joined = ("--gold", dataset, "--join", "id", "--task", "detection")
         summary = eval_json(file, *joined)
         assert summary["problems"] == {}
         score = summary["metrics"]["vlrft_detection_iou"]["value"]
@@ -96,16 +96,16 @@ def test_an_answer_is_worth_the_same_in_every_format(frame, seen, said, tmp_path
 
 
 ANSWERED = {
-    "thousandths": ("norm1000", "[[0, 0, 500, 500]]", True),
-    "pixels of a training row": ("pixels", "[[0, 0, 56, 56]]", True),
-    "shares, without a solution": ("unit", "[[0, 0, 0.5, 0.5]]", False),
-    "y first, without a solution": ("yx1000", '[{"box_2d": [0, 0, 500, 500]}]', False),
+    "thousandths": ("norm1000", "[[0, 0, 500, 500]]"),
+    "pixels of a training row": ("pixels", "[[0, 0, 56, 56]]"),
+    "shares": ("unit", "[[0, 0, 0.5, 0.5]]"),
+    "y first": ("yx1000", '[{"box_2d": [0, 0, 500, 500]}]'),
 }
 
 
-@pytest.mark.parametrize(("frame", "said", "solved"), ANSWERED.values(), ids=ANSWERED)
+@pytest.mark.parametrize(("frame", "said"), ANSWERED.values(), ids=ANSWERED)
 def test_answers_meet_the_annotations_in_every_format_and_a_crowd_costs_nothing(
-    frame, said, solved, tmp_path
+    frame, said, tmp_path
 ):
     box = {"category_id": 1, "bbox": [0, 0, 32, 24], "area": 768}
     content = {
@@ -116,7 +116,7 @@ def test_answers_meet_the_annotations_in_every_format_and_a_crowd_costs_nothing(
     (tmp_path / "instances.json").write_text(json.dumps(content))
     completion = f"<answer>{said}</answer>"
     rows = [
-        Prediction(f"{n}/cat", completion, gold if solved else "", str(n), "cat", frame)
+        Prediction(f"{n}/cat", completion, gold, str(n), "cat", frame)
         for n, gold in ((1, "<answer>No Objects</answer>"), (2, completion))
     ]
     for row in rows:

@@ -9,17 +9,21 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec import structs
 from PIL import Image
 from safetensors.numpy import save_file
 from scored import answer, invoke, refusal, run_json, write_lines
+from support.command_line import parsed
 
 import swift_vlrft
+from swift_vlrft.datasets import DataError
 from swift_vlrft.demo.tasks import TASKS
 from swift_vlrft.evaluation.annotations import Gold, open_annotations
 from swift_vlrft.evaluation.compare import compare
 from swift_vlrft.evaluation.predictions import EvaluationError, Problems, read_predictions
-from swift_vlrft.evaluation.queries import QuerySet, Settings
+from swift_vlrft.evaluation.queries import QuerySet
 from swift_vlrft.evaluation.run import answer_line, answered, begin, finish, new_part, pending
+from swift_vlrft.evaluation.settings import Scoring, Settings
 from swift_vlrft.evaluation.summary import Summary, summarise
 from swift_vlrft.files import jsonl
 from swift_vlrft.files.records import as_json, read_record, record_of
@@ -134,6 +138,27 @@ def test_a_name_that_the_set_does_not_ask_for_is_refused(tmp_path):
         asked("coco-novel15")
 
 
+@pytest.mark.parametrize("folder", ["set", "my_split"])
+def test_the_test_split_is_asked_and_never_replaced_by_training_rows(tmp_path, folder):
+    Image.new("RGB", (64, 48)).save(tmp_path / "a.png")
+    row = {"image": str(tmp_path / "a.png"), "problem": "?", "solution": "<answer>red</answer>"}
+    place = tmp_path / folder
+    place.mkdir()
+    write_lines(place / "train.jsonl", [row] * 3)
+    settings = Settings("m", place, "classification")
+    assert len(ids(settings)) == 3
+    write_lines(place / "val.jsonl", [row] * 2)
+    assert len(ids(settings)) == 2
+    test = write_lines(place / "test.jsonl", [row])
+    assert len(ids(settings)) == 1
+    write_lines(test, [{"image": row["image"], "problem": "?", "solutoin": "red"}])
+    for chosen in (settings, structs.replace(settings, split="test")):
+        with pytest.raises(DataError, match="lacks the column solution"):
+            ids(chosen)
+    with pytest.raises(DataError, match="'other'; it has train, validation, test"):
+        ids(structs.replace(settings, split="other"))
+
+
 # ---- what a run leaves -----------------------------------------------------------------------
 
 
@@ -235,7 +260,6 @@ def test_a_worker_that_is_killed_ends_the_run(tmp_path, monkeypatch):
         ("./nothing SET --task classification", "./nothing does not exist"),
         ("BARE SET --task classification", "preprocessor_config.json"),
         ("m SET --task classification --engine-options [1]", "a JSON object"),
-        ("compare a b --gold c.json", "`vlrft compare A B`"),
         ("m SET e --task counting", "['e']"),
     ],
 )
@@ -339,6 +363,25 @@ def test_the_summary_says_why_a_query_has_no_answer(tmp_path, monkeypatch, worke
     write_lines(file, rows[:2])
     with pytest.raises(EvaluationError, match=r"test\.jsonl: .*0\.png"):
         swift_vlrft.evaluate("m", file, out=tmp_path / "none", **settings)
+
+
+def test_every_setting_is_an_option_with_its_default():
+    words = ["vlrft", "eval", "m", "set", "--exist_map", "map.json", "--categories", "a"]
+    params = parsed([*words, "--categories", "b,c", "--max-queries", "5"]).params
+    given = {"existence_map": Path("map.json"), "categories": ["a", "b,c"], "max_queries": 5}
+    fields = (*structs.fields(Scoring), *structs.fields(Settings))
+    defaults = {f.name: f.default for f in fields if f.name in params and not f.required}
+    assert len(defaults) == 23
+    defaults |= {"engine_options": "{}"} | given
+    assert {name: params[name] for name in defaults} == defaults
+    assert "greater than or equal" in refusal("eval", "m", "set", "--max-queries", "0")
+
+
+def test_an_option_that_evaluate_does_not_know_or_take_is_named():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'max_tokns'"):
+        swift_vlrft.evaluate(predictions="p.jsonl", max_tokns=5)
+    with pytest.raises(ValueError, match="max_tokens"):
+        swift_vlrft.evaluate("model", "data/held_out", "counting", max_tokens="many")
 
 
 def test_evaluate_does_what_the_command_does(coco, tmp_path, monkeypatch, right_model):

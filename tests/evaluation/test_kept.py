@@ -38,44 +38,12 @@ def of_ids(right: int) -> list[dict]:
     return [{"id": n, "completion": answer("red" if n < right else "?")} for n in range(4)]
 
 
-def of_batch(right: int, n: int = 1) -> list[dict]:
-    """As OpenAI's batches and `vllm run-batch` write them, with ``n`` choices."""
-    return [
-        {
-            "id": f"vllm-{line['id']}",
-            "custom_id": str(line["id"]),
-            "response": {
-                "status_code": 200,
-                "request_id": "r",
-                "body": {
-                    "object": "chat.completion",
-                    "choices": [
-                        {
-                            "index": k,
-                            "finish_reason": "stop" if line["id"] else "length",
-                            "message": {
-                                "role": "assistant",
-                                "content": "?" if k else line["completion"],
-                            },
-                        }
-                        for k in range(n)
-                    ],
-                },
-            },
-            "error": None,
-        }
-        for line in of_ids(right)
-    ]
-
-
 def several(right: int) -> list[dict]:
     return [line | {"completion": [line["completion"], "x", "y"]} for line in of_ids(right)]
 
 
 FORMS = {
     "an id and a completion": of_ids,
-    "a batch": of_batch,
-    "a batch of three choices": lambda right: of_batch(right, 3),
     "several completions a line": several,
 }
 OF_SET = ("--gold", "set.jsonl", "--join", "id", "--task", "classification")
@@ -88,10 +56,8 @@ def test_answers_of_ids_are_scored_and_their_folders_compared(folder, form):
         file = write_lines(Path(f"{name}.jsonl"), FORMS[form](right))
         summary = eval_json(file, *OF_SET, "--out", name)
         assert_metrics(summary, accuracy={1: 0.25, 3: 0.5}[right])
-        if "batch" in form:
-            assert_metrics(summary, truncated_rate=0.25)
         further = [note for note in summary["notes"] if "the first counts" in note]
-        assert (form in ("an id and a completion", "a batch")) is (further == [])
+        assert (form == "an id and a completion") is (further == [])
     result = run_json("compare", "a", "b")
     accuracy = result["metrics"]["accuracy"]
     assert (accuracy["a"], accuracy["b"], result["rows"]) == (0.25, 0.5, 4)
@@ -131,8 +97,7 @@ def test_rows_are_kept_with_what_they_are_scored_by(folder):
     in_pixels = [row | {"frame": "pixels", "width": 640, "height": 640} for row in rows]
     write_lines(Path("p.jsonl"), [{k: v for k, v in row.items() if k != "id"} for row in in_pixels])
     eval_json("p.jsonl", "--gold", "gold.json", "--out", "other")
-    assert "Possible here: --join" in refusal("compare", "other", "other")
-    assert run_json("compare", "other", "other", "--join", "order")["rows"] == len(rows)
+    assert "line 1 of A has no id" in refusal("compare", "other", "other")
 
 
 def test_a_models_answers_and_a_file_in_the_folder_stay(folder):
@@ -151,19 +116,10 @@ def test_a_models_answers_and_a_file_in_the_folder_stay(folder):
     )
 
 
-BATCH = of_batch(1)[0]
 REFUSED = {
-    "a request that failed": (
-        BATCH | {"response": None, "error": {"code": "timeout"}},
-        "line 1: a batch's line without response.body.choices[].message.content ({'code': 'tim",
-    ),
-    "a request that vLLM refused": (
-        BATCH | {"response": {"status_code": 400, "body": None}, "error": {"message": "too long"}},
-        "too long'}); send the request again, or remove the line",
-    ),
-    "another endpoint": (
-        BATCH | {"response": {"status_code": 200, "body": {"data": [{"embedding": [0.1]}]}}},
-        "without response.body.choices",
+    "a line of OpenAI's batches": (
+        {"custom_id": "0", "response": {"status_code": 200, "body": {"choices": []}}},
+        "neither 'completion' nor 'response' (found: custom_id, response)",
     ),
     "no completion in the list": ({"id": 1, "completion": []}, "no gold solution in any of the 1"),
     "several without an id": (

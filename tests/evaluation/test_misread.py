@@ -1,11 +1,9 @@
-"""A list of boxes in another unit, order or numbering of categories is refused, not worth AP 0."""
+"""A list of boxes in another unit or order is refused, not worth AP 0."""
 
 import json
 
 import pytest
 from scored import answer, detection_set, eval_json, refusal, write_lines
-
-from swift_vlrft.evaluation.misread import COCO_IDS
 
 SIZES = {image["id"]: (image["width"], image["height"]) for image in detection_set()[1]["images"]}
 
@@ -80,40 +78,8 @@ def test_boxes_far_outside_are_refused_in_any_reading(scored):
     assert "boxes leave their images" in refusal("eval", "--predictions", *scored(far, coco))
 
 
-def numbered(ids, shown):
-    """Annotations of 80 categories with the ids; the results with those ``shown`` instead."""
+def test_a_weak_model_and_an_empty_list_are_scored(scored):
     _, coco, results = detection_set()
-    coco["categories"] = [{"id": n, "name": f"thing {n}"} for n in ids]
-    rank = {1: 5, 2: 20, 3: 70}
-    for gold in coco["annotations"]:
-        gold["category_id"] = ids[rank[gold["category_id"]]]
-    said = [one | {"category_id": shown[rank[one["category_id"]]]} for one in results]
-    return said, coco
-
-
-FROM_0, FROM_1 = list(range(80)), list(range(1, 81))
-OTHER = {
-    "from 0 for COCO's": (COCO_IDS, FROM_0, "counted from 0"),
-    "from 1 for COCO's": (COCO_IDS, FROM_1, "counted from 1"),
-    "COCO's for those from 1": (FROM_1, COCO_IDS, "COCO's, 1 to 90"),
-    "COCO's for those from 0": (FROM_0, COCO_IDS, "COCO's, 1 to 90"),
-    "from 0 for those from 1": (FROM_1, FROM_0, "counted from 0"),
-    "from 1 for those from 0": (FROM_0, FROM_1, "counted from 1"),
-}
-
-
-@pytest.mark.parametrize(("ids", "shown", "said"), OTHER.values(), ids=OTHER)
-def test_category_ids_in_another_numbering_are_refused(scored, ids, shown, said):
-    text = refusal("eval", "--predictions", *scored(*numbered(ids, shown)))
-    first = next(n for n in (5, 20) if ids[n] != shown[n])
-    assert f"look {said}" in text and f"such as {ids[first]} for 'thing {ids[first]}'" in text
-    assert text.count("error:") == 1
-
-
-@pytest.mark.parametrize("ids", [COCO_IDS, FROM_0, FROM_1])
-def test_the_annotations_own_ids_are_scored_and_a_weak_model_is(scored, ids):
-    results, coco = numbered(ids, ids)
-    assert eval_json(*scored(results, coco))["metrics"]["AP"]["value"] > 0.3
     weak = boxes(lambda x, y, w, h, W, H: (W - w - x / 3, (H - h) / 2, w, h), results)
     summary = eval_json(*scored(weak, coco))
     assert summary["metrics"]["AP"]["value"] < 0.1 and summary["problems"] == {}

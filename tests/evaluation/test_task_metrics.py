@@ -128,7 +128,7 @@ def test_right_answers_to_a_set_are_joined_and_scored(task, tmp_path):
             text = str(float(text) * 1.04)  # right by the set's column alone
         lines.append({"id": str(n), "completion": answer(text)})
     file = write_lines(tmp_path / "p.jsonl", lines)
-    summary = eval_json(file, "--gold", tmp_path / "set", "--join", "order", "--task", task)
+    summary = eval_json(file, "--gold", tmp_path / "set", "--join", "id", "--task", task)
     assert summary["rows"] == 8
     targets = ("n_acc", "t_acc") if task in ("grounding", "pointing") else ()
     names = (summary["headline"], EVALUATED[task][0], *targets)

@@ -1,0 +1,138 @@
+"""Declare what an evaluation can be told: `vlrft eval` makes its options from these records.
+
+    Settings("org/model", Path("data/held_out"), "detection", max_queries=100)
+    Scoring(predictions=Path("runs/eval/after"), bootstrap=0)
+
+A field with a description is an option of its name, type and default, with that help text.
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from swift_vlrft.files.records import as_json
+
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+DRAWS = 1000
+CATEGORIES_HELP = (
+    "Names, or lists: coco80, coco-base65, coco-novel15, virft-coco8, lvis-rare6, lvis-rare13; "
+    "repeat, or put commas between."
+)
+HOW_COMPUTED = ("engine", "batch_size")
+
+
+class Scoring(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds which answers are scored, with which gold, and where the results go."""
+
+    out: Annotated[
+        Path | None, Meta(description="Folder to write; default: runs/eval/MODEL-DATASET.")
+    ] = None
+    predictions: Annotated[
+        Path | None,
+        Meta(
+            description="Score this file instead of running a model: ours, `swift infer` results, "
+            "ms-swift's completions.jsonl, or COCO detections."
+        ),
+    ] = None
+    gold: Annotated[
+        Path | None,
+        Meta(
+            description="With --predictions: the COCO annotations or the data set they were made "
+            "on; rows that are missing count as unanswered."
+        ),
+    ] = None
+    join: Annotated[
+        str | None,
+        Meta(
+            description="id: predictions of other programs belong to the rows with their ids. "
+            "Predictions of `vlrft eval` need no --join."
+        ),
+    ] = None
+    workers: Annotated[
+        Positive | None,
+        Meta(description="Processes, each with a full model; default: one per GPU."),
+    ] = None
+    bootstrap: Annotated[Count, Meta(description="Draws for AP's intervals; 0: no intervals.")] = (
+        DRAWS
+    )
+    force: Annotated[bool, Meta(description="Move the results of another run aside.")] = False
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """Holds what determines the queries and how they are run; a part of ``run.json``."""
+
+    model: str
+    dataset: Path
+    task: str
+    protocol: Annotated[
+        str | None,
+        Meta(
+            description="all: every category of every image; visual-rft: the categories of "
+            "--exist-map. Their results are not comparable."
+        ),
+    ] = None
+    existence_map: Annotated[
+        Path | None,
+        Meta(
+            description="JSON object: categories by image id.",
+            extra={"option": "--exist-map"},
+        ),
+    ] = None
+    categories: Annotated[tuple[str, ...], Meta(description=CATEGORIES_HELP)] = ()
+    max_queries: Annotated[
+        Positive | None, Meta(description="Ask a sample of the queries, by --seed.")
+    ] = None
+    seed: Annotated[int, Meta(description="Seed of sample, engine and intervals.")] = 0
+    split: Annotated[
+        str | None,
+        Meta(description="Split to ask. Default: test, else validation, else train."),
+    ] = None
+    images: Annotated[
+        Path | None, Meta(description="Folder that relative image paths start from.")
+    ] = None
+    engine: Annotated[
+        str,
+        Meta(description="vllm, transformers, or auto: vLLM if installed and with a GPU."),
+    ] = "auto"
+    batch_size: Annotated[Positive, Meta(description="Queries at once.")] = 8
+    max_tokens: Annotated[Positive, Meta(description="Longest answer, in tokens.")] = 1024
+    temperature: Annotated[float, Meta(ge=0, description="0: greedy.")] = 0.0
+    samples: Annotated[
+        Positive,
+        Meta(
+            description="Answers per row: the first counts in the metrics, all in the row's "
+            "pass_rate, by which `vlrft data convert --keep` chooses rows."
+        ),
+    ] = 1
+    max_turns: Annotated[
+        Positive, Meta(description="Above 1, the model may call image_zoom_in_tool first.")
+    ] = 1
+    dtype: Annotated[
+        str | None,
+        Meta(description="bfloat16, float16 or float32; default: the checkpoint's."),
+    ] = None
+    base_model: Annotated[
+        str | None, Meta(description="Base model of an adapter that does not name it.")
+    ] = None
+    engine_options: Annotated[
+        dict[str, Any],
+        Meta(description='Flags of `swift infer`, as JSON: {"vllm_max_model_len": 4096}.'),
+    ] = {}
+    box_format: str = msgspec.field(default="norm1000", name="frame")
+    resolution: dict[str, str] = {}
+    """The values of the variables that limit an image's size, such as ``MAX_PIXELS``."""
+
+    def identity(self) -> str:
+        """Return a hash of the settings that predictions depend on."""
+        return sha256(json.dumps(self.decisive(), sort_keys=True).encode()).hexdigest()[:16]
+
+    def decisive(self) -> dict[str, Any]:
+        """Return the settings that predictions depend on."""
+        return {k: v for k, v in as_json(self).items() if k not in HOW_COMPUTED}
