@@ -40,7 +40,7 @@ from swift_vlrft.evaluation.predictions import (
 from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.files.records import as_json
 from swift_vlrft.geometry.box_format import Size
-from swift_vlrft.parsing.calls import MOST_TURNS
+from swift_vlrft.recipe.rules.turns import MOST_TURNS
 
 SPLITS = ("test", "validation", "train")
 HOW_COMPUTED = ("engine", "batch_size")
@@ -72,7 +72,7 @@ class Settings(msgspec.Struct, frozen=True):
     samples: int = 1
     """Answers per row. Of several, the first counts in the metrics, all in the row's pass rate."""
     max_turns: int = 1
-    """Above 1 the model may call the zoom tool before its answer, as vlrft_zoom has it in GRPO."""
+    """Above 1 the model may ask for images before its answer, as in GRPO of several turns."""
 
     def identity(self) -> str:
         """Identify settings that give the same predictions, however they are computed."""
@@ -134,7 +134,6 @@ class Query:
             task=columns.get("task"),
             aliases=columns.get("aliases"),
             tolerance=columns.get("tolerance"),
-            zoom_box=columns.get("zoom_box"),
             row=self.number,
             image=image.get("path") if image.get("bytes") is None else None,
             seen=self.seen,

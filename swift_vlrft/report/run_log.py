@@ -20,11 +20,11 @@ from typing import Any
 from swift_vlrft.diagnostics.health import Facts, Finding, Health, Pair, distinct, group_of, judge
 from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.evaluation.predictions import EvaluationError
-from swift_vlrft.files.completions import further, read_completions
+from swift_vlrft.files.completions import read_completions
 from swift_vlrft.files.jsonl import LineError, finite, json_lines, read_json
 from swift_vlrft.files.secrets import is_secret_name
 from swift_vlrft.recipe.record import Record, record_of_run
-from swift_vlrft.rewards import REWARDS
+from swift_vlrft.rewards import REWARDS, reward_columns
 
 Series = list[tuple[float, float]]
 
@@ -133,7 +133,7 @@ def _read_completions(path: Path, run: RunLog) -> None:
             unscored = solution is None and "solution" in REWARDS[name].needs
             if unscored or logged is None:
                 continue  # of another reward's task
-            reason = explain(name, row.get("completion"), solution, **further(row))
+            reason = explain(name, row.get("completion"), solution, **reward_columns(row))
             if reason.score is None:
                 continue
             by_step = was_read.setdefault(name, {}).setdefault(completion.step, [])

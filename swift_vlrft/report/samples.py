@@ -13,16 +13,16 @@ from swift_vlrft.evaluation.metrics import reason_of
 from swift_vlrft.evaluation.predictions import Prediction, Problems
 from swift_vlrft.evaluation.queries import QuerySet
 from swift_vlrft.evaluation.run import SavedRun
-from swift_vlrft.parsing.answers import BoxList, read, read_boxes
+from swift_vlrft.parsing.answers import BoxList, gold_text, read, read_boxes
+from swift_vlrft.parsing.turns import earlier_turns
 from swift_vlrft.report.html import DrawnBox, data_url
 from swift_vlrft.rewards import TASK_NAMES
-from swift_vlrft.rewards.zoom import one_box, turns_of
 
 LONGEST_SIDE = 480
 MOST_BOXES = 200
 MOST_KINDS = 6
 IN_THOUSANDTHS = (1000.0, 1000.0)
-"""Of crops, and of what is to be looked at."""
+"""The size of an image in the numbers of crops."""
 
 
 class Side(NamedTuple):
@@ -103,14 +103,12 @@ def _sample(task: str, rows: dict[str, Prediction], url: str) -> Sample:
     sides, boxes = [], []
     if task in BOX_TASKS:
         boxes = drawn_boxes(row, read_boxes(row.solution), "gold")
-    if (target := one_box(row.zoom_box)) is not None:
-        boxes.append(DrawnBox(target, IN_THOUSANDTHS, "gold"))
     for name, answer in rows.items():
-        reason, turns = reason_of(task, answer), turns_of(answer.turns)
+        reason, turns = reason_of(task, answer), earlier_turns(answer.turns)
         said = [text for turn in turns for text in (turn["text"], turn.get("said")) if text]
         sides.append(Side(name, "\n".join([*said, answer.completion]), reason.score, reason.text))
-        crops = [crop for turn in turns if (crop := one_box(turn.get("crop"))) is not None]
-        boxes += [DrawnBox(crop, IN_THOUSANDTHS, name) for crop in crops]
+        for turn in turns:
+            boxes += boxes_drawn(read_boxes(gold_text(turn.get("crop"))), IN_THOUSANDTHS, name)
         if task in BOX_TASKS:
             points = TASK_NAMES[task].has_points
             placed = read(answer.completion).placed(points=points)

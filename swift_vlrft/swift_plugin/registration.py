@@ -34,7 +34,6 @@ from swift_vlrft.files.environment import number
 from swift_vlrft.files.text import lines, printable
 from swift_vlrft.geometry.box_format import SUBSETS
 from swift_vlrft.recipe.plugins import clash, read_plugin
-from swift_vlrft.recipe.rules.turns import NAME
 from swift_vlrft.rewards import REWARDS, TASK_NAMES, RewardFunction
 from swift_vlrft.shared_prefix import settings as shared_prefix
 from swift_vlrft.swift_plugin.command_line import CommandLine, running_command, supervised
@@ -42,7 +41,8 @@ from swift_vlrft.swift_plugin.loader import MODEL_TYPE, dataset_meta
 from swift_vlrft.swift_plugin.metrics import metric_of
 from swift_vlrft.swift_plugin.model import is_glm4v, register_model_of, wanted_box_format
 from swift_vlrft.swift_plugin.streaming import too_small
-from swift_vlrft.swift_plugin.zoom import Zoom
+from swift_vlrft.swift_plugin.zoom import ZoomScheduler
+from swift_vlrft.zoom import SCHEDULER
 
 logger = get_logger()
 
@@ -63,7 +63,7 @@ def register(
     """
     TrainerFactory.TRAINER_MAPPING["grpo"] = TRAINER
     TrainerFactory.TRAINING_ARGS_MAPPING["grpo"] = CONFIG
-    multi_turns[NAME] = Zoom
+    multi_turns[SCHEDULER] = ZoomScheduler
     for name, function in REWARDS.items():
         orms[name] = _factory(watch(name, function))
         eval_metrics_map[name] = metric_of(name, function)

@@ -18,11 +18,9 @@ from swift.utils import get_logger
 
 from swift_vlrft.diagnostics.by_task import Scored, TaskFigures, by_task
 from swift_vlrft.diagnostics.reasons import explain
-from swift_vlrft.files.completions import further
 from swift_vlrft.files.environment import number
 from swift_vlrft.parsing.answers import text_of
-from swift_vlrft.recipe.rules.turns import NAME
-from swift_vlrft.rewards import REWARDS
+from swift_vlrft.rewards import REWARDS, reward_columns
 from swift_vlrft.swift_plugin.mixin import SwiftsTrainer
 from swift_vlrft.swift_plugin.sample_images import VARIABLE, chosen_samples
 
@@ -58,9 +56,10 @@ class Tasks(SwiftsTrainer):
         return samples
 
     def _compute_rewards_per_func(self, samples: Any) -> Any:
-        if self.args.multi_turn_scheduler == NAME:  # rewards and logs read it as a column
+        if self.args.multi_turn_scheduler:  # rewards and logs read turns as a column
             for sample in samples:
-                sample.extra["turns"] = (sample.rollout_infos or {}).get("turns", [])
+                before = sample.extra.get("turns", [])
+                sample.extra["turns"] = (sample.rollout_infos or {}).get("turns", before)
         return super()._compute_rewards_per_func(samples)
 
     def _log_by_task(self, samples: Any) -> None:
@@ -119,7 +118,7 @@ class Tasks(SwiftsTrainer):
         waiting for it.
         """
         try:
-            columns = further(sample.extra)
+            columns = reward_columns(sample.extra)
             task = str(columns.get("task", ""))
             # Of several turns it is a list of lists.
             turns = sample.response_token_ids or ()
@@ -135,7 +134,7 @@ class Tasks(SwiftsTrainer):
             if name in REWARDS and (of := REWARDS[name].task) is not None and of.name == task:
                 answer = text_of(sample.messages[-1]["content"])
                 solution = sample.extra.get("solution")
-                return explain(name, answer, solution, **further(sample.extra)).was_read
+                return explain(name, answer, solution, **reward_columns(sample.extra)).was_read
         return None
 
     def _keep_columns(self, columns: list[dict[str, Any]]) -> None:

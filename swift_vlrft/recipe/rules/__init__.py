@@ -26,7 +26,7 @@ from swift_vlrft.recipe.rules.prefix import PREFIX
 from swift_vlrft.recipe.rules.resume import RESUME
 from swift_vlrft.recipe.rules.server import together
 from swift_vlrft.recipe.rules.text import TEXT
-from swift_vlrft.recipe.rules.turns import ZOOM
+from swift_vlrft.recipe.rules.turns import TURN_RULES
 from swift_vlrft.recipe.run import NoValue, Run, resolve
 
 Rule = Callable[[Run], Iterator[Finding]]
@@ -42,12 +42,12 @@ RULES: tuple[Rule, ...] = (
         *MODEL,
         code_and_pickles,
     ),
-    *(*PREFIX, *ZOOM, *RESUME, *DATA, installed, kernels),
+    *(*PREFIX, *TURN_RULES, *RESUME, *DATA, installed, kernels),
 )
 """For `swift`, whose trainers extend transformers' and TRL's."""
 RULES_OF_MEGATRON: tuple[Rule, ...] = (
     *(*TEXT, removed_flags, clashes, *OF_BOTH, length_bias, unscaled_cispo, *MEGATRON),
-    *(rule for rule in (*MODEL, *PREFIX, *ZOOM, *DATA, installed) if rule is not liger),
+    *(rule for rule in (*MODEL, *PREFIX, *TURN_RULES, *DATA, installed) if rule is not liger),
 )
 
 

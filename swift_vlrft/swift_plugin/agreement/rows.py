@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from itertools import cycle, islice
-from typing import Any
 
 from swift.utils import remove_response
 
-from swift_vlrft.parsing.calls import CLOSE, OPEN, TOOL
-from swift_vlrft.recipe.rules.turns import NAME
 from swift_vlrft.swift_plugin.agreement.sides import Comparing, NumberedRow
-from swift_vlrft.swift_plugin.zoom import PICTURE, cut, opened, shown
+from swift_vlrft.swift_plugin.zoom import in_second_turn
+from swift_vlrft.zoom import SCHEDULER
 
-MIDDLE = (250.0, 250.0, 750.0, 750.0)
 SCANNED = 1000
 """Rows of the set that are looked at for rows with and without images."""
 
@@ -26,7 +23,7 @@ def choose_rows(trainer: Comparing, wanted: int) -> tuple[list[NumberedRow], lis
     turn. ValueError if no row can be compared.
     """
     kinds: dict[bool, list[NumberedRow]] = {True: [], False: []}
-    left, looks = [], trainer.args.multi_turn_scheduler == NAME
+    left, looks = [], trainer.args.multi_turn_scheduler == SCHEDULER
     answer = trainer.request_config.max_tokens
     limit = trainer.engine.engine.model_config.max_model_len if trainer.colocated else None
     for number, row in enumerate(islice(trainer.train_dataset, SCANNED), 1):
@@ -35,7 +32,7 @@ def choose_rows(trainer: Comparing, wanted: int) -> tuple[list[NumberedRow], lis
             continue
         try:
             if looks and row.get("images") and len(kind) % 2:
-                row = after_a_call(row)
+                row = in_second_turn(row)
             (sample,) = trainer.to_samples([row])
             remove_response(sample.messages)
             with trainer._template_context(trainer.template):
@@ -62,19 +59,3 @@ def choose_rows(trainer: Comparing, wanted: int) -> tuple[list[NumberedRow], lis
     share = -(-len(chosen) // trainer.accelerator.num_processes)
     first = trainer.accelerator.process_index * share
     return list(islice(cycle(chosen), first, first + share)), notes
-
-
-def after_a_call(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row after a call for its picture's middle, with the crop, as in vlrft_zoom."""
-    picture = opened(row["images"][0])
-    part = cut(MIDDLE, picture.size, "norm1000")
-    assert part is not None
-    arguments = f'{{"name": "{TOOL}", "arguments": {{"bbox_2d": {list(MIDDLE)}}}}}'
-    call = {"role": "assistant", "content": f"{OPEN}{arguments}{CLOSE}"}
-    asked = row["messages"][: -1 if row["messages"][-1]["role"] == "assistant" else None]
-    crop = {"bytes": shown(picture, part), "path": None}
-    return {
-        **row,
-        "messages": [*asked, call, {"role": "user", "content": PICTURE}],
-        "images": [*row["images"], crop],
-    }
