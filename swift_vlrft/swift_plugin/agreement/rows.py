@@ -7,7 +7,7 @@ from itertools import cycle, islice
 
 from swift.utils import remove_response
 
-from swift_vlrft.swift_plugin.agreement.sides import Comparing, NumberedRow
+from swift_vlrft.swift_plugin.agreement.comparison import ComparisonMixin, NumberedRow
 from swift_vlrft.swift_plugin.zoom import in_second_turn
 from swift_vlrft.zoom import SCHEDULER
 
@@ -17,7 +17,7 @@ SCANNED = 1000
 NO_ROWS = "the data set has no rows: give another with --dataset"
 
 
-def choose_rows(trainer: Comparing, wanted: int) -> tuple[list[NumberedRow], list[str]]:
+def choose_rows(trainer: ComparisonMixin, wanted: int) -> tuple[list[NumberedRow], list[str]]:
     """Return this process's share, half of it without images if there are such rows, and notes on
     the choice. Where the model may look closer, every second row with an image stands in its second
     turn. ValueError if no row can be compared.

@@ -20,17 +20,16 @@ AMP = {"fp16": torch.float16, "bf16": torch.bfloat16}
 Base: Any = object
 
 
-class Comparing(Base):  # type: ignore[misc]
-    """Compares instead of training, in front of the run's trainer class."""
+class ComparisonMixin(Base):  # type: ignore[misc]
+    """Samples rows with the engine and scores them with the trainer it stands in front of."""
 
-    tokens: int
-    """The most tokens of an answer."""
     answers: Samples
+    """The engine's answers to the rows that were sampled last."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, tokens: int, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         config = self.request_config
-        config.max_tokens, config.logprobs = min(config.max_tokens or 512, self.tokens), True
+        config.max_tokens, config.logprobs = min(config.max_tokens or 512, tokens), True
 
     @property
     def colocated(self) -> bool:
