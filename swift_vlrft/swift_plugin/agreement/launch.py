@@ -18,8 +18,8 @@ from swift_vlrft.recipe.run import Run
 from swift_vlrft.swift_plugin.inference import gpu_count
 
 WORKER = "swift_vlrft.swift_plugin.agreement.process"
-OF_A_CLUSTER = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES"}
-"""With these a process would wait for other nodes, which only `torchrun` is to do."""
+CLUSTER_VARIABLES = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES"}
+"""Variables with which a process waits for other nodes, as only `torchrun` should."""
 
 MEMORY = re.compile(
     r"(?i)out of memory|MemoryError|(allocate|not enough|free|available) memory|unable to allocate"
@@ -40,8 +40,9 @@ def node(recipe: Recipe, run: Run) -> int | None:
 
 
 def measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> int:
-    """Run this node's measuring processes to their end, as ms-swift's launcher starts a training's;
-    return their exit status.
+    """Run this node's measuring processes to their end, and return their exit status.
+
+    They are started as ms-swift's launcher starts those of a training.
     """
     processes, rank = run.count("NPROC_PER_NODE") or 1, node(recipe, run)
     address, port, place = "127.0.0.1", "29500", []
@@ -53,7 +54,7 @@ def measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> int:
         with socket.socket() as free:  # the recipe's own may be that of a training
             free.bind((address, 0))
             port = str(free.getsockname()[1])
-    inherited = {k: v for k, v in recipe.environment.items() if k not in OF_A_CLUSTER}
+    inherited = {k: v for k, v in recipe.environment.items() if k not in CLUSTER_VARIABLES}
     environment = inherited | {"NPROC_PER_NODE": str(processes)}
     environment |= {"MASTER_PORT": port, "MASTER_ADDR": address}
     place += ["--master_addr", address, "--master_port", port]
