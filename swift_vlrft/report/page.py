@@ -22,18 +22,11 @@ from swift_vlrft.report.html import render, short
 from swift_vlrft.report.run_log import RunLog, Series, read_run
 from swift_vlrft.report.samples import samples
 
-MOST_BYTES = 10_000_000
 SHOWN = 2
 """The rows of each kind that a page shows."""
 NEARLY_FULL = 0.9
 """The mean of a reward from which on it has little left to teach."""
 ZERO_VARIANCE = "all completions of a prompt earn the same, which teaches nothing"
-SETTINGS = (
-    *("model", "adapters", "dataset", "val_dataset", "reward_funcs", "reward_weights"),
-    *("tuner_type", "torch_dtype", "num_generations", "max_completion_length", "max_steps"),
-    *("num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps"),
-    *("learning_rate", "beta", "temperature", "use_vllm", "vllm_mode", "deepspeed", "seed"),
-)
 
 
 class Evaluated(NamedTuple):
@@ -47,10 +40,7 @@ class Evaluated(NamedTuple):
 def write_report(
     run_folder: Path, evaluations: Sequence[Path], target: Path, *, count: int = SHOWN
 ) -> tuple[Path, list[str]]:
-    """Write the page; return its path, and what could not be shown.
-
-    It shows at most ``count`` rows of each kind, fewer if it would be too large to be sent.
-    """
+    """Write the page, with at most ``count`` rows of each kind; return its path and problems."""
     if len(evaluations) > 2:
         raise EvaluationError(f"{len(evaluations)} evaluations given; one or two can be shown")
     run = read_run(run_folder)
@@ -64,14 +54,9 @@ def write_report(
     if len(runs) == 2:
         before, after = runs.values()
         result = compare(before.predictions, after.predictions, before.gold)
-    page = _page(run, evaluated, result)
-    while True:
-        groups, problems = samples(runs, result, count)
-        text = render("run.html", **page, groups=groups).encode()
-        if len(text) <= MOST_BYTES or not count:
-            break
-        count //= 2
-    write_atomically(target, text)
+    groups, problems = samples(runs, result, count)
+    page = render("run.html", **_page(run, evaluated, result), groups=groups)
+    write_atomically(target, page.encode())
     return target, problems
 
 
@@ -90,7 +75,7 @@ def _page(run: RunLog, evaluated: list[Evaluated], result: Comparison | None) ->
         "ran": _ran(run),
         "script": run.record.script.replace(f" \\\n    {GIVEN}", "") if run.record else "",
         "settings": _settings(run, evaluated),
-        "more_settings": sorted((k, v) for k, v in run.settings.items() if k not in SETTINGS),
+        "more_settings": sorted(run.settings.items()),
         "evaluated": evaluated,
         "result": result,
         "chief": {*EVALUATED.get(task, ()), "parse_rate", "empty_prediction_rate"},
@@ -179,7 +164,6 @@ def _means(run: RunLog) -> dict[str, Series]:
 
 def _settings(run: RunLog, evaluated: list[Evaluated]) -> list[tuple[str, Any]]:
     rows: list[tuple[str, Any]] = [("folder", str(run.folder))]
-    rows += [(name, run.settings[name]) for name in SETTINGS if name in run.settings]
     manifests = {side.name: side.run.manifest for side in evaluated if side.run.manifest}
     installed = {"ms-swift": run.settings.get("swift_version")}
     for manifest in manifests.values():

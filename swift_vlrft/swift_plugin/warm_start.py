@@ -38,8 +38,7 @@ from swift_vlrft.tiny import checkpoint
 from swift_vlrft.tiny.start import Start
 from swift_vlrft.zoom.calls import Call, call_of, read_call
 from swift_vlrft.zoom.cover import cover, one_box
-from swift_vlrft.zoom.crops import cut, shown, thousandths
-from swift_vlrft.zoom.look import PICTURE
+from swift_vlrft.zoom.crops import PICTURE, cut, shown, thousandths
 
 SIZE = TinySize(hidden=128)
 SIDE = 112

@@ -12,9 +12,8 @@ picture. A row's turns go on as the column ``turns``, which rewards, logs and th
 from __future__ import annotations
 
 import base64
-import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 from PIL import Image
@@ -28,8 +27,7 @@ from swift_vlrft.families import family_of
 from swift_vlrft.recipe.rules.turns import MOST_TURNS, TURNS
 from swift_vlrft.zoom import SCHEDULER
 from swift_vlrft.zoom.calls import Call, call_of, read_call
-from swift_vlrft.zoom.crops import Resize, as_png, cut, shown
-from swift_vlrft.zoom.look import PICTURE, REPLY, look
+from swift_vlrft.zoom.crops import PICTURE, REPLY, Resize, as_png, cut, look, shown
 
 logger = get_logger()
 
@@ -46,11 +44,6 @@ class ZoomScheduler(MultiTurnScheduler):
         if asked > MOST_TURNS:
             text = f"swift_vlrft: {SCHEDULER}: --max_turns {asked} is taken as {self.most}"
             logger.warning_once(text)
-
-    async def on_trajectory_start(self, requests: Any) -> None:
-        """From here on the pictures are what they are now, whatever becomes of their files."""
-        for request in requests:
-            request.images = list(map(held, request.images))
 
     def check_finished(self, infer_request: Any, response_choice: Any, current_turn: int) -> bool:
         text = response_choice.message.content or ""
@@ -135,22 +128,6 @@ def in_second_turn(row: dict[str, Any]) -> dict[str, Any]:
         "messages": [*asked, call, {"role": "user", "content": PICTURE}],
         "images": [*row["images"], crop],
     }
-
-
-@lru_cache(maxsize=64)
-def _of_file(path: str) -> str:
-    with open(path, "rb") as file:
-        return base64.b64encode(file.read()).decode()
-
-
-def held(picture: Any) -> Any:
-    """Return a picture's file as text, or the picture as it is if its file cannot be read."""
-    try:
-        return (
-            _of_file(picture) if isinstance(picture, str) and os.path.isfile(picture) else picture
-        )
-    except (OSError, ValueError):
-        return picture
 
 
 def opened(picture: Any) -> Image.Image:

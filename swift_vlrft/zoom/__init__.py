@@ -1,8 +1,7 @@
 """Looking closer: the model names a box, sees that part of the stored picture, and answers.
 
 calls.py   the call of the tool in a model's turn
-crops.py   the part of the picture that is shown
-look.py    a call carried out, or the line that says why not
+crops.py   the part of the picture that is shown, or the line that says why there is none
 cover.py   how well a crop shows what there is to see
 
 ms-swift's scheduler of turns is swift_plugin/zoom.py, the rewards are in rewards/zoom.py, and the

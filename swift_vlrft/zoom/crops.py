@@ -1,4 +1,4 @@
-"""Cut the part of a picture that a call asks for.
+"""Carry out a call: cut the part of a picture that it asks for, or say why there is none.
 
 cut((100, 500, 900, 501), (1000, 1000), "norm1000")    (20, 450, 980, 551)
 """
@@ -8,11 +8,13 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from PIL import Image
 
 from swift_vlrft.geometry.box_format import FORMATS, Corners, Size
+from swift_vlrft.zoom.calls import Call
 
 MARGIN = 0.1
 """The margin around a box, in sides of the box."""
@@ -27,6 +29,36 @@ Part = tuple[int, int, int, int]
 """Corners in pixels of the stored picture."""
 Resize = Callable[[int, int], Size]
 """The size in which the model sees a picture."""
+
+REPLY = "<tool_response>\n{}\n</tool_response>"
+PICTURE = REPLY.format("<image>")
+
+
+def look(
+    call: Call | str | None,
+    pictures: Sequence[Any],
+    turns: Sequence[Mapping[str, Any]],
+    frame: str,
+    resize: Resize | None,
+    opened: Callable[[Any], Image.Image],
+) -> tuple[list[int], bytes] | str:
+    """Return the crop in thousandths and its picture; or why there is none.
+
+    ``pictures`` are the row's, ``turns`` those before, and ``frame`` is the format of the box.
+    """
+    if not isinstance(call, Call):
+        return call or "There is no call."
+    if call.picture >= len(pictures):
+        last = f"; the last one is {len(pictures) - 1}" if pictures else ""
+        return f"There is no picture {str(call.picture)[:9]}{last}."
+    picture = opened(pictures[call.picture])
+    part = cut(call.box, picture.size, frame, resize)
+    if part is None:
+        return "The box leaves the picture."
+    crop = [round(side) for side in thousandths(part, picture.size)]
+    if any(turn["crop"] == crop and turn["picture"] == call.picture for turn in turns):
+        return "You have seen this part."
+    return crop, shown(picture, part)
 
 
 def cut(box: Corners, size: Size, frame: str, resize: Resize | None = None) -> Part | None:

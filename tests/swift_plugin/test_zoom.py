@@ -3,7 +3,6 @@
 What a run in several turns learns is in end_to_end/test_demo.py.
 """
 
-import asyncio
 import base64
 import io
 import json
@@ -55,7 +54,6 @@ def conversation(asked, *texts, **options):
     """What ms-swift's own loop makes of a model that says these texts, the last one for ever."""
     tokenizer = SimpleNamespace(decode=lambda ids, **_: "<ids>")
     scheduler = ZoomScheduler(tokenizer=tokenizer, **options)
-    asyncio.run(scheduler.on_trajectory_start([asked]))
     said = iter(texts)
 
     def infer(requests, config):
@@ -100,18 +98,6 @@ def test_what_repeats_itself_is_bounded_and_said_once(caplog, monkeypatch):
     assert len(turns) == MOST_TURNS - 1 and len(done.rollout_infos["images"]) == 2
     assert {turn["said"] for turn in turns[1:]} == {"You have seen this part."}
     assert len(warned) == 1 and "10000" in warned[0] and "16" in warned[0]
-
-
-def test_a_picture_that_is_gone_in_turn_two_was_kept(tmp_path):
-    path = tmp_path / "picture.png"
-    Image.new("RGB", (100, 100)).save(path)
-    asked = request(str(path))
-    scheduler = ZoomScheduler(max_turns=2)
-    asyncio.run(scheduler.on_trajectory_start([asked]))
-    path.unlink()
-    made = scheduler.step(asked, response(call([0, 0, 500, 500])).choices[0], 1)
-    assert made["rollout_infos"]["turns"][0]["crop"] == [0, 0, 550, 550]
-    assert len(made["infer_request"].images) == 2
 
 
 @pytest.mark.parametrize("broken", ["no such file.png", base64.b64encode(b"GIF89a").decode()])

@@ -21,15 +21,6 @@ WORKER = "swift_vlrft.swift_plugin.agreement.process"
 CLUSTER_VARIABLES = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES"}
 """Variables with which a process waits for other nodes, as only `torchrun` should."""
 
-MEMORY = re.compile(
-    r"(?i)out of memory|MemoryError|(allocate|not enough|free|available) memory|unable to allocate"
-    r"|KV cache|SIGKILL"
-)
-TOO_LARGE = (
-    "; it does not fit here: lower --per_device_train_batch_size, MAX_PIXELS and, with vLLM, "
-    "--vllm_gpu_memory_utilization; or leave vLLM out: --engine transformers"
-)
-
 
 def node(recipe: Recipe, run: Run) -> int | None:
     """Return this node's rank where the recipe says how it finds the others; else None."""
@@ -102,5 +93,4 @@ def why_not(result: Path, log: Path, code: int) -> str:
         text = "it was killed (SIGKILL), most likely because the memory ran out"
     else:
         text = (printed.splitlines() or ["it printed nothing"])[-1]
-    remedy = TOO_LARGE if MEMORY.search(text) else ""
-    return f"{text[:600].rstrip('.')}{remedy} (all of it: {log})"
+    return f"{text[:600].rstrip('.')} (all of it: {log})"

@@ -7,8 +7,7 @@ import pytest
 from PIL import Image
 
 from swift_vlrft.zoom.calls import call_of, calls_only, read_call
-from swift_vlrft.zoom.crops import MAX_CROP, cut, shown
-from swift_vlrft.zoom.look import look
+from swift_vlrft.zoom.crops import MAX_CROP, cut, look, shown
 
 
 def call(box, **more):
