@@ -32,7 +32,7 @@ MOST_TASKS, LONGEST_NAME = 30, 80
 
 
 class _Row(NamedTuple):
-    """What is logged of a completion: all but its reward, and the columns that rewards read."""
+    """A completion's entry in the log, its reward not yet known."""
 
     scored: Scored
     request: str | None
@@ -63,7 +63,7 @@ class Tasks(SwiftsTrainer):
         return super()._compute_rewards_per_func(samples)
 
     def _log_by_task(self, samples: Any) -> None:
-        """All processes take part: what they hold is put together in the order of the rewards."""
+        """Log figures by task, of all processes' completions in the order of the rewards."""
         rows: list[_Row] = self._gather_and_flatten(
             list(map(self._row_by_task, samples)), flatten_level=0
         )
@@ -97,8 +97,9 @@ class Tasks(SwiftsTrainer):
                     metrics[f"tasks/{task}/{name}"].append(value)
 
     def _with_rewards(self, rows: list[_Row], mode: str) -> Iterable[Scored]:
-        """Each completion with its reward, and with its group as ms-swift's advantages have it: by
-        position. Prompts alone do not tell: many images share one.
+        """Return each completion with its reward and its group.
+
+        Groups go by position, as in ms-swift's advantages: many images share a prompt.
         """
         rewards = self._rewards_per_func
         sums = (rewards * self.reward_weights.unsqueeze(0)).nansum(1).tolist()
@@ -114,8 +115,9 @@ class Tasks(SwiftsTrainer):
         return scored.values()
 
     def _row_by_task(self, sample: Any) -> _Row:
-        """What cannot be read is left out: a process that stops here would leave the others
-        waiting for it.
+        """Return a completion's entry; an empty one, with a warning, if it cannot be read.
+
+        A process that stopped here would leave the others waiting for it.
         """
         try:
             columns = reward_columns(sample.extra)
@@ -138,15 +140,17 @@ class Tasks(SwiftsTrainer):
         return None
 
     def _keep_columns(self, columns: list[dict[str, Any]]) -> None:
-        """One value per completion in the trainer's table of completions, as for the solution."""
+        """Add a value per completion to the trainer's table of completions."""
         self._kept_columns |= {key for row in columns for key in row}
         for key in sorted(self._kept_columns):
             self._column(key).extend(row.get(key) for row in columns)
 
     def _align_solutions(self, samples: Any) -> None:
-        """ms-swift keeps the solutions of a batch if all its rows have one, and asks each process
+        """Give every sample a solution, None where it has none; rewards are computed by now.
+
+        ms-swift keeps the solutions of a batch if all its rows have one, and asks each process
         for itself: else those of an earlier batch would stand beside other completions, or the
-        processes wait for each other. Rewards have been computed by now.
+        processes wait for each other.
         """
         for sample in samples:
             sample.extra.setdefault("solution", None)
