@@ -12,11 +12,12 @@ PACKAGE = Path(__file__).resolve().parents[1] / "swift_vlrft"
 # package offers and imports it when it is asked for, so anything may import its version.
 LAYERS = (
     "__init__",
-    *("files", "geometry", "parsing", "families", "rewards", "datasets", "recipe", "diagnostics"),
-    *("shared_prefix", "chatglm4v", "memory", "evaluation", "agreement", "report", "hub", "tiny"),
+    *("files", "geometry", "parsing", "families", "zoom", "rewards", "datasets", "recipe"),
+    *("diagnostics", "shared_prefix", "chatglm4v", "memory", "evaluation", "agreement", "report"),
+    *("hub", "tiny"),
     *("swift_plugin", "demo", "commands", "cli"),
 )
-LIGHT = ("files", "geometry", "parsing", "families", "rewards", "recipe")
+LIGHT = ("files", "geometry", "parsing", "families", "zoom", "rewards", "recipe")
 HEAVY = (*("torch", "swift", "transformers", "vllm", "trl", "peft", "deepspeed", "numpy", "scipy"),)
 
 

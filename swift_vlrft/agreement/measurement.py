@@ -1,4 +1,4 @@
-"""Records on disk hold what one process measures and another process judges, and their figures."""
+"""The records of a measurement, which one process writes and another judges, and their figures."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ from statistics import fmean, median
 import msgspec
 
 KINDS = ("image rows", "text rows", "later turns")
-"""Whose figures are told apart."""
-LARGEST = 700.0
-"""A double still holds its exponential."""
+"""The kinds of rows, each with figures of its own."""
+MAX_EXPONENT = 700.0
+"""The largest difference whose exponential a double holds."""
 
 
 class Row(msgspec.Struct):
-    """A row holds a prompt, the engine's answer, and what both sides say of each of its tokens."""
+    """A compared row: its prompt, the engine's answer, and both sides' log-probabilities."""
 
     place: str
     images: int
     prompt: list[int]
-    """As the trainer encodes it, every image token counted."""
+    """The prompt's tokens as the trainer encodes them, image tokens included."""
     asked: list[int] | None
-    """The prompt as the engine had it; None if it does not tell."""
+    """The prompt's tokens as the engine had them; None if it does not say."""
     texts: list[str]
-    """Of the answer's tokens."""
+    """The text of each token of the answer."""
     engine: list[float]
-    """Log-probabilities; empty if the engine returns none."""
+    """The engine's log-probabilities; empty if it returns none."""
     trainer: list[float]
+    """The trainer's log-probabilities."""
     apart: list[str] = []
     """The trainer's and the engine's token where their prompts first differ."""
     turn: int = 1
-    """Of the answer, in its row; the turns before it belong to the prompt."""
+    """The number of the answer's turn; the turns before it belong to the prompt."""
 
     @property
     def kind(self) -> str:
@@ -49,31 +50,33 @@ class Row(msgspec.Struct):
 
 
 class Job(msgspec.Struct):
-    """A job says what the measuring process should do."""
+    """The order to a measuring process: where its result goes, and how much it compares."""
 
     result: str
     rows: int
     tokens: int
-    """The most tokens of an answer."""
+    """The longest answer, in tokens."""
 
 
 class Measurement(msgspec.Struct):
-    """A measurement holds what the measuring process found."""
+    """The result of a measuring process."""
 
     engine: str
     model: str
     dtype: str
     """The coarser type of both sides: a name of ``LIMITS`` in verdict.py."""
     loaded: list[Row] = []
-    """With the weights that each side read."""
+    """Rows under the weights that each side loaded."""
     synced: list[Row] = []
-    """After every trained weight was moved and sent to the engine, if there is one."""
+    """Rows after every trained weight was moved and sent to the engine, if there is one."""
     notes: list[str] = []
 
 
 class Figures(msgspec.Struct):
-    """Figures sum up the |differences| of tokens; ``beyond`` is the share beyond a bound,
-    ``ratio`` the mean of the tokens' exp |difference|, NeMo RL's token_mult_prob_error.
+    """The |differences| of tokens in numbers.
+
+    ``beyond`` is the share beyond a bound, and ``ratio`` the mean of exp |difference|, NeMo RL's
+    token_mult_prob_error.
     """
 
     tokens: int
@@ -90,7 +93,7 @@ def figures(rows: Iterable[Row], bound: float) -> Figures | None:
     if not sizes:
         return None
     beyond = sum(size > bound for size in sizes) / len(sizes)
-    ratios = [exp(size) if size < LARGEST else inf for size in sizes]
+    ratios = [exp(size) if size < MAX_EXPONENT else inf for size in sizes]
     mean = sum(sizes) / len(sizes)
     return Figures(len(sizes), mean, max(sizes), beyond, fmean(ratios), median(ratios))
 

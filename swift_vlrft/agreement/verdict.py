@@ -18,8 +18,9 @@ from swift_vlrft.agreement.measurement import KINDS, Figures, Measurement, Row, 
 
 
 class Limit(NamedTuple):
-    """A limit is the largest mean |difference| and the largest ``share`` of tokens whose
-    |difference| is above ``bound``, in nats.
+    """The largest |differences| of sides that agree, in nats.
+
+    ``mean`` is that of all tokens; at most a ``share`` of them may be above ``bound``.
     """
 
     mean: float
@@ -43,7 +44,7 @@ RATIO = 1.05
 
 
 class First(msgspec.Struct):
-    """The two sides first differ at this token, from 1; an answer's token has its ``text``."""
+    """The first token, from 1, on which the sides differ; one of an answer has its ``text``."""
 
     row: str
     token: int
@@ -57,7 +58,7 @@ class First(msgspec.Struct):
 
 
 class Verdict(msgspec.Struct):
-    """A verdict is a word and a sentence."""
+    """The outcome of a comparison: a word, a sentence, and the figures behind them."""
 
     word: str
     said: str
@@ -72,7 +73,7 @@ class Verdict(msgspec.Struct):
 
 
 def judge(measured: Measurement) -> Verdict:
-    """Judge by the limits of the measured type."""
+    """Judge a measurement by the limits of its type."""
     limit = LIMITS[measured.dtype]
     sides = {"as loaded": measured.loaded, "after the sync": measured.synced}
     prompts = [_prompt(rows) for rows in sides.values()]

@@ -29,11 +29,9 @@ from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Kind, Row, RowLocation
 from swift_vlrft.datasets.schema import solution_problem, task_of
 from swift_vlrft.datasets.units import ROUNDING, is_dot
 from swift_vlrft.families.marks import first_mark
-from swift_vlrft.files.completions import further
 from swift_vlrft.geometry.box_format import FORMATS, BoxFormat
 from swift_vlrft.parsing.answers import Box, BoxList, gold_text, read_boxes
-from swift_vlrft.rewards import REWARDS, TASK_NAMES
-from swift_vlrft.rewards.zoom import ZOOM_BOX, is_zoom_box
+from swift_vlrft.rewards import REWARDS, TASK_NAMES, reward_columns
 
 FIRST = {task: names[:1] for task, names in FULL.items()}
 
@@ -201,13 +199,9 @@ def _problems(row: Row, info: ImageInfo | None, paying: Rewards, named: Sequence
         yield f"unknown task {task!r}; known: {', '.join(TASK_NAMES)}.{hint}", Kind.GOLD
     if text := solution_problem(row.solution):
         yield text, Kind.GOLD
-    target = gold_text(row.columns.get(ZOOM_BOX))
-    if target not in ("", "[]") and not is_zoom_box(target):
-        wanted = "one box [x1, y1, x2, y2] in thousandths of width and height"
-        yield f"the {ZOOM_BOX} {target[:80]!r} is not {wanted}", Kind.GOLD
-    frame = row.columns.get("frame")
-    if target not in ("", "[]") and frame not in (None, *FORMATS):  # which the calls' boxes have
-        yield UNKNOWN_FRAME.format(frame), Kind.ROW
+    for reward in REWARDS.values():
+        if problem := reward.problem_of(row.columns):
+            yield problem, Kind.GOLD
     gold = gold_text(row.solution)
     for name, value in (("problem", row.problem), ("system", system or ""), ("solution", gold)):
         try:
@@ -307,7 +301,7 @@ def fitting_rewards(rows: Iterable[dict[str, Any]]) -> list[str]:
         if solution is None or (key := f"{task} {gold_text(solution)}") in fits:
             continue
         # In pixels of any image: where a box lies is not asked.
-        stated = further(columns) | {"task": task, "frame": "pixels"}
+        stated = reward_columns(columns) | {"task": task, "frame": "pixels"}
         guess = None if task else task_of(solution)
         row = Row(RowLocation(Path()), {}, "", gold_text(solution), stated, guess=guess)
         fits[key] = set(fitting_tasks(row))

@@ -14,7 +14,7 @@ from functools import cache
 from PIL import Image, ImageDraw, ImageFont
 
 from swift_vlrft.demo.rows import FORMAT, Row, grey
-from swift_vlrft.parsing.calls import TOOL
+from swift_vlrft.zoom.calls import TOOL
 
 DIGITS = "0147"
 SIDE, SIGN, QUARTER, HEIGHT = 480, 48, 24, 8

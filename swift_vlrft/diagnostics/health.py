@@ -21,8 +21,8 @@ from swift_vlrft.diagnostics.by_task import by_group, has_no_variance
 from swift_vlrft.diagnostics.readings import BoxFormatCheck
 from swift_vlrft.diagnostics.reasons import UNREAD, Reason, advice
 from swift_vlrft.parsing.answers import BoxList, gold_text, read, with_prefix
+from swift_vlrft.parsing.turns import earlier_turns
 from swift_vlrft.rewards import REWARDS
-from swift_vlrft.rewards.zoom import turns_of
 
 WINDOW = 256
 """The latest completions of a run, which are judged: at 8 a prompt 32 prompts, nine in ten of which
@@ -181,7 +181,7 @@ class Answered(NamedTuple):
 def group_of(row: Mapping[str, Any]) -> tuple[str, ...] | None:
     """Return a key for completions of one prompt and gold (images share questions), if any."""
     prompt = str(row.get("prompt_id") or row.get("prompt") or "")
-    if turns := turns_of(row.get("turns")):  # which are logged behind the prompt
+    if turns := earlier_turns(row.get("turns")):  # which are logged behind the prompt
         prompt = prompt.partition(turns[0]["text"])[0]
     return (prompt, str(row.get("step", "")), gold_text(row.get("solution"))) if prompt else None
 

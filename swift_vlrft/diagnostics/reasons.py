@@ -118,10 +118,8 @@ def _losses(reward: Reward, answer: Answer, gold: Any, row: dict[str, Any], stat
     """Code and text of each reason why points were lost, the main one first."""
     kind, of_format = reward.task.name if reward.task else "", reward.scores_format
     text = answer.short if kind in SHORT else answer.text
-    if not kind and not of_format:
-        yield "low_cover", "no crop, or a crop that shows little of zoom_box or much beside it"
-    elif "turns" in reward.takes and answer.well_formed:
-        yield "bad_format", "an earlier turn is not one think block and one call with a crop"
+    if reward.reason is not None and (answer.well_formed or not of_format):
+        yield reward.reason
     elif of_format and not kind and answer.well_formed:
         yield "bad_format", "not one non-empty think block, then text with one non-empty \\boxed{}"
     elif of_format and not answer.well_formed:

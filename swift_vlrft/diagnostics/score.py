@@ -22,11 +22,11 @@ from swift_vlrft.datasets.validate import fitting_rewards
 from swift_vlrft.diagnostics.by_task import Scored, TaskFigures, by_task
 from swift_vlrft.diagnostics.health import Finding, Health, distinct, group_of
 from swift_vlrft.diagnostics.reasons import Reason, explain
-from swift_vlrft.files.completions import Completion, further, read_completions
+from swift_vlrft.files.completions import Completion, read_completions
 from swift_vlrft.files.jsonl import finite
 from swift_vlrft.parsing.answers import gold_text, read
-from swift_vlrft.rewards import REWARDS, RewardFunction
-from swift_vlrft.rewards.zoom import turns_of
+from swift_vlrft.parsing.turns import earlier_turns
+from swift_vlrft.rewards import REWARDS, RewardFunction, reward_columns
 
 EMPTY: Mapping[str, RewardFunction] = MappingProxyType({})
 SAME = 1e-4  # logs round
@@ -155,7 +155,7 @@ def score_completions(
 
 
 def _texts(row: Mapping[str, Any]) -> tuple[str, str]:
-    said = [turn["text"] for turn in turns_of(row.get("turns"))]
+    said = [turn["text"] for turn in earlier_turns(row.get("turns"))]
     return "\n".join([*said, read(row["completion"]).completion]), gold_text(row.get("solution"))
 
 
@@ -168,7 +168,7 @@ def _reason(completion: Completion, name: str) -> Reason:
         others = [key for key, other in REWARDS.items() if other.task not in (None, task)]
         if any(completion.logged(key) is not None for key in others):
             return Reason(None, "other_task", "a row that the run gave no score")
-    return explain(name, row["completion"], row.get("solution"), **further(row))
+    return explain(name, row["completion"], row.get("solution"), **reward_columns(row))
 
 
 def _under_own(name: str, function: RewardFunction, rows: Sequence[Completion]) -> Sequence[Reason]:

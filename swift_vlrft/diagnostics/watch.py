@@ -19,9 +19,8 @@ from typing import Any
 
 from swift_vlrft.diagnostics.health import LEAST_SAMPLED, Health, group_of, judge, task_named
 from swift_vlrft.diagnostics.reasons import Reason, explain
-from swift_vlrft.files.completions import further
 from swift_vlrft.parsing.answers import gold_text, text_of
-from swift_vlrft.rewards import RewardFunction, Scores
+from swift_vlrft.rewards import RewardFunction, Scores, reward_columns
 
 log = logging.getLogger("swift_vlrft")
 
@@ -51,7 +50,9 @@ def watch(name: str, function: RewardFunction) -> RewardFunction:
         try:
             state, rows = columns.get("trainer_state"), _rows(completions, solution, columns)
             reasons = [
-                explain(name, r["completion"], r["solution"], trainer_state=state, **further(r))
+                explain(
+                    name, r["completion"], r["solution"], trainer_state=state, **reward_columns(r)
+                )
                 for r in rows
             ]
             if speaks:

@@ -110,7 +110,7 @@ def reason_of(task: str, row: Prediction) -> Reason:
 
 def _ratios(task: str, rows: list[Prediction], reasons: list[Reason]) -> dict[str, Array]:
     completions, solutions = [row.completion for row in rows], [row.solution for row in rows]
-    names = ("aliases", "tolerance", "zoom_box", "turns")
+    names = ("aliases", "tolerance", "turns")
     columns = {name: [getattr(row, name) for row in rows] for name in names}
     in_turns = any(row.turns is not None for row in rows)
     rewards = {
@@ -119,6 +119,7 @@ def _ratios(task: str, rows: list[Prediction], reasons: list[Reason]) -> dict[st
         # A reward that changes during training has no mean.
         if (function.task is None or function.task.name == task)
         and not function.changes_in_training
+        and set(function.takes) <= set(names)
         and (in_turns or "turns" not in function.takes)
     }
     table: dict[str, list[tuple[float, float]]] = {}

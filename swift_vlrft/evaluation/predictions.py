@@ -27,8 +27,8 @@ from swift_vlrft.files.jsonl import LineError, begins_with_list, finite, read_js
 from swift_vlrft.files.text import InputError
 from swift_vlrft.geometry.box_format import FORMATS
 from swift_vlrft.parsing.answers import gold_text, text_of
+from swift_vlrft.parsing.turns import earlier_turns
 from swift_vlrft.rewards import TASK_NAMES
-from swift_vlrft.rewards.zoom import turns_of
 
 EVALUATED = {
     "detection": ("vlrft_detection_iou", "AP"),
@@ -90,9 +90,8 @@ class Prediction(msgspec.Struct, omit_defaults=True):
     """Of the image's file as it is stored."""
     sample: int | None = None
     """The number of the answer, of several to the row."""
-    zoom_box: Any = None
     turns: list[Any] | None = None
-    """Those before the completion, where the model called the zoom tool."""
+    """Those before the completion (parsing/turns.py)."""
     pass_rate: float | None = None
     """The share of the row's answers that are right."""
     # Not on disk:
@@ -241,8 +240,7 @@ def _prediction(entry: Mapping[str, Any], place: str) -> Prediction:
         task=task if isinstance(task, str) and task in TASK_NAMES else None,
         aliases=entry.get("aliases"),
         tolerance=entry.get("tolerance"),
-        zoom_box=entry.get("zoom_box"),
-        turns=turns_of(entry.get("turns")) or None,
+        turns=earlier_turns(entry.get("turns")) or None,
         image=path,
         place=f"line {place}",
         own_id=key,

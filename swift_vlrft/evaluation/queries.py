@@ -39,7 +39,7 @@ from swift_vlrft.evaluation.predictions import (
 from swift_vlrft.evaluation.settings import Settings
 from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.geometry.box_format import Size
-from swift_vlrft.parsing.calls import MOST_TURNS
+from swift_vlrft.recipe.rules.turns import MOST_TURNS
 
 SPLITS = ("test", "validation", "train")
 
@@ -96,7 +96,6 @@ class Query:
             task=columns.get("task"),
             aliases=columns.get("aliases"),
             tolerance=columns.get("tolerance"),
-            zoom_box=columns.get("zoom_box"),
             row=self.number,
             image=image.get("path") if image.get("bytes") is None else None,
             seen=self.seen,

@@ -18,12 +18,6 @@ from typing import Any
 from swift_vlrft.files.jsonl import LineError, finite, json_objects
 
 
-def further(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns of a row that rewards read besides the solution."""
-    keys = ("task", "aliases", "tolerance", "response_prefix", "zoom_box", "turns")
-    return {key: row[key] for key in keys if row.get(key) is not None}
-
-
 @dataclass(frozen=True, slots=True)
 class Completion:
     """A completion's ``place`` is line "3", or line and item "3[0]"; ``row`` has every column."""

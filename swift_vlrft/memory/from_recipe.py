@@ -326,7 +326,7 @@ def _turns(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
     grids = settings.grids + crop * (turns - 1)
     tokens = replace(settings, grids=grids).image_tokens - settings.image_tokens
     notes.append(
-        f"vlrft_zoom: {turns} turns, each with an answer of {settings.completion} tokens, and a "
+        f"{turns} turns, each with an answer of {settings.completion} tokens, and a "
         f"crop of {tokens // (turns - 1)} tokens between them"
     )
     # Crops stand among the answers: log-probabilities are computed over all from the first one on.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import fmean
 
 from swift_vlrft.report.html import render, short, tick
 
@@ -19,8 +20,8 @@ Points = Sequence[tuple[float, float]]
 WIDTH, HEIGHT = 360, 196
 LEFT, RIGHT, TOP, BOTTOM = 44, 348, 18, 172  # the edges of the plot
 MOST_POINTS, MOST_VALUES = 300, 60
-LARGEST = 5e307
-"""Drawn as this is what lies beyond: the difference of two such numbers is still a float."""
+LARGEST = 1e100
+"""The largest number that is drawn: sums of many such numbers are still floats."""
 
 
 def curve(
@@ -33,10 +34,12 @@ def curve(
     unit: bool = False,
     note: str = "",
 ) -> str:
-    """Draw a figure; empty if no point is finite. ``std`` is drawn as a band of that much on either
-    side, or the band is ``low`` to ``high``. ``unit``: the axis is that of a score, 0 to 1.
+    """Draw a figure; empty if no point can be drawn.
+
+    ``std`` is drawn as a band of that much on either side, or the band is ``low`` to ``high``.
+    With ``unit`` the axis is that of a score, 0 to 1.
     """
-    rows = sorted(p for p in points if math.isfinite(p[0]) and math.isfinite(p[1]))
+    rows = sorted(p for p in points if is_drawable(p[0]) and is_drawable(p[1]))
     if not rows:
         return ""
     series = [value for _, value in rows]
@@ -44,13 +47,13 @@ def curve(
     means = {n: trailing_mean(series, n) for n in chosen}
     raw = [rows[n] for n in chosen]
     band = _band(raw, std, low, high, (0.0, 1.0) if unit else (-LARGEST, LARGEST))
-    values = [_drawable(v) for _, v in raw] + [v for _, *pair in band for v in pair]
+    values = [v for _, v in raw] + [v for _, *pair in band for v in pair]
     bottom, top = (0.0, 1.0) if unit else _limits(min(values), max(values))
-    first, last = _drawable(raw[0][0]), _drawable(raw[-1][0])
+    first, last = raw[0][0], raw[-1][0]
 
     def at(step: float, value: float) -> tuple[float, float]:
-        across = (_drawable(step) - first) / (last - first) if last > first else 0.5
-        up = min(1.0, max(0.0, (_drawable(value) - bottom) / (top - bottom)))
+        across = (step - first) / (last - first) if last > first else 0.5
+        up = min(1.0, max(0.0, (value - bottom) / (top - bottom)))
         return round(LEFT + across * (RIGHT - LEFT), 1), round(BOTTOM - up * (BOTTOM - TOP), 1)
 
     smoothed = _tenth(len(rows)) > 1
@@ -83,27 +86,24 @@ def curve(
     )
 
 
+def is_drawable(value: float) -> bool:
+    """Return whether a number is finite and not too large to be drawn."""
+    return abs(value) <= LARGEST
+
+
 def ends(values: Sequence[float]) -> tuple[float, float]:
     """Return the means of the first and the last tenth of the steps."""
     tenth = _tenth(len(values))
-    return _mean(values[:tenth]), _mean(values[-tenth:])
+    return fmean(values[:tenth]), fmean(values[-tenth:])
 
 
 def trailing_mean(values: Sequence[float], n: int) -> float:
     """Return the mean of the tenth of the steps that ends with the n-th; the last is ends()[1]."""
-    return _mean(values[max(0, n + 1 - _tenth(len(values))) : n + 1])
+    return fmean(values[max(0, n + 1 - _tenth(len(values))) : n + 1])
 
 
 def _tenth(count: int) -> int:
     return max(1, count // 10)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(_drawable(value) / len(values) for value in values)
-
-
-def _drawable(value: float) -> float:
-    return min(LARGEST, max(-LARGEST, value))
 
 
 def _band(
@@ -122,13 +122,13 @@ def _band(
 
 
 def thinned(count: int, most: int) -> list[int]:
-    """Return every n-th of so many places and the last, about ``most`` of them."""
+    """Return every n-th of ``count`` places and the last, about ``most`` of them."""
     chosen = list(range(0, count, max(1, math.ceil(count / most))))
     return chosen if chosen[-1] == count - 1 else [*chosen, count - 1]
 
 
 def _limits(low: float, high: float) -> tuple[float, float]:
-    """What the axis runs from and to, always some way apart."""
+    """The ends of an axis, always some way apart."""
     room = 0.05 * (high - low)
     if room <= 1e-9 * max(abs(low), abs(high)) or room < 1e-300:  # as good as one value
         room = max(0.5, 1e-3 * abs(low)) if low else 1.0
@@ -137,8 +137,8 @@ def _limits(low: float, high: float) -> tuple[float, float]:
 
 
 def ticks(low: float, high: float, count: int = 4) -> list[float]:
-    """Return round numbers within the limits; none where no float lies between them."""
-    rough = high / count - low / count
+    """Return round numbers between two others; none where no float lies between them."""
+    rough = (high - low) / count
     if not (math.isfinite(rough) and rough > 1e-300):
         return []
     size: float = 10.0 ** math.floor(math.log10(rough))

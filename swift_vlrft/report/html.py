@@ -68,7 +68,7 @@ def cut(value: Any, longest: int = 300) -> str:
 
 
 class DrawnBox(NamedTuple):
-    """A drawn box lies over an image whose numbers run to ``size``; ``kind``: its CSS class."""
+    """A box over an image whose coordinates run to ``size``; ``kind`` is its CSS class."""
 
     box: Box
     size: tuple[float, float]
@@ -77,7 +77,7 @@ class DrawnBox(NamedTuple):
 
 
 def place(drawn: DrawnBox) -> str:
-    """Say where a box lies, in per cent of the image; far outside is as good as just outside."""
+    """Return a box's place in CSS, in per cent of the image; at most half of it outside."""
     shares = [v / drawn.size[n % 2] for n, v in enumerate(drawn.box)]
     x1, y1, x2, y2 = (100 * min(1.5, max(-0.5, share)) for share in shares)
     return f"left:{x1:.2f}%;top:{y1:.2f}%;width:{x2 - x1:.2f}%;height:{y2 - y1:.2f}%"

@@ -22,20 +22,15 @@ from swift_vlrft.report.html import render, short
 from swift_vlrft.report.run_log import RunLog, Series, read_run
 from swift_vlrft.report.samples import samples
 
-MOST_BYTES = 10_000_000
 SHOWN = 2
-NEAR_1 = 0.9
-ALIKE = "all completions of a prompt earn the same, which teaches nothing"
-SETTINGS = (
-    *("model", "adapters", "dataset", "val_dataset", "reward_funcs", "reward_weights"),
-    *("tuner_type", "torch_dtype", "num_generations", "max_completion_length", "max_steps"),
-    *("num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps"),
-    *("learning_rate", "beta", "temperature", "use_vllm", "vllm_mode", "deepspeed", "seed"),
-)
+"""The rows of each kind that a page shows."""
+NEARLY_FULL = 0.9
+"""The mean of a reward from which on it has little left to teach."""
+ZERO_VARIANCE = "all completions of a prompt earn the same, which teaches nothing"
 
 
 class Evaluated(NamedTuple):
-    """Holds one evaluation: the run with its predictions, and their summary."""
+    """One evaluation: the run with its predictions, and their summary."""
 
     name: str
     run: SavedRun
@@ -45,9 +40,7 @@ class Evaluated(NamedTuple):
 def write_report(
     run_folder: Path, evaluations: Sequence[Path], target: Path, *, count: int = SHOWN
 ) -> tuple[Path, list[str]]:
-    """Write ``target``; return its path, and what could not be shown. At most ``count`` rows of
-    each kind are shown, fewer if the page would be too large to be sent.
-    """
+    """Write the page, with at most ``count`` rows of each kind; return its path and problems."""
     if len(evaluations) > 2:
         raise EvaluationError(f"{len(evaluations)} evaluations given; one or two can be shown")
     run = read_run(run_folder)
@@ -61,19 +54,14 @@ def write_report(
     if len(runs) == 2:
         before, after = runs.values()
         result = compare(before.predictions, after.predictions, before.gold)
-    page = _page(run, evaluated, result)
-    while True:
-        groups, problems = samples(runs, result, count)
-        text = render("run.html", **page, groups=groups).encode()
-        if len(text) <= MOST_BYTES or not count:
-            break
-        count //= 2
-    write_atomically(target, text)
+    groups, problems = samples(runs, result, count)
+    page = render("run.html", **_page(run, evaluated, result), groups=groups)
+    write_atomically(target, page.encode())
     return target, problems
 
 
 def _page(run: RunLog, evaluated: list[Evaluated], result: Comparison | None) -> dict[str, Any]:
-    """What the template needs, but the rows."""
+    """The template's values, without the rows."""
     notes = [note for side in evaluated for note in side.summary.notes]
     notes += result.notes if result is not None else []
     task = evaluated[0].summary.task if evaluated else ""
@@ -87,7 +75,7 @@ def _page(run: RunLog, evaluated: list[Evaluated], result: Comparison | None) ->
         "ran": _ran(run),
         "script": run.record.script.replace(f" \\\n    {GIVEN}", "") if run.record else "",
         "settings": _settings(run, evaluated),
-        "more_settings": sorted((k, v) for k, v in run.settings.items() if k not in SETTINGS),
+        "more_settings": sorted(run.settings.items()),
         "evaluated": evaluated,
         "result": result,
         "chief": {*EVALUATED.get(task, ()), "parse_rate", "empty_prediction_rate"},
@@ -107,7 +95,7 @@ def run_name(run: RunLog) -> str:
 
 
 def _ran(run: RunLog) -> list[tuple[str, Any]]:
-    """What ran, as far as the run's folder says it."""
+    """Facts of what ran, as far as the run's folder has them."""
     said, record = run.settings, run.record
     rows: list[tuple[str, Any]] = []
     if record is not None:
@@ -133,7 +121,7 @@ def _ran(run: RunLog) -> list[tuple[str, Any]]:
 
 
 def _verdict(run: RunLog, result: Comparison | None) -> Verdict:
-    """Of the comparison; a run that ended in a collapse did not make the model better."""
+    """The comparison's verdict, which is not "better" where the run ended in a collapse."""
     if result is None:
         why = "no evaluation before and after was given (--eval BEFORE --eval AFTER)"
         return Verdict("not proven", why)
@@ -146,7 +134,7 @@ def _verdict(run: RunLog, result: Comparison | None) -> Verdict:
 def _headline(
     run: RunLog, evaluated: list[Evaluated], result: Comparison | None
 ) -> list[tuple[str, str]]:
-    """What is written large, and what it is."""
+    """The numbers that are written large, each with its text."""
     cards = []
     # Each reward by itself: their weighted sum, which ms-swift logs as "reward", says little.
     means = _means(run) or {n: run.series[n] for n in ("reward",) if n in run.series}
@@ -169,14 +157,13 @@ def _headline(
 
 
 def _means(run: RunLog) -> dict[str, Series]:
-    """The means of every reward, by its name."""
+    """The means of every reward by its name."""
     names = [n for n in run.series if n.startswith("rewards/") and n.endswith("/mean")]
     return {name.split("/")[1]: run.series[name] for name in names}
 
 
 def _settings(run: RunLog, evaluated: list[Evaluated]) -> list[tuple[str, Any]]:
     rows: list[tuple[str, Any]] = [("folder", str(run.folder))]
-    rows += [(name, run.settings[name]) for name in SETTINGS if name in run.settings]
     manifests = {side.name: side.run.manifest for side in evaluated if side.run.manifest}
     installed = {"ms-swift": run.settings.get("swift_version")}
     for manifest in manifests.values():
@@ -210,7 +197,7 @@ def _curves(run: RunLog) -> list[str]:
         note = {"note": "on the evaluation set, in training"}
         figures.append((name.replace("_", " ", 1), series[name], note))
     unit = {"unit": True}
-    teach = unit | {"note": ALIKE}
+    teach = unit | {"note": ZERO_VARIANCE}
     band = {"low": lengths[1], "high": lengths[2], "note": "tokens; band: shortest to longest"}
     figures += [
         ("completion length", lengths[0], band),
@@ -227,30 +214,30 @@ def _curves(run: RunLog) -> list[str]:
 
 
 def _flat(values: Sequence[float]) -> str:
-    """What to say of a reward's curve that leaves nothing to learn."""
+    """The comment on a reward's curve that leaves nothing to learn."""
     if not any(values):
         return "0 at every step: nothing is learned from it"
     if min(values) >= 1:
         return "1 from the first step: nothing is learned from it"
-    if min(ends(values)) >= NEAR_1:
-        return f"over {NEAR_1} from the beginning: it has little left to teach"
+    if min(ends(values)) >= NEARLY_FULL:
+        return f"over {NEARLY_FULL} from the beginning: it has little left to teach"
     return ""
 
 
 def _parse_rates(run: RunLog) -> list[tuple[str, Any, dict[str, Any]]]:
-    """Of the completions that were logged; a run on several tasks has them by task."""
+    """The parse rates of logged completions; a run on several tasks logs them by task."""
     if any(name.startswith("tasks/") for name in run.series):
         return []
     return [(f"parse rate of {name}", of, {"unit": True}) for name, of in run.parse_rate.items()]
 
 
 def _tasks(series: dict[str, Series]) -> list[tuple[str, Any, dict[str, Any]]]:
-    """What a run on several tasks logged of each (swift_plugin/tasks.py)."""
+    """The curves of each task (swift_plugin/tasks.py), in a run on several."""
     drawn = {
         "reward": ("reward", "weighted sum of its rewards"),
         "length": ("completion length", "mean, tokens"),
         "parse_rate": ("parse rate", ""),
-        "zero_variance": ("zero-variance groups", ALIKE),
+        "zero_variance": ("zero-variance groups", ZERO_VARIANCE),
         "share": ("share of the completions", ""),
     }
     names = dict.fromkeys(n.split("/", 1)[1].rsplit("/", 1)[0] for n in series if n[:6] == "tasks/")
@@ -262,6 +249,6 @@ def _tasks(series: dict[str, Series]) -> list[tuple[str, Any, dict[str, Any]]]:
 
 
 def _agreement(series: dict[str, Series]) -> list[tuple[str, Any, dict[str, Any]]]:
-    """What ms-swift's --log_rollout_offpolicy_metrics true logged."""
+    """The curve of ms-swift's --log_rollout_offpolicy_metrics."""
     note = {"note": "KL of their log-probabilities, k3; `vlrft agree` compares them by token"}
     return [("engine against trainer", series.get("rollout_correction/k3_kl", ()), note)]

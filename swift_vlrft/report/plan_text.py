@@ -21,11 +21,11 @@ COLUMNS = {
     "activations": ("activations LLM", "activations ViT", "logits", "temporaries"),
     "vLLM": ("vLLM weights", "KV cache", "vLLM activations", "CUDA graphs"),
 }
-"""Heading -> components (docs/reference/planner.md): all of what is allocated."""
+"""The columns of the table, and the components (docs/reference/planner.md) that each sums."""
 
 
 class Line(NamedTuple):
-    """Holds a line of text, whose ``marked`` words at its start are green, yellow or red."""
+    """A line of text; its ``marked`` words at the start are green, yellow or red."""
 
     text: str
     colour: str = ""
@@ -33,7 +33,7 @@ class Line(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Holds a table; a heading with ">" in front is aligned to the right; ``bold``: the peak."""
+    """A table; columns with ">" before their heading are aligned right, row ``bold`` is bold."""
 
     title: str
     columns: tuple[str, ...]
@@ -42,7 +42,7 @@ class Grid(NamedTuple):
 
 
 def plan_parts(planned: RecipePlan, name: str, width: int = 200) -> Iterator[Grid | Line]:
-    """Say all that ``vlrft plan`` prints; ``width``: the columns of a terminal."""
+    """Yield all that ``vlrft plan`` prints to a terminal of ``width`` columns."""
     changes, headroom = planned.changes(), planned.headroom()
     yield from memory_parts(planned, name, width)
     if not planned.plan.fits and not changes:
@@ -57,7 +57,7 @@ def plan_parts(planned: RecipePlan, name: str, width: int = 200) -> Iterator[Gri
 
 
 def memory_parts(planned: RecipePlan, name: str, width: int = 200) -> Iterator[Grid | Line]:
-    """Say the verdict, the table of phases, and what was assumed."""
+    """Yield the verdict, the table of phases, and the assumptions."""
     plan, gpus = planned.plan, planned.gpus
     peak, colour = plan.peak, {"fits": "green", "tight": "yellow"}.get(plan.verdict, "red")
     room = f"{abs(plan.headroom) / GIB:.1f} GiB {'too much' if plan.headroom < 0 else 'to spare'}"
@@ -98,7 +98,7 @@ def _size(value: float) -> str:
 
 
 def change_parts(title: str, changes: list[Change]) -> Iterator[Grid]:
-    """Show changes as a table, if there are any."""
+    """Yield a table of changes, if there are any."""
     rows: list[tuple[str, ...]] = [
         (
             change.label,

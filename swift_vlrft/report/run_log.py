@@ -20,26 +20,29 @@ from typing import Any
 from swift_vlrft.diagnostics.health import Facts, Finding, Health, Pair, distinct, group_of, judge
 from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.evaluation.predictions import EvaluationError
-from swift_vlrft.files.completions import further, read_completions
+from swift_vlrft.files.completions import read_completions
 from swift_vlrft.files.jsonl import LineError, finite, json_lines, read_json
 from swift_vlrft.files.secrets import is_secret_name
 from swift_vlrft.recipe.record import Record, record_of_run
-from swift_vlrft.rewards import REWARDS
+from swift_vlrft.report.curves import is_drawable
+from swift_vlrft.rewards import REWARDS, reward_columns
 
 Series = list[tuple[float, float]]
 
 MOST_EXPLAINED = 20_000
-"""Completions that are read again for parse rate and reasons; of a longer log, evenly spread."""
+"""The most completions that are explained; of a longer log they are evenly spread."""
 
 LEAST_STEPS = 5
-"""A log of fewer steps shows no course."""
+"""The steps below which a log shows no trend."""
 _STEP = re.compile(r"(\d+)/(\d+)")
 
 
 @dataclass
 class RunLog:
-    """Holds what a run's logs tell. ``series`` holds (step, value) by ms-swift's name of the
-    metric; ``settings`` is args.json without secrets.
+    """The contents of a run's logs.
+
+    ``series`` holds (step, value) by ms-swift's name of the metric; ``settings`` is args.json
+    without secrets.
     """
 
     folder: Path
@@ -49,16 +52,16 @@ class RunLog:
     planned: int = 0
     """The steps that the run was to take; 0 where its log does not say."""
     elapsed: str = ""
-    """How long the steps took, as ms-swift logged it at the last."""
+    """The time that the steps took, as ms-swift logged it at the last."""
     record: Record | None = None
-    """What the plugin wrote when training began; None for a run without it."""
+    """The record that the plugin wrote when training began; None for a run without it."""
     parse_rate: dict[str, Series] = field(default_factory=dict)
     reasons: dict[str, Counter[str]] = field(default_factory=dict)
     completions: int = 0
     findings: list[Finding] = field(default_factory=list)
-    """What is wrong with the run at its end, of its completions if they were logged."""
+    """Faults at the end of the run, of its completions if they were logged."""
     notes: list[str] = field(default_factory=list)
-    """What was left out of the logs."""
+    """Parts of the logs that were left out, and why."""
 
 
 def find_run(folder: Path) -> Path:
@@ -100,7 +103,7 @@ def read_run(folder: Path) -> RunLog:
             if type(value) not in (int, float) or name == "step":
                 continue
             # A run that went on from a checkpoint repeats steps; what it did then counts.
-            if finite(value) is not None:
+            if is_drawable(value):
                 by_name.setdefault(name, {})[step] = float(value)
             else:
                 not_drawn[name] += 1
@@ -108,7 +111,7 @@ def read_run(folder: Path) -> RunLog:
         run.notes.append("logging.jsonl holds no step")
     run.series = {name: sorted(values.items()) for name, values in by_name.items()}
     run.notes += [
-        f"{name}: {count} values are NaN or infinite, not drawn"
+        f"{name}: {count} values are NaN, infinite or too large, not drawn"
         for name, count in sorted(not_drawn.items())
     ]
     if (folder / "completions.jsonl").is_file():
@@ -118,7 +121,7 @@ def read_run(folder: Path) -> RunLog:
 
 
 def _read_completions(path: Path, run: RunLog) -> None:
-    """Parse rate of every step and the reasons for lost points, of the rewards of a task."""
+    """Read parse rates by step, and the reasons why completions lost points."""
     run.completions = sum(1 for _ in read_completions(path, run.notes))
     every = max(1, -(-run.completions // MOST_EXPLAINED))
     was_read: dict[str, dict[float, list[bool]]] = {}
@@ -133,7 +136,7 @@ def _read_completions(path: Path, run: RunLog) -> None:
             unscored = solution is None and "solution" in REWARDS[name].needs
             if unscored or logged is None:
                 continue  # of another reward's task
-            reason = explain(name, row.get("completion"), solution, **further(row))
+            reason = explain(name, row.get("completion"), solution, **reward_columns(row))
             if reason.score is None:
                 continue
             by_step = was_read.setdefault(name, {}).setdefault(completion.step, [])
@@ -151,9 +154,7 @@ def _read_completions(path: Path, run: RunLog) -> None:
 
 
 def of_series(series: Mapping[str, Series]) -> list[Facts]:
-    """Take the facts from a run's log, by the names that ms-swift gives its metrics: a step and a
-    value at each point.
-    """
+    """Return the facts of a run's metrics, which are named as in ms-swift's log."""
     of_rewards: list[Facts] = []
     ends: dict[str, Pair] = {}
     for name, points in series.items():

@@ -13,20 +13,20 @@ from swift_vlrft.evaluation.metrics import reason_of
 from swift_vlrft.evaluation.predictions import Prediction, Problems
 from swift_vlrft.evaluation.queries import QuerySet
 from swift_vlrft.evaluation.run import SavedRun
-from swift_vlrft.parsing.answers import BoxList, read, read_boxes
+from swift_vlrft.parsing.answers import BoxList, gold_text, read, read_boxes
+from swift_vlrft.parsing.turns import earlier_turns
 from swift_vlrft.report.html import DrawnBox, data_url
 from swift_vlrft.rewards import TASK_NAMES
-from swift_vlrft.rewards.zoom import one_box, turns_of
 
 LONGEST_SIDE = 480
 MOST_BOXES = 200
 MOST_KINDS = 6
 IN_THOUSANDTHS = (1000.0, 1000.0)
-"""Of crops, and of what is to be looked at."""
+"""The size of an image in the numbers of crops."""
 
 
 class Side(NamedTuple):
-    """Holds one model's answer to a row: ``name`` is before, after, or answer."""
+    """One model's answer to a row; ``name`` is before, after, or answer."""
 
     name: str
     completion: str
@@ -35,6 +35,8 @@ class Side(NamedTuple):
 
 
 class Sample(NamedTuple):
+    """A row on the page, with its image as a URL and the boxes over it."""
+
     row: Prediction
     sides: list[Side]
     url: str
@@ -44,7 +46,7 @@ class Sample(NamedTuple):
 def samples(
     runs: dict[str, SavedRun], result: Comparison | None, count: int
 ) -> tuple[list[tuple[str, list[Sample]]], list[str]]:
-    """Show at most ``count`` rows of each kind, and why some have no image; ``runs`` by name."""
+    """Return at most ``count`` rows of each kind, and why some have no image."""
     run = next(iter(runs.values()), None)
     if run is None or not count:
         return [], []
@@ -65,7 +67,7 @@ def samples(
 def _picked(
     task: str, rows: Sequence[Prediction], result: Comparison | None, count: int
 ) -> dict[str, list[str]]:
-    """Ids of rows by kind, each row once; ``rows``: the answers after, or the only ones."""
+    """The ids of the rows to show, by kind; ``rows`` are the answers after, or the only ones."""
     kinds: dict[str, list[str]] = {}
     if result is not None:
         kinds["Became right"] = [flip.id for flip in result.gained]
@@ -103,14 +105,12 @@ def _sample(task: str, rows: dict[str, Prediction], url: str) -> Sample:
     sides, boxes = [], []
     if task in BOX_TASKS:
         boxes = drawn_boxes(row, read_boxes(row.solution), "gold")
-    if (target := one_box(row.zoom_box)) is not None:
-        boxes.append(DrawnBox(target, IN_THOUSANDTHS, "gold"))
     for name, answer in rows.items():
-        reason, turns = reason_of(task, answer), turns_of(answer.turns)
+        reason, turns = reason_of(task, answer), earlier_turns(answer.turns)
         said = [text for turn in turns for text in (turn["text"], turn.get("said")) if text]
         sides.append(Side(name, "\n".join([*said, answer.completion]), reason.score, reason.text))
-        crops = [crop for turn in turns if (crop := one_box(turn.get("crop"))) is not None]
-        boxes += [DrawnBox(crop, IN_THOUSANDTHS, name) for crop in crops]
+        for turn in turns:
+            boxes += boxes_drawn(read_boxes(gold_text(turn.get("crop"))), IN_THOUSANDTHS, name)
         if task in BOX_TASKS:
             points = TASK_NAMES[task].has_points
             placed = read(answer.completion).placed(points=points)
@@ -119,18 +119,18 @@ def _sample(task: str, rows: dict[str, Prediction], url: str) -> Sample:
 
 
 def drawn_boxes(row: Prediction, boxes: BoxList | None, kind: str) -> list[DrawnBox]:
-    """Draw the valid boxes; none for a row whose box format is not known."""
+    """Return the valid boxes of an answer; none if the row's box format is not known."""
     return [] if row.box_range is None else boxes_drawn(boxes, row.box_range, kind)
 
 
 def boxes_drawn(boxes: BoxList | None, size: tuple[float, float], kind: str) -> list[DrawnBox]:
-    """Draw the first valid boxes, of an image whose numbers run to ``size``."""
+    """Return the first valid boxes, over an image whose coordinates run to ``size``."""
     valid = [box for box in boxes.boxes if box is not None] if boxes else []
     return [DrawnBox(box, size, kind) for box in valid[:MOST_BOXES]]
 
 
 def _images(rows: Sequence[Prediction], run: SavedRun) -> tuple[dict[str, str], list[str]]:
-    """Data URLs by row id, from a file or the data set's row, and why there is none."""
+    """The data URLs of images by row id, and why a row has none."""
     images: dict[str, dict[str, Any]] = {}
     problems: list[str] = []
     in_set: dict[int, list[str]] = {}

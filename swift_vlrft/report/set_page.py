@@ -21,7 +21,7 @@ COLOURS = 8
 
 
 def page_of(rows: Sequence[Row | BadRow], title: str, of: int | None = None) -> str:
-    """Return the page; ``of`` is how many rows the set has."""
+    """Return the page of some rows, of ``of`` rows of the set."""
     shown = f"{len(rows)} rows" if of is None else f"{len(rows)} of {of} rows"
     return render("rows.html", title=title, shown=shown, rows=[_shown(row) for row in rows])
 
@@ -40,7 +40,7 @@ def sample(rows: Iterable[Row | BadRow], count: int, seed: int) -> tuple[list[Ro
 
 
 def _shown(row: Row | BadRow) -> dict[str, Any]:
-    """What the template says of a row."""
+    """The template's values of a row."""
     shown: dict[str, Any] = {"place": str(row.place), "facts": [], "remarks": [], "problem": None}
     shown |= {"url": "", "boxes": [], "empty": ""}
     if isinstance(row, BadRow):
@@ -62,7 +62,7 @@ def _shown(row: Row | BadRow) -> dict[str, Any]:
 
 
 def _add_boxes(shown: dict[str, Any], row: Row, size: tuple[int, int]) -> None:
-    """Boxes with label, category or number, a colour for each label, and what is odd about them."""
+    """Add the row's boxes, a colour for each label, and remarks on odd ones."""
     golds = read_boxes(gold_text(row.solution))
     if golds is None:
         shown["remarks"].append("the solution does not read as boxes")

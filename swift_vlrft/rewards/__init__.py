@@ -1,10 +1,12 @@
 """``REWARDS`` names every reward: a function in its task's file; a new file joins ``_FILES``."""
 
+from collections.abc import Mapping
 from importlib import import_module
+from typing import Any
 
 from swift_vlrft.rewards.contract import Reward, RewardFunction, Scores, Task
 
-__all__ = ["REWARDS", "TASK_NAMES", "Reward", "RewardFunction", "Scores", "Task"]
+__all__ = ["REWARDS", "TASK_NAMES", "Reward", "RewardFunction", "Scores", "Task", "reward_columns"]
 
 _FILES = (
     *("detection", "detection_map", "paper", "grounding", "pointing", "classification", "counting"),
@@ -21,3 +23,11 @@ REWARDS: dict[str, Reward] = {
 
 TASK_NAMES: dict[str, Task] = {r.task.name: r.task for r in REWARDS.values() if r.task is not None}
 """The tasks by the name that a row's ``task`` column holds."""
+
+_COLUMNS = {"task", "response_prefix", *(c for r in REWARDS.values() for c in r.needs + r.takes)}
+
+
+def reward_columns(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of a row that rewards read besides the solution."""
+    read = _COLUMNS - {"solution"}
+    return {key: row[key] for key in sorted(read) if row.get(key) is not None}

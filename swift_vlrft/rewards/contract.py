@@ -92,6 +92,12 @@ class Reward:
     reads_confidence: bool = False
     scores_format: bool = False
     """It scores how the answer is written, not whether it is right."""
+    zero_without: str | None = None
+    """A column of ``takes`` without which a row earns 0."""
+    problem_of: Callable[[Mapping[str, Any]], str | None] = lambda columns: None
+    """What is wrong with its columns of a row, for the checks of data."""
+    reason: tuple[str, str] | None = None
+    """Code and text of why it pays less, where that is not the form of the answer."""
     changes_in_training: bool = False
     """``score`` also gets ``trainer_state``: the same answer may earn less later in training."""
     least_iou: float = 0.5

@@ -34,16 +34,16 @@ MEASURING = (
     *("--dataset_shuffle", "false", "--log_completions", "false", "--push_to_hub", "false"),
     *("--beta", "0", "--sync_ref_model", "false", "--async_generate", "false"),
 )
-"""No reference model, no output, rows in the order of the set."""
+"""Flags of a measurement: no reference model, no output, rows in the order of the set."""
 ON_CPU = (
     *("--use_cpu", "true", "--use_liger_kernel", "false"),
     *("--sleep_level", "0", "--vllm_enforce_eager", "true"),
 )
-"""Without a GPU: what CUDA alone can do is left out."""
+"""Flags of a measurement without a GPU: none that CUDA alone can do."""
 COLOCATE = ("--use_vllm", "true", "--vllm_mode", "colocate")
 
 GRPO_ONLY = "`vlrft agree` compares GRPO runs: give a recipe of `swift rlhf --rlhf_type grpo`"
-FATAL = {"unknown-flag", "stray-word", "value", "json", "placeholder", "model", "dataset"}
+FATAL_RULES = {"unknown-flag", "stray-word", "value", "json", "placeholder", "model", "dataset"}
 """Rules of `vlrft check`: without the model, the data or a valid flag nothing can be started."""
 
 
@@ -71,12 +71,12 @@ def agree(
         names = ", ".join(" ".join(command.command) for command in commands)
         raise AgreeError(f"{target}: it holds {names}; {GRPO_ONLY}")
     written = read_text(shlex.join(["swift", "rlhf", *flags]))[0].flags
-    behind = [replace(flag, line=0) for flag in written]
-    run = _checked(recipe, behind)
+    added = [replace(flag, line=0) for flag in written]
+    run = _checked(recipe, added)
     vllm = run.true("use_vllm") if engine == "auto" else engine == "vllm"
     if vllm:
         chosen_engine("vllm")  # it is installed
-    words = _flags(recipe, {flag.name for flag in behind}, "" if vllm else "vllm_")
+    words = _flags(recipe, {flag.name for flag in added}, "" if vllm else "vllm_")
     # The other engine returns log-probabilities from before the temperature.
     chosen = () if vllm else ("--use_vllm", "false", "--temperature", "1")
     if vllm and not run.true("use_vllm"):
@@ -114,17 +114,17 @@ def agree(
     return verdict, measured, out
 
 
-def _checked(recipe: Recipe, behind: Sequence[Flag]) -> Run:
+def _checked(recipe: Recipe, added: Sequence[Flag]) -> Run:
     """The run with those flags; AgreeError if it would certainly end before its first step."""
-    run = resolve(replace(recipe, flags=[*recipe.flags, *behind]))
+    run = resolve(replace(recipe, flags=[*recipe.flags, *added]))
     if not run.grpo:
         raise AgreeError(
             f"{recipe.path}:{run.line('rlhf_type')}: --rlhf_type {run.text('rlhf_type')} has no "
             f"engine whose tokens are trained on; {GRPO_ONLY}"
         )
     for finding in check_recipe(run, (*TEXT, *MODEL, *DATA)):
-        if finding.level == PROBLEM and finding.rule in FATAL:
-            where = f"{finding.path}:{finding.line}" if finding.line else "behind --"
+        if finding.level == PROBLEM and finding.rule in FATAL_RULES:
+            where = f"{finding.path}:{finding.line}" if finding.line else "after --"
             text = " ".join(finding.text.split())
             raise AgreeError(f"{where}: {text}; change it there, or give another flag after --")
     return run
@@ -142,7 +142,7 @@ def _commands(target: str) -> list[Recipe]:
 
 
 def _recipe_of(model: str, dataset: str, engine: str) -> Recipe:
-    """A run of all weights of that model, or of that adapter."""
+    """Return a recipe that trains all weights of a model, or an adapter."""
     base, adapter = model_and_adapter(model, None)
     tuned = ["full", "--freeze_vit", "false", "--freeze_aligner", "false"]
     if adapter is not None:
@@ -159,8 +159,9 @@ def _recipe_of(model: str, dataset: str, engine: str) -> Recipe:
 
 
 def _flags(recipe: Recipe, replaced: Collection[str], refused: str) -> list[str]:
-    """The recipe's flags as words, but for those ``replaced`` behind --, and those that begin with
-    ``refused``: ms-swift takes none about vLLM without it.
+    """Return the recipe's flags as words, without those that are ``replaced`` after --.
+
+    Flags that begin with ``refused`` go, too: ms-swift takes none about vLLM without it.
     """
     words: list[str] = []
     for flag in recipe.flags:

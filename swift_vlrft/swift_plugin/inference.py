@@ -194,10 +194,11 @@ def answer_batch(
     answers = ask(requests, config) if requests else []
     turns: list[Any] = [None] * len(answers)
     if settings.max_turns > 1 and answers:
-        from swift_vlrft.swift_plugin.zoom import go_on
+        from swift_vlrft.swift_plugin.zoom import answer_in_turns
 
         columns = [query.row.columns for query, _ in ready]
-        answers, turns = go_on(ask, config, requests, answers, columns, settings.max_turns)
+        most = settings.max_turns
+        answers, turns = answer_in_turns(ask, config, requests, answers, columns, most)
     lines = []
     for number, (query, image) in enumerate(ready):
         responses = answers[number * times : (number + 1) * times]

@@ -30,7 +30,6 @@ from swift_vlrft.recipe.rules import PROBLEM, check_recipe
 from swift_vlrft.recipe.rules.data import data_sets, renamed, reward_names
 from swift_vlrft.recipe.rules.model import liger, plugins
 from swift_vlrft.recipe.rules.resume import checkpoint
-from swift_vlrft.recipe.rules.turns import NAME
 from swift_vlrft.recipe.run import Run, resolve
 from swift_vlrft.rewards import REWARDS, TASK_NAMES, RewardFunction
 from swift_vlrft.shared_prefix import settings as shared_prefix
@@ -38,7 +37,8 @@ from swift_vlrft.swift_plugin.command_line import CommandLine, command_of, run_o
 from swift_vlrft.swift_plugin.loader import MODEL_TYPE, dataset_meta
 from swift_vlrft.swift_plugin.metrics import metric_of
 from swift_vlrft.swift_plugin.model import is_glm4v, register_model_of, wanted_box_format
-from swift_vlrft.swift_plugin.zoom import Zoom
+from swift_vlrft.swift_plugin.zoom import ZoomScheduler
+from swift_vlrft.zoom import SCHEDULER
 
 logger = get_logger()
 
@@ -59,7 +59,7 @@ def register(
     """
     TrainerFactory.TRAINER_MAPPING["grpo"] = TRAINER
     TrainerFactory.TRAINING_ARGS_MAPPING["grpo"] = CONFIG
-    multi_turns[NAME] = Zoom
+    multi_turns[SCHEDULER] = ZoomScheduler
     for name, function in REWARDS.items():
         orms[name] = _factory(watch(name, function))
         eval_metrics_map[name] = metric_of(name, function)

@@ -18,11 +18,9 @@ from swift.utils import get_logger
 
 from swift_vlrft.diagnostics.by_task import Scored, TaskFigures, by_task
 from swift_vlrft.diagnostics.reasons import explain
-from swift_vlrft.files.completions import further
 from swift_vlrft.files.environment import number
 from swift_vlrft.parsing.answers import text_of
-from swift_vlrft.recipe.rules.turns import NAME
-from swift_vlrft.rewards import REWARDS
+from swift_vlrft.rewards import REWARDS, reward_columns
 from swift_vlrft.swift_plugin.mixin import SwiftsTrainer
 from swift_vlrft.swift_plugin.sample_images import VARIABLE, chosen_samples
 
@@ -34,7 +32,7 @@ MOST_TASKS, LONGEST_NAME = 30, 80
 
 
 class _Row(NamedTuple):
-    """What is logged of a completion: all but its reward, and the columns that rewards read."""
+    """A completion's entry in the log, its reward not yet known."""
 
     scored: Scored
     request: str | None
@@ -58,13 +56,14 @@ class Tasks(SwiftsTrainer):
         return samples
 
     def _compute_rewards_per_func(self, samples: Any) -> Any:
-        if self.args.multi_turn_scheduler == NAME:  # rewards and logs read it as a column
+        if self.args.multi_turn_scheduler:  # rewards and logs read turns as a column
             for sample in samples:
-                sample.extra["turns"] = (sample.rollout_infos or {}).get("turns", [])
+                before = sample.extra.get("turns", [])
+                sample.extra["turns"] = (sample.rollout_infos or {}).get("turns", before)
         return super()._compute_rewards_per_func(samples)
 
     def _log_by_task(self, samples: Any) -> None:
-        """All processes take part: what they hold is put together in the order of the rewards."""
+        """Log figures by task, of all processes' completions in the order of the rewards."""
         rows: list[_Row] = self._gather_and_flatten(
             list(map(self._row_by_task, samples)), flatten_level=0
         )
@@ -98,8 +97,9 @@ class Tasks(SwiftsTrainer):
                     metrics[f"tasks/{task}/{name}"].append(value)
 
     def _with_rewards(self, rows: list[_Row], mode: str) -> Iterable[Scored]:
-        """Each completion with its reward, and with its group as ms-swift's advantages have it: by
-        position. Prompts alone do not tell: many images share one.
+        """Return each completion with its reward and its group.
+
+        Groups go by position, as in ms-swift's advantages: many images share a prompt.
         """
         rewards = self._rewards_per_func
         sums = (rewards * self.reward_weights.unsqueeze(0)).nansum(1).tolist()
@@ -115,11 +115,12 @@ class Tasks(SwiftsTrainer):
         return scored.values()
 
     def _row_by_task(self, sample: Any) -> _Row:
-        """What cannot be read is left out: a process that stops here would leave the others
-        waiting for it.
+        """Return a completion's entry; an empty one, with a warning, if it cannot be read.
+
+        A process that stopped here would leave the others waiting for it.
         """
         try:
-            columns = further(sample.extra)
+            columns = reward_columns(sample.extra)
             task = str(columns.get("task", ""))
             # Of several turns it is a list of lists.
             turns = sample.response_token_ids or ()
@@ -135,19 +136,21 @@ class Tasks(SwiftsTrainer):
             if name in REWARDS and (of := REWARDS[name].task) is not None and of.name == task:
                 answer = text_of(sample.messages[-1]["content"])
                 solution = sample.extra.get("solution")
-                return explain(name, answer, solution, **further(sample.extra)).was_read
+                return explain(name, answer, solution, **reward_columns(sample.extra)).was_read
         return None
 
     def _keep_columns(self, columns: list[dict[str, Any]]) -> None:
-        """One value per completion in the trainer's table of completions, as for the solution."""
+        """Add a value per completion to the trainer's table of completions."""
         self._kept_columns |= {key for row in columns for key in row}
         for key in sorted(self._kept_columns):
             self._column(key).extend(row.get(key) for row in columns)
 
     def _align_solutions(self, samples: Any) -> None:
-        """ms-swift keeps the solutions of a batch if all its rows have one, and asks each process
+        """Give every sample a solution, None where it has none; rewards are computed by now.
+
+        ms-swift keeps the solutions of a batch if all its rows have one, and asks each process
         for itself: else those of an earlier batch would stand beside other completions, or the
-        processes wait for each other. Rewards have been computed by now.
+        processes wait for each other.
         """
         for sample in samples:
             sample.extra.setdefault("solution", None)

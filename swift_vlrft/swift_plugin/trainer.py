@@ -26,12 +26,12 @@ from swift_vlrft.swift_plugin.streamed_groups import StreamedGroups
 from swift_vlrft.swift_plugin.tasks import Tasks
 
 SWIFTS_TIMEOUT = 18_000_000
-"""What ms-swift 4.6.0 takes for --ddp_timeout; seconds."""
+"""ms-swift 4.6.0's default of --ddp_timeout, in seconds."""
 TIMEOUT = 7_200
 
 
 class VlrftGRPOConfig(GRPOConfig):
-    """Puts an end to waiting: ms-swift's --ddp_timeout is 208 days."""
+    """GRPO's settings, with two hours for --ddp_timeout; ms-swift's default is 208 days."""
 
     def __post_init__(self) -> None:
         if self.ddp_timeout == SWIFTS_TIMEOUT:  # type: ignore[has-type]
@@ -39,7 +39,7 @@ class VlrftGRPOConfig(GRPOConfig):
         super().__post_init__()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """As GRPOConfig, so that a checkpoint's training_args.bin opens without this package."""
+        """Pickle as GRPOConfig: training_args.bin of a checkpoint opens without this package."""
         return copyreg._reconstructor, (GRPOConfig, object, None), self.__dict__  # type: ignore[attr-defined]
 
 
@@ -61,7 +61,8 @@ class VlrftGRPOTrainer(SharedPrefixes, StreamedGroups, Tasks, Faults, GRPOTraine
             self.add_callback(SampleImages(self.args, self))
 
     def go_on(self, step: int, rollout: list[dict[str, Any]] | None) -> None:
-        """Count micro-batches from ``step`` on, in the middle of a ``rollout`` where there is one:
+        """Count micro-batches from ``step`` on, in the middle of a ``rollout`` if there is one.
+
         ms-swift counts from 0 and samples anew.
         """
         self._step = step

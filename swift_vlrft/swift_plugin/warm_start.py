@@ -30,14 +30,15 @@ from swift_vlrft.families import known_family
 from swift_vlrft.families.family import TinySize
 from swift_vlrft.geometry.box_format import FORMATS
 from swift_vlrft.parsing.answers import gold_text, read_boxes
-from swift_vlrft.parsing.calls import CLOSE, OPEN, TOOL, Call, read_call
-from swift_vlrft.rewards.zoom import cover, one_box
 from swift_vlrft.swift_plugin.command_line import CommandLine
 from swift_vlrft.swift_plugin.loader import CACHE
 from swift_vlrft.swift_plugin.model import register_model_of, wanted_box_format
-from swift_vlrft.swift_plugin.zoom import PICTURE, cut, opened, shown, thousandths
+from swift_vlrft.swift_plugin.zoom import opened
 from swift_vlrft.tiny import checkpoint
 from swift_vlrft.tiny.start import Start
+from swift_vlrft.zoom.calls import Call, call_of, read_call
+from swift_vlrft.zoom.cover import cover, one_box
+from swift_vlrft.zoom.crops import PICTURE, cut, shown, thousandths
 
 SIZE = TinySize(hidden=128)
 SIDE = 112
@@ -188,8 +189,7 @@ def _calls(rows: Any, box_format: str, data: Path) -> list[str]:
             x1, y1, x2, y2 = (min(CELLS, round(side / grid)) for side in box)
             cells = min(x1, CELLS - 1), min(y1, CELLS - 1), max(x2, x1 + 1), max(y2, y1 + 1)
             numbers = ", ".join(f"{cell * form.scale / CELLS:g}" for cell in cells)
-            inner = f'{{"name": "{TOOL}", "arguments": {{"bbox_2d": [{numbers}]}}}}'
-            calls[-1] = f"{OPEN}{inner}{CLOSE}"
+            calls[-1] = call_of(numbers)
     return calls
 
 

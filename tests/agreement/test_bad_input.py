@@ -11,7 +11,7 @@ MODEL = f"--model {NAME}"
 ROWS = f"{GRPO} {MODEL} --dataset rows.jsonl"
 BAD = {
     "dpo": ([f"swift rlhf --rlhf_type dpo {MODEL}"], "command:1: --rlhf_type dpo"),
-    "dpo behind --": ([GRPO, "--", "--rlhf_type", "dpo"], "--rlhf_type dpo"),
+    "dpo after --": ([GRPO, "--", "--rlhf_type", "dpo"], "--rlhf_type dpo"),
     "sft": ([f"swift sft {MODEL}"], "it holds swift sft;"),
     "no recipe": (["notes.txt"], "notes.txt: no `swift rlhf"),
     "no such file": (["nothing.sh"], "nothing.sh: not a recipe"),
@@ -25,8 +25,8 @@ BAD = {
     "no tokens": ([ROWS, "--tokens", "0"], "'--tokens'"),
     "unknown option": ([ROWS, "--colour", "3"], "No such option: --colour"),
     "unknown flag in a recipe": ([f"{GRPO} {MODEL} --learning_rat_e 3"], "command:1: "),
-    "unknown flag behind --": ([ROWS, "--", "--colour", "3"], "behind --: "),
-    "a value behind --": ([ROWS, "--", "--max_length", "many"], "behind --: --max_length many"),
+    "unknown flag after --": ([ROWS, "--", "--colour", "3"], "after --: "),
+    "a value after --": ([ROWS, "--", "--max_length", "many"], "after --: --max_length many"),
 }
 
 

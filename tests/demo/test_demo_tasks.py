@@ -16,7 +16,7 @@ from swift_vlrft.demo import coins, grpo
 from swift_vlrft.demo.grpo import RoadError, step_rewards, training
 from swift_vlrft.demo.sign import DIGITS, sign_rows
 from swift_vlrft.geometry.boxes import iou
-from swift_vlrft.swift_plugin import zoom
+from swift_vlrft.zoom.crops import cut, shown
 
 
 def test_every_coin_of_the_photograph_has_one_box_of_its_own():
@@ -131,8 +131,8 @@ def test_a_digit_is_read_from_its_crop_and_hardly_from_afar(monkeypatch):
     near, far, ink = [], [], {digit: [] for digit in DIGITS}
     for row in sign_rows(random.Random(0), 400):
         digit, box = row.solution[len("<answer>")], json.loads(row.columns["zoom_box"])
-        part = zoom.cut(box, row.image.size, "norm1000")
-        crop = Image.open(io.BytesIO(zoom.shown(row.image, part))).convert("L").resize((84, 84))
+        part = cut(box, row.image.size, "norm1000")
+        crop = Image.open(io.BytesIO(shown(row.image, part))).convert("L").resize((84, 84))
         small = row.image.resize((84, 84), Image.Resampling.BICUBIC).convert("L")
         x, y = (round(side * 84 / 1000) for side in box[:2])
         sign = np.asarray(small.crop((x, y, x + 4, y + 4)), float)

@@ -13,7 +13,7 @@ from vllm.lora.lora_model import LoRAModel
 
 from swift_vlrft.agreement.verdict import judge
 from swift_vlrft.swift_plugin.agreement import process
-from swift_vlrft.swift_plugin.agreement.sides import Comparing
+from swift_vlrft.swift_plugin.agreement.comparison import ComparisonMixin
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def written_into(trainer: Any):
     """The engine scales the tensors that it is handed, as vLLM does with those of a CPU."""
 
     def send() -> None:
-        super(Comparing, trainer)._move_adapter_to_vllm()
+        super(ComparisonMixin, trainer)._move_adapter_to_vllm()
 
     with (
         changed(LoRAModel, from_lora_tensors=unwrap(LoRAModel.from_lora_tensors)),

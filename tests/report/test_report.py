@@ -21,7 +21,7 @@ from swift_vlrft.evaluation.predictions import Problems
 from swift_vlrft.evaluation.queries import QuerySet, Settings
 from swift_vlrft.evaluation.run import answer_line, begin, finish, new_part
 from swift_vlrft.recipe.record import GIVEN, Record, write_record
-from swift_vlrft.report.curves import curve, ticks
+from swift_vlrft.report.curves import LARGEST, curve, ticks
 from swift_vlrft.report.run_log import read_run
 from tests.support.parquet import write_parquet
 
@@ -360,13 +360,13 @@ NUMBERS = st.one_of(
 
 
 @given(NUMBERS, NUMBERS)
-@example(-1e308, 1e308)
+@example(-1e100, 1e100)
 @example(1e17, 1e17 + 16)
 @example(0.0, 5e-324)
 def test_ticks_are_a_few_round_numbers_within_the_limits(low, high):
     values = ticks(low, high)
     assert values == sorted(set(values)) and len(values) <= 8
-    if not low < high or math.isinf(low) or math.isinf(high):
+    if not -LARGEST <= low < high <= LARGEST:
         return
     slack = 1e-6 * (high / 2 - low / 2)
     assert all(low - slack <= value <= high + slack for value in values)
@@ -390,8 +390,7 @@ POINTS = st.lists(st.tuples(NUMBERS, NUMBERS), max_size=12)
 @example([(0, 1e17), (5e-324, 1e17)], [], [], [], False)
 def test_a_curve_of_any_numbers_lies_in_its_frame(points, spread, low, high, unit):
     text = curve("x", points, std=spread, low=low, high=high, unit=unit)
-    finite = [p for p in points if math.isfinite(p[0]) and math.isfinite(p[1])]
-    assert (text == "") == (not finite)
+    assert (text == "") == (not [p for p in points if all(abs(v) <= LARGEST for v in p)])
     Strict().feed(text)
     assert all(0 <= number <= 360 for number in drawn_numbers(text))
 

@@ -7,8 +7,8 @@ from zlib import crc32
 
 from swift.rollout.multi_turn import MultiTurnScheduler, multi_turns
 
-from swift_vlrft.recipe.rules.turns import NAME
-from swift_vlrft.swift_plugin.zoom import Zoom
+from swift_vlrft.swift_plugin.zoom import ZoomScheduler
+from swift_vlrft.zoom import SCHEDULER
 
 CALL = (
     '<tool_call>{{"name": "image_zoom_in_tool", "arguments": {{"bbox_2d": [{0}, {0}, {1}, {1}]}}}}'
@@ -16,7 +16,7 @@ CALL = (
 )
 
 
-class AlwaysZooms(Zoom):
+class AlwaysZooms(ZoomScheduler):
     def check_finished(self, infer_request, response_choice, current_turn):
         # As ever: what is cut off in the middle of a turn has no next one.
         return MultiTurnScheduler.check_finished(self, infer_request, response_choice, current_turn)
@@ -28,4 +28,4 @@ class AlwaysZooms(Zoom):
         return super().step(infer_request, choice, current_turn)
 
 
-multi_turns[NAME] = AlwaysZooms
+multi_turns[SCHEDULER] = AlwaysZooms

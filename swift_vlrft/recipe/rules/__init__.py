@@ -25,7 +25,7 @@ from swift_vlrft.recipe.rules.prefix import PREFIX
 from swift_vlrft.recipe.rules.resume import RESUME
 from swift_vlrft.recipe.rules.server import together
 from swift_vlrft.recipe.rules.text import TEXT
-from swift_vlrft.recipe.rules.turns import ZOOM
+from swift_vlrft.recipe.rules.turns import TURN_RULES
 from swift_vlrft.recipe.run import NoValue, Run, resolve
 
 Rule = Callable[[Run], Iterator[Finding]]
@@ -40,7 +40,7 @@ RULES: tuple[Rule, ...] = (
         *MODEL,
         code_and_pickles,
     ),
-    *(*PREFIX, *ZOOM, *RESUME, *DATA, installed, kernels),
+    *(*PREFIX, *TURN_RULES, *RESUME, *DATA, installed, kernels),
 )
 """For `swift`, whose trainers extend transformers' and TRL's."""
 MEGATRON_RULES: tuple[Rule, ...] = (*TEXT, removed_flags, only_flags)

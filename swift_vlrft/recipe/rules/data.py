@@ -25,7 +25,6 @@ from swift_vlrft.recipe.plugins import read_plugin
 from swift_vlrft.recipe.rules.batches import steps
 from swift_vlrft.recipe.rules.finding import Finding, note, problem
 from swift_vlrft.recipe.rules.model import family, given_plugins, no_such_path
-from swift_vlrft.recipe.rules.turns import most_turns
 from swift_vlrft.recipe.run import NoValue, Run
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
@@ -192,10 +191,10 @@ def _of_set(run: Run, data_set: _Set) -> Iterator[Finding]:
             f'{", ".join(needing)} need solution: rename by --columns \'{{"answer": "solution"}}\''
         )
         yield problem(run, flag, "reward-columns", text)
-    looks = "vlrft_zoom_cover" in ours and most_turns(run) > 1
-    if looks and data_set.columns and "zoom_box" not in data_set.columns:
-        text = f"--{flag} {value} has no column zoom_box, the box to look at, in thousandths: "
-        yield note(run, flag, "reward-columns", f"{text}vlrft_zoom_cover is 0 for each of its rows")
+    for name in ours if data_set.columns else ():
+        if (column := REWARDS[name].zero_without) not in (None, *data_set.columns):
+            text = f"--{flag} {value} has no column {column}: {name} is 0 for each of its rows"
+            yield note(run, flag, "reward-columns", text)
     yield from _box_format(run, data_set)
     if report is not None and report.problems:
         text = f"{len(report.problems)} rows of {value} cannot be trained on:\n{report.listed()}"

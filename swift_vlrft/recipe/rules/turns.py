@@ -10,65 +10,70 @@ import difflib
 from collections.abc import Iterator
 from contextlib import suppress
 
-from swift_vlrft.parsing.calls import MOST_TURNS, TURNS
 from swift_vlrft.recipe.plugins import read_plugin
 from swift_vlrft.recipe.rules.finding import Finding, note, problem
 from swift_vlrft.recipe.rules.model import given_plugins
 from swift_vlrft.recipe.run import Run
+from swift_vlrft.rewards import REWARDS
+from swift_vlrft.zoom import SCHEDULER
 
-NAME = "vlrft_zoom"
-OURS = ("vlrft_zoom_cover", "vlrft_tool_format")
+TURNS, MOST_TURNS = 4, 16
+"""Turns of a row where --max_turns says nothing, and at most."""
+FLAG = "multi_turn_scheduler"
 
 
 def most_turns(run: Run) -> int:
-    """Return how many turns a row may have; 1 without our scheduler."""
-    if not run.grpo or run.text("multi_turn_scheduler") != NAME:
+    """Return how many turns with images a row may have; 1 without our scheduler."""
+    if not run.grpo or run.text(FLAG) != SCHEDULER:
         return 1
     return min(run.optional("max_turns") or TURNS, MOST_TURNS)
 
 
 def scheduler(run: Run) -> Iterator[Finding]:
     """Find a misspelt scheduler, and ours without the plugin that registers it."""
-    flag, name = "multi_turn_scheduler", run.text("multi_turn_scheduler")
+    name = run.text(FLAG)
     if run.command not in ("rlhf", "rollout") or not name:
         return
-    if name != NAME:
-        if difflib.get_close_matches(name, [NAME], cutoff=0.9):
-            text = f"no scheduler is named {name}. Did you mean {NAME}?"
-            yield problem(run, flag, "turns", text)
+    if name != SCHEDULER:
+        if difflib.get_close_matches(name, [SCHEDULER], cutoff=0.9):
+            text = f"no scheduler is named {name}. Did you mean {SCHEDULER}?"
+            yield problem(run, FLAG, "turns", text)
         return
     paths = [path for *_, path in given_plugins(run)]
     plugins = [read_plugin(path) for path in paths if path and path.is_file()]
     if len(plugins) == len(paths) and not any(p.ours or p.fault or p.anything for p in plugins):
-        text = f'{NAME} is a scheduler of this package: add --external_plugins "$(vlrft plugin)"'
-        yield problem(run, flag, "turns", text)
+        text = f"{SCHEDULER} is a scheduler of this package: "
+        text += 'add --external_plugins "$(vlrft plugin)"'
+        yield problem(run, FLAG, "turns", text)
 
 
-def zoom(run: Run) -> Iterator[Finding]:
+def turns(run: Run) -> Iterator[Finding]:
+    """Find rewards of turns that nobody asks for, and turns that the engine does not take."""
     if not run.grpo:
         return
-    flag, rule, turns = "multi_turn_scheduler", "turns", most_turns(run)
-    if run.text(flag) != NAME:
-        for name in OURS[: run.lacks(flag)]:
-            if name in run.texts("reward_funcs"):
-                text = f"{name} scores crops, and no model asks for crops without --{flag} {NAME}"
-                yield problem(run, "reward_funcs", rule, text)
+    if run.lacks(FLAG):
+        for name in run.texts("reward_funcs"):
+            if name in REWARDS and "turns" in REWARDS[name].takes:
+                text = f"{name} scores earlier turns, which need --{FLAG} {SCHEDULER}"
+                yield problem(run, "reward_funcs", "turns", text)
+    if run.text(FLAG) != SCHEDULER:
         return
+    most = most_turns(run)
     if (run.optional("max_turns") or 0) > MOST_TURNS:
         text = f"--max_turns {run.integer('max_turns')} is taken as {MOST_TURNS}"
-        yield note(run, "max_turns", rule, text)
+        yield note(run, "max_turns", "turns", text)
     if run.true("use_vllm") and run.text("vllm_mode") == "server":
         if not run.true("vllm_server_pass_dataset"):
             text = "the engine must know a row's box format: --vllm_server_pass_dataset true"
-            yield problem(run, flag, rule, text)
+            yield problem(run, FLAG, "turns", text)
     elif run.true("use_vllm"):
         allowed = None
         with suppress(OSError, ValueError):
             allowed = run.json("vllm_limit_mm_per_prompt").get("image")
-        if type(allowed) is int and allowed < turns:
-            text = f"{turns} turns show up to {turns} images: vLLM allows "
-            text += f"{allowed} and ends the run; write '{{\"image\": {turns}}}'"
-            yield problem(run, "vllm_limit_mm_per_prompt", rule, text)
+        if type(allowed) is int and allowed < most:
+            text = f"{most} turns show up to {most} images: vLLM allows "
+            text += f"{allowed} and ends the run; write '{{\"image\": {most}}}'"
+            yield problem(run, "vllm_limit_mm_per_prompt", "turns", text)
 
 
-ZOOM = (scheduler, zoom)
+TURN_RULES = (scheduler, turns)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 
 def prepare_cpu(flags: Sequence[str]) -> None:
-    """DeepSpeed wants a process group before anything else."""
+    """Prepare DeepSpeed, which wants a process group first, and vLLM's layers for a CPU."""
     if "--deepspeed" in flags and "RANK" in os.environ:
         import deepspeed
 
@@ -18,8 +18,9 @@ def prepare_cpu(flags: Sequence[str]) -> None:
 
 
 def keep_weights() -> None:
-    """vLLM's CPU kernels put a packed copy in a weight's place, into which no synchronisation can
-    load: its linear layers are registered anew without it.
+    """Register vLLM's linear layers without packed weights.
+
+    Its CPU kernels put a packed copy in a weight's place, which no synchronisation can load into.
     """
     from vllm.model_executor import custom_op
     from vllm.model_executor.layers import linear

@@ -19,16 +19,7 @@ from swift_vlrft.swift_plugin.inference import gpu_count
 
 WORKER = "swift_vlrft.swift_plugin.agreement.process"
 CLUSTER_VARIABLES = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES"}
-"""With these a process would wait for other nodes, which only `torchrun` is to do."""
-
-MEMORY = re.compile(
-    r"(?i)out of memory|MemoryError|(allocate|not enough|free|available) memory|unable to allocate"
-    r"|KV cache|SIGKILL"
-)
-TOO_LARGE = (
-    "; it does not fit here: lower --per_device_train_batch_size, MAX_PIXELS and, with vLLM, "
-    "--vllm_gpu_memory_utilization; or leave vLLM out: --engine transformers"
-)
+"""Variables with which a process waits for other nodes, as only `torchrun` should."""
 
 
 def node(recipe: Recipe, run: Run) -> int | None:
@@ -40,8 +31,9 @@ def node(recipe: Recipe, run: Run) -> int | None:
 
 
 def measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> int:
-    """Run this node's measuring processes to their end, as ms-swift's launcher starts a training's;
-    return their exit status.
+    """Run this node's measuring processes to their end, and return their exit status.
+
+    They are started as ms-swift's launcher starts those of a training.
     """
     processes, rank = run.count("NPROC_PER_NODE") or 1, node(recipe, run)
     address, port, place = "127.0.0.1", "29500", []
@@ -101,5 +93,4 @@ def why_not(result: Path, log: Path, code: int) -> str:
         text = "it was killed (SIGKILL), most likely because the memory ran out"
     else:
         text = (printed.splitlines() or ["it printed nothing"])[-1]
-    remedy = TOO_LARGE if MEMORY.search(text) else ""
-    return f"{text[:600].rstrip('.')}{remedy} (all of it: {log})"
+    return f"{text[:600].rstrip('.')} (all of it: {log})"

@@ -23,26 +23,32 @@ from transformers import TrainerCallback
 from swift_vlrft.agreement.measurement import Job, Measurement
 from swift_vlrft.agreement.verdict import LIMITS
 from swift_vlrft.files.records import read_record, write_record
+from swift_vlrft.swift_plugin.agreement.comparison import ComparisonMixin
 from swift_vlrft.swift_plugin.agreement.cpu import prepare_cpu
 from swift_vlrft.swift_plugin.agreement.rows import NO_ROWS, choose_rows
-from swift_vlrft.swift_plugin.agreement.sides import Comparing
 
 NOT_READ = "the engine was synchronised before the first comparison: it {}"
 
 
-class Measured(BaseException):
+class StopAfterMeasurement(BaseException):
     """Ends the training where it would begin."""
 
 
-class Measuring(SwiftRLHF):
+class MeasureOnly(SwiftRLHF):
+    """Runs `swift rlhf` with a trainer that compares, up to its first step."""
+
     job: Job
 
     def run(self) -> Any:
-        base = TrainerFactory.get_trainer_cls(self.args)
-        # ms-swift finds a trainer by its place in a module.
-        globals()["Comparer"] = type("Comparer", (Comparing, base), {"tokens": self.job.tokens})
-        TrainerFactory.TRAINER_MAPPING["grpo"] = f"{__name__}.Comparer"
+        # The plugins are loaded: this is made of the run's own trainer.
+        from swift_vlrft.swift_plugin.agreement.trainer import ComparisonTrainer
+
+        name = f"{ComparisonTrainer.__module__}.{ComparisonTrainer.__name__}"
+        TrainerFactory.TRAINER_MAPPING["grpo"] = name
         return super().run()
+
+    def _get_trainer_kwargs(self) -> dict[str, Any]:
+        return {**super()._get_trainer_kwargs(), "tokens": self.job.tokens}
 
     def train(self, trainer: Any) -> Any:
         job, args, why = self.job, self.args, ""
@@ -56,16 +62,17 @@ class Measuring(SwiftRLHF):
                 measured = measure(trainer, job, why)
                 if trainer.accelerator.is_main_process:
                     write_record(Path(job.result), measured)
-                raise Measured
+                raise StopAfterMeasurement
 
         trainer.add_callback(Begin())
-        with suppress(Measured):
+        with suppress(StopAfterMeasurement):
             trainer.train(self._get_resume_checkpoint(trainer))
 
 
-def measure(trainer: Comparing, job: Job, why: str) -> Measurement:
-    """Return what all processes measured, each on its share of the rows. ``why`` the engine does
-    not start with the trainer's weights, if so.
+def measure(trainer: ComparisonMixin, job: Job, why: str) -> Measurement:
+    """Return what all processes measured, each on its share of the rows.
+
+    ``why`` says why the engine does not start with the trainer's weights, if it does not.
     """
     numbered, notes = choose_rows(trainer, job.rows)
     loaded, samples = trainer.compare(numbered, sync=bool(why))
@@ -84,12 +91,12 @@ def measure(trainer: Comparing, job: Job, why: str) -> Measurement:
 
 
 def main(arguments: Sequence[str]) -> None:
-    Measuring.job = job = read_record(Path(arguments[0]), Job)
+    MeasureOnly.job = job = read_record(Path(arguments[0]), Job)
     sys.argv = [sys.argv[0], *arguments[1:]]  # the plugin reads them, too
     if not torch.cuda.is_available():
         prepare_cpu(arguments)
     try:
-        Measuring().main()
+        MeasureOnly().main()
     except (Exception, SystemExit) as error:
         text = str(error)
         if isinstance(error, (AssertionError, LookupError)) or not text:  # a word or nothing

@@ -4,38 +4,36 @@ from __future__ import annotations
 
 import re
 from itertools import cycle, islice
-from typing import Any
 
 from swift.utils import remove_response
 
-from swift_vlrft.parsing.calls import CLOSE, OPEN, TOOL
-from swift_vlrft.recipe.rules.turns import NAME
-from swift_vlrft.swift_plugin.agreement.sides import Comparing, NumberedRow
-from swift_vlrft.swift_plugin.zoom import PICTURE, cut, opened, shown
+from swift_vlrft.swift_plugin.agreement.comparison import ComparisonMixin, NumberedRow
+from swift_vlrft.swift_plugin.zoom import in_second_turn
+from swift_vlrft.zoom import SCHEDULER
 
-MIDDLE = (250.0, 250.0, 750.0, 750.0)
-SCANNED = 1000
-"""Rows of the set that are looked at for rows with and without images."""
+MAX_SCANNED = 1000
+"""The rows of the set among which the compared ones are chosen."""
 
 NO_ROWS = "the data set has no rows: give another with --dataset"
 
 
-def choose_rows(trainer: Comparing, wanted: int) -> tuple[list[NumberedRow], list[str]]:
-    """Return this process's share, half of it without images if there are such rows, and notes on
-    the choice. Where the model may look closer, every second row with an image stands in its second
-    turn. ValueError if no row can be compared.
+def choose_rows(trainer: ComparisonMixin, wanted: int) -> tuple[list[NumberedRow], list[str]]:
+    """Return this process's share of the rows to compare, and notes on the choice.
+
+    Half of them have no image if there are such rows. Under our scheduler of turns, every second
+    row with an image is in its second turn. ValueError if no row can be compared.
     """
     kinds: dict[bool, list[NumberedRow]] = {True: [], False: []}
-    left, looks = [], trainer.args.multi_turn_scheduler == NAME
+    left, in_turns = [], trainer.args.multi_turn_scheduler == SCHEDULER
     answer = trainer.request_config.max_tokens
     limit = trainer.engine.engine.model_config.max_model_len if trainer.colocated else None
-    for number, row in enumerate(islice(trainer.train_dataset, SCANNED), 1):
+    for number, row in enumerate(islice(trainer.train_dataset, MAX_SCANNED), 1):
         kind = kinds[bool(row.get("images"))]
         if len(kind) == wanted:
             continue
         try:
-            if looks and row.get("images") and len(kind) % 2:
-                row = after_a_call(row)
+            if in_turns and row.get("images") and len(kind) % 2:
+                row = in_second_turn(row)
             (sample,) = trainer.to_samples([row])
             remove_response(sample.messages)
             with trainer._template_context(trainer.template):
@@ -62,19 +60,3 @@ def choose_rows(trainer: Comparing, wanted: int) -> tuple[list[NumberedRow], lis
     share = -(-len(chosen) // trainer.accelerator.num_processes)
     first = trainer.accelerator.process_index * share
     return list(islice(cycle(chosen), first, first + share)), notes
-
-
-def after_a_call(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row after a call for its picture's middle, with the crop, as in vlrft_zoom."""
-    picture = opened(row["images"][0])
-    part = cut(MIDDLE, picture.size, "norm1000")
-    assert part is not None
-    arguments = f'{{"name": "{TOOL}", "arguments": {{"bbox_2d": {list(MIDDLE)}}}}}'
-    call = {"role": "assistant", "content": f"{OPEN}{arguments}{CLOSE}"}
-    asked = row["messages"][: -1 if row["messages"][-1]["role"] == "assistant" else None]
-    crop = {"bytes": shown(picture, part), "path": None}
-    return {
-        **row,
-        "messages": [*asked, call, {"role": "user", "content": PICTURE}],
-        "images": [*row["images"], crop],
-    }

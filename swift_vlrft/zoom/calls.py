@@ -1,4 +1,4 @@
-"""Read the call of a tool in a model's turn: look closer at a part of a picture.
+"""Read the call of the tool in a model's turn: look closer at a part of a picture.
 
 <think>Too small.</think><tool_call>{"name": "image_zoom_in_tool",
 "arguments": {"bbox_2d": [10, 20, 60, 80], "label": "the sign", "img_idx": 0}}</tool_call>
@@ -19,17 +19,20 @@ from swift_vlrft.parsing.literals import literal
 
 TOOL = "image_zoom_in_tool"
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
-TURNS, MOST_TURNS = 4, 16
-"""Of a row, where nothing is asked, and at most."""
 MAX_CALL = 2_000
 """Characters of a call: a longer one is not read."""
 
 
 class Call(NamedTuple):
-    """Holds ``box`` as x1, y1, x2, y2, in the row's box format."""
+    """A call of the tool; ``box`` is x1, y1, x2, y2 in the row's box format."""
 
     box: Box
     picture: int = 0
+
+
+def call_of(numbers: str) -> str:
+    """Return the text that calls the tool for a box."""
+    return f'{OPEN}{{"name": "{TOOL}", "arguments": {{"bbox_2d": [{numbers}]}}}}{CLOSE}'
 
 
 def read_call(text: str) -> Call | str | None:

@@ -14,23 +14,23 @@ from swift_vlrft.agreement.measurement import Row, first_apart
 Samples = list[Any]
 NumberedRow = tuple[int, dict[str, Any]]
 STEPS = (0.08, 0.16, 0.32, 0.64)
-VISIBLE = 10.0
-"""The step is enlarged until the trainer's own answer moves by this many times the limit."""
+"""Sizes by which weights are moved, each in shares of the weight's root mean square."""
+VISIBLE_MOVE = 10.0
+"""How far weights must move the trainer's own answers, in limits of its type."""
 AMP = {"fp16": torch.float16, "bf16": torch.bfloat16}
 Base: Any = object
 
 
-class Comparing(Base):  # type: ignore[misc]
-    """Compares instead of training, in front of the run's trainer class."""
+class ComparisonMixin(Base):  # type: ignore[misc]
+    """Samples rows with the engine and scores them with the trainer it stands in front of."""
 
-    tokens: int
-    """The most tokens of an answer."""
     answers: Samples
+    """The engine's answers to the rows that were sampled last."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, tokens: int, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         config = self.request_config
-        config.max_tokens, config.logprobs = min(config.max_tokens or 512, self.tokens), True
+        config.max_tokens, config.logprobs = min(config.max_tokens or 512, tokens), True
 
     @property
     def colocated(self) -> bool:
@@ -50,8 +50,10 @@ class Comparing(Base):  # type: ignore[misc]
         return super()._postprocess_rollout_outputs(samples, outputs)  # type: ignore[no-any-return]
 
     def _move_adapter_to_vllm(self) -> None:
-        """On a CPU, vLLM multiplies the B that it is handed by the adapter's scale in place: on a
-        GPU that is its copy in the CPU's memory, here it would be the trainer's own weight.
+        """Hand vLLM copies of the adapter's weights that are on a CPU.
+
+        vLLM multiplies the B that it is handed by the adapter's scale in place: on a GPU that is
+        its copy in the CPU's memory, here it would be the trainer's own weight.
         """
         own = [(p, p.data) for n, p in self.model.named_parameters() if "lora_" in n and p.is_cpu]
         for parameter, data in own:
@@ -92,7 +94,7 @@ class Comparing(Base):  # type: ignore[misc]
         return gather_object(rows), samples
 
     def split_by_mini_batches(self, samples: Samples) -> list[Samples]:
-        """Take as many at once as in training; ms-swift parts a whole generation."""
+        """Return batches of the size of training's; ms-swift splits a whole generation."""
         size = self.args.per_device_train_batch_size
         return [samples[start : start + size] for start in range(0, len(samples), size)]
 
@@ -127,7 +129,7 @@ class Comparing(Base):  # type: ignore[misc]
                 move(weights, before, step)
                 break
             step, moved = larger, mean
-            if not moved < VISIBLE * limit:
+            if not moved < VISIBLE_MOVE * limit:
                 break
         rows, _ = self.compare(numbered, sync=True)
         move(weights, before, 0.0)
