@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 from matplotlib.figure import Figure
-
 from swift_vlrft.demo.grpo import step_rewards
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from swift_vlrft.commands.output import print_json
-from swift_vlrft.commands.try_road import go, print_road
+from swift_vlrft.commands.try_ import print_trial, run
 from swift_vlrft.files.environment import hide_bars
 
 
@@ -25,17 +25,17 @@ def demo(
 
     Example: vlrft demo --task coins
     """
-    from swift_vlrft.demo.road import Road, remove_road
     from swift_vlrft.demo.tasks import write_drawn
+    from swift_vlrft.demo.trial import TrialConfig, remove_trial
 
     hide_bars()
     folder = out / task if task != "colours" else out
-    remove_road(folder)
+    remove_trial(folder)
     with tempfile.TemporaryDirectory() as place:
         drawn = Path(place) / task
-        options = write_drawn(task, drawn).road | ({"steps": steps} if steps else {})
-        summary = go(Road(str(drawn), **options), folder)
+        settings = write_drawn(task, drawn).settings | ({"steps": steps} if steps else {})
+        summary = run(TrialConfig(str(drawn), **settings), folder)
     if as_json:
         print_json(summary)
         return
-    print_road(summary, folder)
+    print_trial(summary, folder)

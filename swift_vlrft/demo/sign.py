@@ -14,7 +14,7 @@ from functools import cache
 from PIL import Image, ImageDraw, ImageFont
 
 from swift_vlrft.demo.rows import FORMAT, Row, grey
-from swift_vlrft.parsing.calls import TOOL
+from swift_vlrft.parsing.calls import CLOSE, OPEN, TOOL
 
 DIGITS = "0147"
 SIDE, SIGN, QUARTER, HEIGHT = 480, 48, 24, 8
@@ -41,6 +41,23 @@ def _sign_row(rng: random.Random) -> Row:
     text = f"Which digit is on the sign? {FORMAT} To look closer, call {TOOL} with bbox_2d first."
     columns = {"zoom_box": json.dumps(box), "task": "classification"}
     return Row(image, text, f"<answer>{digit}</answer>", columns)
+
+
+def sign_call(zoom_box: str) -> str:
+    """Return the call of the tool that looks at a row's sign."""
+    call = {"name": TOOL, "arguments": {"bbox_2d": json.loads(zoom_box)}}
+    return f"{OPEN}{json.dumps(call)}{CLOSE}"
+
+
+def crop_turns(picture: str, zoom_box: str, thought: str) -> tuple[list[dict[str, str]], bytes]:
+    """Return the turns of such a call and its reply, and the crop that the reply shows."""
+    from swift_vlrft.swift_plugin.zoom import PICTURE, cut, shown
+
+    image = Image.open(picture)
+    part = cut(json.loads(zoom_box), image.size, "norm1000")
+    assert part is not None, "a sign lies inside its picture"
+    call = {"role": "assistant", "content": thought + sign_call(zoom_box)}
+    return [call, {"role": "user", "content": PICTURE}], shown(image, part)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The demo's data is drawn on the spot: `vlrft demo` takes the road of `vlrft try` with it.
+"""Draw the data of `vlrft demo`, on which it runs the trial of `vlrft try`.
 
 colours  56 x 56, one shape        "What colour is the shape?"     red
 coins    windows of a photograph   "Find the coin that is whole"   [{'Position': ...
@@ -21,12 +21,12 @@ from swift_vlrft.geometry.box_format import Corners
 
 
 class DemoTask(NamedTuple):
-    """``rows(rng, n, held_out)`` makes rows; ``road`` are further fields of ``Road``."""
+    """A demo task makes rows by ``rows(rng, n, held_out)``, and sets fields of ``TrialConfig``."""
 
     rows: Callable[[random.Random, int, bool], list[Row]]
     train: int
     test: int
-    road: dict[str, Any]
+    settings: dict[str, Any]
 
 
 def _colour_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:

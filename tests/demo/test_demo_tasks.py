@@ -1,4 +1,4 @@
-"""The demo's photograph, and the run beside it; what it learns is in end_to_end/test_demo.py."""
+"""The demo's pictures, and a training that is followed; what is learnt: end_to_end/test_demo.py."""
 
 import io
 import json
@@ -12,9 +12,10 @@ from PIL import Image
 from skimage.filters import threshold_otsu
 from skimage.measure import label, regionprops
 
-from swift_vlrft.demo import coins, grpo
-from swift_vlrft.demo.grpo import RoadError, step_rewards, training
+from swift_vlrft.demo import coins
+from swift_vlrft.demo import training as training_module
 from swift_vlrft.demo.sign import DIGITS, sign_rows
+from swift_vlrft.demo.training import TrialError, reward_curve, training
 from swift_vlrft.geometry.boxes import iou
 from swift_vlrft.swift_plugin import zoom
 
@@ -57,55 +58,47 @@ def test_windows_to_learn_from_and_held_out_ones_share_no_pixel(monkeypatch):
 
 
 @pytest.fixture
-def recipe(monkeypatch, tmp_path):
-    """Stands for recipes/demo_cpu.sh: a script that writes what ms-swift would log."""
-    script = tmp_path / "recipe.sh"
-    monkeypatch.setattr(grpo, "shipped_file", lambda *_: script)
-    monkeypatch.setattr(grpo, "POLL", 0.02)
-
-    def wrote(text):
-        script.write_text(f'set -e\nmkdir -p "$OUTPUT_DIR"\n{text}')
-
-    return wrote
+def script(monkeypatch, tmp_path):
+    """Stands for a command of ms-swift: a script that writes what it would log into OUT."""
+    monkeypatch.setattr(training_module, "POLL", 0.02)
+    return lambda text: ["bash", "-c", f'set -e; mkdir -p "$OUT"\n{text}']
 
 
-def test_steps_come_as_they_are_logged(recipe, tmp_path):
+def test_steps_come_as_they_are_logged(script, tmp_path):
     keys = ("rewards/vlrft_classification/mean", "rewards/vlrft_format/mean")
     rewards = [(0.25, 1.0), (0.5, 0.875)]
-    logged = [dict(zip(keys, pair, strict=True)) for pair in rewards]
-    logged.append({keys[1]: 0.5})  # a step without a row of the other task
-    lines = [row | {"global_step/max_steps": f"{n}/3"} for n, row in enumerate(logged, 1)]
-    rows = "".join(json.dumps(line) + "\n" for line in lines)
-    half = len(rows) - 90  # the second line is not whole yet
-    recipe(
-        f"printf '%s' '{rows[:half]}' > $OUTPUT_DIR/logging.jsonl; sleep 0.2\n"
-        f"printf '%s' '{rows[half:]}' >> $OUTPUT_DIR/logging.jsonl; sleep 0.1\n"
+    logged = [{"loss": 0.0, **dict(zip(keys, pair, strict=True))} for pair in rewards]
+    logged.append({"loss": 0.0, keys[1]: 0.5})  # a step without a row of the other task
+    logged = [row | {"global_step/max_steps": f"{n}/3"} for n, row in enumerate(logged, 1)]
+    summary = {"train_runtime": 3.5, "global_step/max_steps": "3/3"}
+    rows = "".join(json.dumps(line) + "\n" for line in [*logged, summary])
+    half = len(rows) - 190  # the second line is not whole yet
+    out = tmp_path / "grpo"
+    command = script(
+        f"printf '%s' '{rows[:half]}' > $OUT/logging.jsonl; sleep 0.2\n"
+        f"printf '%s' '{rows[half:]}' >> $OUT/logging.jsonl; sleep 0.1\n"
     )
-    with training(tmp_path, ["vlrft_classification"]) as steps:
-        assert list(steps) == [
-            (step, {"vlrft_classification": classification, "vlrft_format": form})
-            for step, (classification, form) in enumerate(rewards, 1)
-        ] + [(3, {"vlrft_format": 0.5})]
-    log = tmp_path / "grpo" / "logging.jsonl"
-    assert step_rewards(log, keys[0]) == {1: 0.25, 2: 0.5}
-    assert step_rewards(log, keys[1]) == {1: 1.0, 2: 0.875, 3: 0.5}
+    with training(command, out, OUT=str(out)) as steps:
+        assert list(steps) == [*enumerate(logged, 1)]
+    assert reward_curve(out, "vlrft_classification") == {1: 0.25, 2: 0.5}
+    assert reward_curve(out, "vlrft_format") == {1: 1.0, 2: 0.875, 3: 0.5}
 
 
-def test_a_failed_run_says_how_its_output_ends(recipe, tmp_path):
-    recipe("echo out of cheese; exit 3")
+def test_a_failed_run_says_how_its_output_ends(script, tmp_path):
+    out = tmp_path / "grpo"
     with (
-        pytest.raises(RoadError, match=r"(?s)code 3; \S+grpo.log .*out of cheese"),
-        training(tmp_path, ["vlrft_classification"]) as steps,
+        pytest.raises(TrialError, match=r"(?s)code 3; \S+grpo.log .*out of cheese"),
+        training(script("echo out of cheese; exit 3"), out, OUT=str(out)) as steps,
     ):
         list(steps)
 
 
-def test_a_demo_that_stops_takes_its_training_along(recipe, tmp_path):
-    recipe("sleep 600 & echo $! > $OUTPUT_DIR/pid; wait")
-    file = tmp_path / "grpo" / "pid"
+def test_a_trial_that_stops_takes_its_training_along(script, tmp_path):
+    out = tmp_path / "grpo"
+    file = out / "pid"
     with (
         pytest.raises(KeyboardInterrupt),
-        training(tmp_path, ["vlrft_classification"]),
+        training(script("sleep 600 & echo $! > $OUT/pid; wait"), out, OUT=str(out)),
     ):
         while not (file.exists() and file.read_text().strip()):
             time.sleep(0.02)
