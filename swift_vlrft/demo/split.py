@@ -148,20 +148,15 @@ def _without_held_out_pictures(items: Items) -> list[str]:
 
 def _without_lone_tasks(source: Path, items: Items) -> list[str]:
     """Leave the rows of tasks out that only one half has: nothing can be compared there."""
-    tasks = {half: Counter(row["task"] for row in rows) for half, rows in items.items()}
-    both = tasks["train"].keys() & tasks["test"].keys()
-    if not both:
-        raise DataError(
-            f"{source}: its splits have no task in common: {', '.join(tasks['train'])} to train "
-            f"on, {', '.join(tasks['test'])} held out"
-        )
+    train, test = (Counter(row["task"] for row in rows) for rows in items.values())
+    lone = {task: n for task, n in (train | test).items() if not (train[task] and test[task])}
     for half, rows in items.items():
-        items[half] = [row for row in rows if row["task"] in both]
+        items[half] = [row for row in rows if row["task"] not in lone]
+    if not items["train"]:
+        raise DataError(f"{source}: its splits have no task in common")
     return [
-        f"rows of the task {task} are left out, as only the {half} half has any: {n}"
-        for half, counts in tasks.items()
-        for task, n in counts.items()
-        if task not in both
+        f"rows of the task {task} are left out, as only one half has any: {n}"
+        for task, n in lone.items()
     ]
 
 

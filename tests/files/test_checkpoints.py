@@ -170,9 +170,12 @@ class Harm:
 
 
 def test_nothing_is_unpickled(tmp_path):
-    harmful = pickle.dumps(Harm(tmp_path / "harmed"))
-    folder = write(tmp_path / "checkpoint-4", KINDS["full"] | {"optimizer.pt": harmful})
-    assert why_not(folder) == "" and not (tmp_path / "harmed").exists()
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps(Harm(tmp_path / "harmed")))
+    content = KINDS["full"] | {"optimizer.pt": file.getvalue()}
+    assert why_not(write(tmp_path / "checkpoint-4", content)) == ""
+    assert not (tmp_path / "harmed").exists()
 
 
 def test_states_that_were_removed_to_save_room_are_missed(tmp_path):
