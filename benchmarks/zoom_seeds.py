@@ -40,7 +40,7 @@ SIDES = ("with the tool", "without")
 
 def take(folder: Path, seed: int, side: str) -> None:
     task, rng, fields = TASKS["zoom"], random.Random(seed), dict(TASKS["zoom"].settings)
-    rows = {"train": task.rows(rng, task.train, False), "test": task.rows(rng, task.test, True)}
+    rows = {"train": task.rows(rng, task.train), "test": task.rows(rng, task.test)}
     if side != SIDES[0]:
         rows = {split: [without_the_tool(row) for row in of] for split, of in rows.items()}
         del fields["max_turns"]

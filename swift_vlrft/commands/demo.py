@@ -12,7 +12,7 @@ from swift_vlrft.files.environment import hide_bars
 
 
 def demo(
-    task: Annotated[str, typer.Option(help="colours, coins, mixed or zoom.")] = "colours",
+    task: Annotated[str, typer.Option(help="colours, mixed or zoom.")] = "colours",
     out: Annotated[
         Path, typer.Option(file_okay=False, help="Folder to write; OUT/TASK for tasks but colours.")
     ] = Path("runs/demo"),
@@ -23,7 +23,7 @@ def demo(
 ) -> None:
     """Watch a real `swift rlhf` GRPO run learn on a CPU, in minutes: `vlrft try` on drawn data.
 
-    Example: vlrft demo --task coins
+    Example: vlrft demo --task mixed
     """
     from swift_vlrft.demo.tasks import write_drawn
     from swift_vlrft.demo.trial import TrialConfig, remove_trial

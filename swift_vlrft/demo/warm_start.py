@@ -38,7 +38,7 @@ from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.geometry.box_format import FORMATS
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.tiny.checkpoint import refuse_existing
-from swift_vlrft.tiny.compact import write_compact
+from swift_vlrft.tiny.compact import compact, write_compact
 
 BATCH = 32
 GUESSES = 0.25, 0.85
@@ -109,6 +109,7 @@ def write_warm_start(
     before it answers. DataError or ValueError says what is wrong with the set or the family.
     """
     refuse_existing(directory)
+    compact(known_family(family), side)  # a ValueError says that there is none
     os.environ["MAX_PIXELS"] = str(side**2)
     making = directory.absolute().with_name(f"{directory.name}.making")
     shutil.rmtree(making, ignore_errors=True)

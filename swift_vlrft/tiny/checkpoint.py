@@ -15,12 +15,12 @@ import itertools
 import json
 import shutil
 from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swift_vlrft.families import family_of, known_family
 from swift_vlrft.families.family import Family, Tiny, TinySize
-from swift_vlrft.files.environment import need_installed
 
 if TYPE_CHECKING:
     from tokenizers.pre_tokenizers import PreTokenizer
@@ -43,8 +43,11 @@ DEFAULT_CORPUS = (
 
 def need_torchvision() -> None:
     """Raise ValueError without torchvision: wheels leave it out, as its build must fit torch."""
-    why = "the image processor of every model needs it, in the build that fits torch"
-    need_installed("torchvision", "torchvision", why)
+    if find_spec("torchvision") is None:
+        raise ValueError(
+            "torchvision is not installed: the image processor of every model needs it, in the "
+            "build that fits torch. pip install torchvision"
+        )
 
 
 def build_tokenizer(

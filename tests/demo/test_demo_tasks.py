@@ -9,52 +9,11 @@ import time
 import numpy as np
 import pytest
 from PIL import Image
-from skimage.filters import threshold_otsu
-from skimage.measure import label, regionprops
 
-from swift_vlrft.demo import coins
 from swift_vlrft.demo import training as training_module
 from swift_vlrft.demo.sign import DIGITS, sign_rows
 from swift_vlrft.demo.training import TrialError, reward_curve, training
-from swift_vlrft.geometry.boxes import iou
 from swift_vlrft.swift_plugin import zoom
-
-
-def test_every_coin_of_the_photograph_has_one_box_of_its_own():
-    grey = coins.photograph()
-    boxes = np.array(coins.BOXES, float)
-    assert len(boxes) == 24, "the photograph shows four rows of six"
-    assert [[iou(a, b) for a in boxes] for b in boxes] == np.eye(24).tolist(), "no two overlap"
-    inner = (boxes[:, :2] > 0).all() and (boxes[:, 2:] < grey.shape[::-1]).all()
-    assert inner, "no coin is cut by the picture's border"
-    widths, heights = (boxes[:, 2:] - boxes[:, :2]).T
-    assert (abs(np.log(widths / heights)) < np.log(1.3)).all(), "coins are round"
-    held_out = boxes[:, 1] >= coins.CUT
-    assert held_out.sum() == 6 and (boxes[~held_out, 3] <= coins.CUT).all()
-
-
-@pytest.mark.parametrize("held_out", [False, True])
-def test_the_box_of_a_window_is_the_coin_that_otsu_finds_there(held_out):
-    """Another segmentation, of the window alone: Otsu's threshold and the largest region."""
-    overlaps = []
-    for image, box in coins.windows(random.Random(0), 60, held_out):
-        grey = np.asarray(image.convert("L"))
-        assert grey.shape == (coins.WINDOW, coins.WINDOW)
-        region = max(regionprops(label(grey > threshold_otsu(grey))), key=lambda r: r.area)
-        up, left, down, right = (1000 * v / coins.WINDOW for v in region.bbox)
-        overlaps.append(iou((left, up, right, down), box))
-    assert np.mean(overlaps) > 0.85 and np.median(overlaps) > 0.9
-
-
-def test_windows_to_learn_from_and_held_out_ones_share_no_pixel(monkeypatch):
-    grey = coins.photograph()
-    painted = np.full_like(grey, 50)
-    painted[coins.CUT :] = 150
-    monkeypatch.setattr(coins, "photograph", lambda: painted)
-    for held_out, darkest, lightest in ((False, 0, 70), (True, 100, 255)):
-        for image, _ in coins.windows(random.Random(1), 100, held_out):
-            low, high = image.convert("L").getextrema()
-            assert darkest <= low <= high <= lightest
 
 
 @pytest.fixture
