@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from swift_vlrft.commands.output import print_json
-from swift_vlrft.commands.try_ import print_trial, run
+from swift_vlrft.commands.try_ import print_trial
 from swift_vlrft.files.environment import hide_bars
 
 
@@ -26,7 +26,7 @@ def demo(
     Example: vlrft demo --task mixed
     """
     from swift_vlrft.demo.tasks import write_drawn
-    from swift_vlrft.demo.trial import TrialConfig, remove_trial
+    from swift_vlrft.demo.trial import TrialConfig, remove_trial, run_trial
 
     hide_bars()
     folder = out / task if task != "colours" else out
@@ -34,7 +34,7 @@ def demo(
     with tempfile.TemporaryDirectory() as place:
         drawn = Path(place) / task
         settings = write_drawn(task, drawn).settings | ({"steps": steps} if steps else {})
-        summary = run(TrialConfig(str(drawn), **settings), folder)
+        summary = run_trial(TrialConfig(str(drawn), **settings), folder)
     if as_json:
         print_json(summary)
         return

@@ -2,8 +2,6 @@
 
 import re
 import shlex
-import signal
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,12 +38,12 @@ def try_(
     that fit, evaluates it before and after, and writes the report. Give the command again to
     continue an interrupted trial after its last complete stage.
     """
-    from swift_vlrft.demo.trial import TrialConfig
+    from swift_vlrft.demo.trial import TrialConfig, run_trial
 
     hide_bars()
     there = data.absolute() if data.exists() else data  # else an address, or an error names it
     folder = out or Path("runs", "try", data.stem if data.suffix else data.name)
-    summary = run(TrialConfig(str(there), family, steps=steps), folder)
+    summary = run_trial(TrialConfig(str(there), family, steps=steps), folder)
     if as_json:
         print_json(summary)
         return
@@ -69,16 +67,6 @@ def example_model(family: str) -> str:
         if stated and (of := family_of(name=stated[1])) and of.name == family:
             return stated[1]
     return "MODEL"
-
-
-def run(config: Any, folder: Path) -> dict[str, Any]:
-    """Run the trial; a signal that ends this process ends the training, too."""
-    from swift_vlrft.demo.trial import run_trial
-
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) == signal.SIG_DFL:
-            signal.signal(number, lambda received, _: sys.exit(128 + received))
-    return run_trial(config, folder)
 
 
 def print_trial(summary: dict[str, Any], folder: Path) -> None:

@@ -25,6 +25,7 @@ patches that the model's ViT cuts it into.
 
 
 def sign_rows(rng: random.Random, n: int) -> list[Row]:
+    """Draw ``n`` rows of the task."""
     return [_sign_row(rng) for _ in range(n)]
 
 

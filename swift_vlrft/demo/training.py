@@ -40,8 +40,11 @@ def training(
     command: Sequence[str], out: Path, **variables: str
 ) -> Iterator[Iterator[tuple[int, dict[str, Any]]]]:
     """Run the command beside what the block does, and give the steps and metrics that it logs as
-    they come. It ends with the block.
+    they come. It ends with the block, also by a signal that ends this process.
     """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, lambda received, _: sys.exit(128 + received))
     shutil.rmtree(out, ignore_errors=True)  # of a trial that was interrupted there
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with out.with_suffix(".log").open("w") as log:

@@ -50,9 +50,7 @@ def why_not(checkpoint: Path) -> str:
 
 
 def weights_problem(folder: Path) -> str:
-    """Say why the weights of a model, an adapter or a checkpoint are not complete; '' if they
-    are.
-    """
+    """Say why the weights of a model, adapter or checkpoint are not complete; '' if they are."""
     return next(_weight_problems(folder), "")
 
 

@@ -81,7 +81,7 @@ def read_completions(path: Path, notes: list[str]) -> Iterator[Completion]:
 
 
 def _of_batch(record: dict[str, Any], place: str) -> dict[str, Any]:
-    """A line of a batch's output, as a line of ours. LineError if its request has no answer."""
+    """Return a line of a batch's output as a line of ours. LineError if it has no answer."""
     try:
         body = record["response"]["body"]
         choices = body["choices"]

@@ -87,7 +87,7 @@ def build_tokenizer(
 
 
 def _learn(pre_tokenizer: PreTokenizer, corpus: Iterable[str]) -> dict[str, Any]:
-    """The vocabulary and merges of a byte-level BPE model of that text."""
+    """Return the vocabulary and merges of a byte-level BPE model of that text."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     learner = Tokenizer(models.BPE())
@@ -104,8 +104,8 @@ def _learn(pre_tokenizer: PreTokenizer, corpus: Iterable[str]) -> dict[str, Any]
 
 
 def _tokenizer_of_ranks(tiny: Tiny, corpus: Iterable[str]) -> PreTrainedTokenizerBase:
-    """The same where the published tokenizer is a list of ranks. Tags are several tokens there, and
-    a number of up to three digits is a single token.
+    """Build a tokenizer of a family that publishes a list of ranks. Tags are several tokens there,
+    and a number of up to three digits is a single token.
     """
     from swift_vlrft.chatglm4v.tokenizer import as_bytes, fast_tokenizer, pieces
 
