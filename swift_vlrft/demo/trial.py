@@ -156,7 +156,7 @@ def begin_trial(config: TrialConfig, folder: Path) -> Halves:
 def _newest(data: Path) -> int:
     """Return when the set last changed, in nanoseconds; 0 for a set that is gone."""
     return max(
-        (path.stat().st_mtime_ns for path in (data, *data.rglob("*")) if path.exists()), default=0
+        (path.stat().st_mtime_ns for path in (data, *data.rglob("*")) if path.is_file()), default=0
     )
 
 
