@@ -97,9 +97,9 @@ def prepared(task: str, seed: int, work: Path) -> Path:
         write_drawn(task, folder / "train", seed)
         # datasets.py beside this file would be taken for the library.
         sys.path[:] = [path for path in sys.path if path != str(HERE)]
-        from swift_vlrft.swift_plugin.warm_start import write_warm_start
+        from swift_vlrft.demo.warm_start import write_warm_start
 
-        asked = DEMO[task].road
+        asked = DEMO[task].settings
         size = {"steps": asked["warm_steps"], "rate": asked["warm_rate"], "side": asked["side"]}
         write_warm_start("internvl", folder / "train", folder / "making", seed=seed, **size)
         (folder / "making").rename(folder / "start")

@@ -1,10 +1,10 @@
-"""`vlrft demo --task zoom` over several seeds, beside the same road without the tool.
+"""`vlrft demo --task zoom` over several seeds, beside the same trial without the tool.
 
     python benchmarks/zoom_seeds.py runs/zoom_seeds            # five seeds; goes on where it was
     python benchmarks/zoom_seeds.py runs/zoom_seeds --seeds 2
 
 The seed draws other pictures and starts another model. Without the tool: the same pictures, no word
-of the tool in the question, one turn, as many steps. Two roads run at a time, of one thread each.
+of the tool in the question, one turn, as many steps. Two trials run at a time, of one thread each.
 Prints a table of the held-out pictures in Markdown, and draws the curves into docs/look_closer.png:
 the median of the seeds, in a band from the lowest to the highest.
 """
@@ -26,10 +26,10 @@ from statistics import median
 from matplotlib.figure import Figure
 
 from swift_vlrft.datasets.writer import write_folder
-from swift_vlrft.demo.grpo import curves
-from swift_vlrft.demo.road import COVER, Road, take_road
 from swift_vlrft.demo.rows import FORMAT, Row, stored
 from swift_vlrft.demo.tasks import TASKS
+from swift_vlrft.demo.training import reward_curve
+from swift_vlrft.demo.trial import COVER, TrialConfig, run_trial
 from swift_vlrft.report.curves import trailing_mean
 from swift_vlrft.report.reward_picture import COLOURS
 
@@ -39,15 +39,15 @@ SIDES = ("with the tool", "without")
 
 
 def take(folder: Path, seed: int, side: str) -> None:
-    task, rng, fields = TASKS["zoom"], random.Random(seed), dict(TASKS["zoom"].road)
-    rows = {"train": task.rows(rng, task.train, False), "test": task.rows(rng, task.test, True)}
+    task, rng, fields = TASKS["zoom"], random.Random(seed), dict(TASKS["zoom"].settings)
+    rows = {"train": task.rows(rng, task.train), "test": task.rows(rng, task.test)}
     if side != SIDES[0]:
         rows = {split: [without_the_tool(row) for row in of] for split, of in rows.items()}
         del fields["max_turns"]
     data = folder.with_name(f"{folder.name} drawn")
     if not data.exists():
         write_folder(data, {split: map(stored, of) for split, of in rows.items()})
-    take_road(Road(str(data), seed=seed, **fields), folder)
+    run_trial(TrialConfig(str(data), seed=seed, **fields), folder)
 
 
 def without_the_tool(row: Row) -> Row:
@@ -62,7 +62,7 @@ def measured(folder: Path) -> list[str]:
     accuracy = next(entry for name, entry in of.items() if name != COVER)
     low, high = accuracy["difference_95"]
     cells = [f"{accuracy['before']:.2f} -> {accuracy['after']:.2f}", f"{low:+.2f} to {high:+.2f}"]
-    cover = curves(folder, [COVER])[COVER]
+    cover = reward_curve(folder / "grpo", COVER)
     ends = [trailing_mean([*cover.values()], n) for n in (9, len(cover) - 1)] if cover else []
     return [*cells, f"{ends[0]:.2f} -> {ends[1]:.2f}" if ends else "-"]
 
@@ -72,7 +72,7 @@ def draw(folders: dict[str, list[Path]]) -> None:
     axes = figure.subplots()
     shown = [(SIDES[0], ANSWER), (SIDES[0], COVER), (SIDES[1], ANSWER)]
     for (side, name), colour, style in zip(shown, COLOURS, ("-", "--", "-."), strict=False):
-        runs = [curves(folder, [name])[name] for folder in folders[side]]
+        runs = [reward_curve(folder / "grpo", name) for folder in folders[side]]
         steps = sorted(set.intersection(*map(set, runs)))
         smooth = [[trailing_mean([*run.values()], n) for n in range(len(steps))] for run in runs]
         by_step = list(zip(*smooth, strict=True))

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from swift_vlrft.demo.grpo import step_rewards
+from swift_vlrft.demo.training import reward_curve
 
 
 def draw(stock: Path, shared: Path, target: Path) -> None:
     figure = Figure(figsize=(7, 3.2), layout="constrained")
     axes = figure.subplots()
     for folder, name, style in ((stock, "stock", "-"), (shared, "VLRFT_SHARED_PREFIX=1", "--")):
-        rewards = step_rewards(folder / "grpo" / "logging.jsonl")
+        rewards = reward_curve(folder / "grpo")
         axes.plot([*rewards], [*rewards.values()], style, label=name)
     axes.set(xlabel="step", ylabel="mean reward", ylim=(0, 1.05))
     axes.grid(alpha=0.3)

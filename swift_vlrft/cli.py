@@ -23,7 +23,7 @@ from swift_vlrft.commands.report import report
 from swift_vlrft.commands.resume import resume
 from swift_vlrft.commands.score import score
 from swift_vlrft.commands.tiny import tiny
-from swift_vlrft.commands.try_road import try_
+from swift_vlrft.commands.try_ import try_
 
 app = typer.Typer(
     cls=Commands,

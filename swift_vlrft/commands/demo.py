@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from swift_vlrft.commands.output import print_json
-from swift_vlrft.commands.try_road import go, print_road
+from swift_vlrft.commands.try_ import print_trial
 from swift_vlrft.files.environment import hide_bars
 
 
 def demo(
-    task: Annotated[str, typer.Option(help="colours, coins, mixed or zoom.")] = "colours",
+    task: Annotated[str, typer.Option(help="colours, mixed or zoom.")] = "colours",
     out: Annotated[
         Path, typer.Option(file_okay=False, help="Folder to write; OUT/TASK for tasks but colours.")
     ] = Path("runs/demo"),
@@ -23,19 +23,19 @@ def demo(
 ) -> None:
     """Watch a real `swift rlhf` GRPO run learn on a CPU, in minutes: `vlrft try` on drawn data.
 
-    Example: vlrft demo --task coins
+    Example: vlrft demo --task mixed
     """
-    from swift_vlrft.demo.road import Road, remove_road
     from swift_vlrft.demo.tasks import write_drawn
+    from swift_vlrft.demo.trial import TrialConfig, remove_trial, run_trial
 
     hide_bars()
     folder = out / task if task != "colours" else out
-    remove_road(folder)
+    remove_trial(folder)
     with tempfile.TemporaryDirectory() as place:
         drawn = Path(place) / task
-        options = write_drawn(task, drawn).road | ({"steps": steps} if steps else {})
-        summary = go(Road(str(drawn), **options), folder)
+        settings = write_drawn(task, drawn).settings | ({"steps": steps} if steps else {})
+        summary = run_trial(TrialConfig(str(drawn), **settings), folder)
     if as_json:
         print_json(summary)
         return
-    print_road(summary, folder)
+    print_trial(summary, folder)

@@ -35,7 +35,7 @@ def tiny(
     # DeepSpeed logs to stdout what a program would read as JSON.
     with redirect_stdout(sys.stderr), errors_only():
         if warm_start is not None:
-            from swift_vlrft.swift_plugin.warm_start import write_warm_start
+            from swift_vlrft.demo.warm_start import write_warm_start
 
             parameters = write_warm_start(family, warm_start, directory, seed=seed).parameters
         else:

@@ -1,1 +1,1 @@
-"""`make demo` is a real ms-swift GRPO run that learns in minutes on a CPU."""
+"""Trials are real ms-swift runs that learn in minutes on a CPU, of own data or drawn data."""

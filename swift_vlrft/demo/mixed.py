@@ -19,20 +19,21 @@ from swift_vlrft.demo.rows import COLOURS, FORMAT, Row, draw, grey
 
 LETTERS = "LOTX"
 HALF = 500
-IN_DEMO = {
+"""Half a side of the picture, in thousandths."""
+QUESTIONS = {
     "detection": "Find the shape, as [[x1, y1, x2, y2]].",
     "grounding": "Where is the {colour} shape? As [x1, y1, x2, y2], or No Objects.",
     "counting": "How many shapes are there?",
     "ocr": "Which letter is written here?",
     "pointing": "Point at the shape, as [x, y].",
 }
-"""The tasks of ``demo_rows`` and what they ask."""
+"""What each task of ``demo_rows`` asks."""
 
 
 def demo_rows(rng: random.Random, n: int) -> list[Row]:
     """Draw ``n`` rows of all tasks in turn."""
     # Letters are the hardest to see: two rows in six.
-    tasks = ["ocr", *IN_DEMO]
+    tasks = ["ocr", *QUESTIONS]
     return [_demo_row(rng, tasks[i % len(tasks)]) for i in range(n)]
 
 
@@ -56,7 +57,7 @@ def _demo_row(rng: random.Random, task: str) -> Row:
             "counting": str(count),
             "grounding": _written(box) if colour == drawn else "No Objects",
         }.get(task, f"[{_written(box)}]")
-    question = IN_DEMO[task].format(colour=colour)
+    question = QUESTIONS[task].format(colour=colour)
     if task in ("detection", "grounding", "pointing"):
         question += " Coordinates are from 0 to 1000."
     answer = f"<answer>{solution}</answer>"

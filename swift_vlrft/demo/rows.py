@@ -36,6 +36,7 @@ def stored(row: Row) -> dict[str, Any]:
 
 
 def grey(rng: random.Random, side: int) -> Image.Image:
+    """Return an empty picture of some grey."""
     return Image.new("RGB", (side, side), (rng.randint(90, 170),) * 3)
 
 

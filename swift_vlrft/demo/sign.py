@@ -14,7 +14,8 @@ from functools import cache
 from PIL import Image, ImageDraw, ImageFont
 
 from swift_vlrft.demo.rows import FORMAT, Row, grey
-from swift_vlrft.zoom.calls import TOOL
+from swift_vlrft.zoom.calls import TOOL, call_of
+from swift_vlrft.zoom.crops import PICTURE, cut, shown
 
 DIGITS = "0147"
 SIDE, SIGN, QUARTER, HEIGHT = 480, 48, 24, 8
@@ -25,6 +26,7 @@ patches that the model's ViT cuts it into.
 
 
 def sign_rows(rng: random.Random, n: int) -> list[Row]:
+    """Draw ``n`` rows of the task."""
     return [_sign_row(rng) for _ in range(n)]
 
 
@@ -41,6 +43,20 @@ def _sign_row(rng: random.Random) -> Row:
     text = f"Which digit is on the sign? {FORMAT} To look closer, call {TOOL} with bbox_2d first."
     columns = {"zoom_box": json.dumps(box), "task": "classification"}
     return Row(image, text, f"<answer>{digit}</answer>", columns)
+
+
+def sign_call(zoom_box: str) -> str:
+    """Return the call of the tool that looks at a row's sign."""
+    return call_of(zoom_box.strip("[]"))
+
+
+def crop_turns(picture: str, zoom_box: str, thought: str) -> tuple[list[dict[str, str]], bytes]:
+    """Return the turns of such a call and its reply, and the crop that the reply shows."""
+    image = Image.open(picture)
+    part = cut(json.loads(zoom_box), image.size, "norm1000")
+    assert part is not None, "a sign lies inside its picture"
+    call = {"role": "assistant", "content": thought + sign_call(zoom_box)}
+    return [call, {"role": "user", "content": PICTURE}], shown(image, part)
 
 
 @cache

@@ -1,10 +1,9 @@
-"""A set is divided in two for a run: rows to train on, and held-out rows of other pictures."""
+"""Divide a set in two for a trial: rows to train on, and held-out rows of other pictures."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -16,7 +15,6 @@ from swift_vlrft.datasets.check import check_splits
 from swift_vlrft.datasets.convert import image_base, written_row
 from swift_vlrft.datasets.image import stored_image
 from swift_vlrft.datasets.opening import splits_of
-from swift_vlrft.datasets.report import Report
 from swift_vlrft.datasets.routing import tasks_of_row
 from swift_vlrft.datasets.row import Kind, Row
 from swift_vlrft.datasets.source import DataError
@@ -25,27 +23,30 @@ from swift_vlrft.datasets.validate import RowRules, ask_boxes
 from swift_vlrft.datasets.writer import write_folder
 from swift_vlrft.rewards import REWARDS
 
-SHARE = 0.2
+HELD_OUT_SHARE = 0.2
 """The share of the pictures that are held out where the set has no split for it."""
 LEAST = 40
-"""So many pictures are needed: of fewer, at most eight are compared, too few for a verdict."""
-FEWEST = {"train": round(LEAST * (1 - SHARE)), "test": round(LEAST * SHARE)}
-"""So many pictures are needed in each half of a set that has both."""
-NO_ROW_IS_KEPT = (Kind.SET, Kind.FILE)
+"""The fewest pictures of a set: of fewer, at most eight are compared, too few for a verdict."""
+LEAST_OF = {"train": round(LEAST * (1 - HELD_OUT_SHARE)), "test": round(LEAST * HELD_OUT_SHARE)}
+"""The fewest pictures of each half of a set that has both."""
+WHOLE_KINDS = (Kind.SET, Kind.FILE)
 """Problems of a whole set or file: leaving rows out does not mend them."""
-MOST = 2000
-"""So many rows are taken: more do not fit into minutes."""
+MOST_ROWS = 2000
+"""Rows of a split that are taken: more do not fit into minutes."""
+
+Items = dict[str, list[dict[str, Any]]]
+"""The stored rows of each half."""
 
 
 class Halves(msgspec.Struct):
-    """Halves count the rows of each task to train on and to hold out, and note what else to say."""
+    """Counts of each task's rows to train on and to hold out, and notes on what was left out."""
 
     train: dict[str, int] = {}
     test: dict[str, int] = {}
     notes: list[str] = []
 
     def rewards(self) -> dict[str, str]:
-        """Choose the reward of each task: a soft reward, as a tiny model starts far off, else the
+        """Choose the reward of each task: a soft one, as a tiny model starts far off, else the
         first.
         """
         chosen = {}
@@ -60,119 +61,110 @@ def write_halves(source: Path, folder: Path, seed: int = 0, box_format: str = "n
     they are, as splits train and test. DataError says, before anything is trained, what makes it no
     set to learn from.
     """
-    names = {WORDS.get(name.lower(), name): name for name in splits_of(source)}
     halves = Halves()
-    split_of = {"train": names.get("train"), "test": names.get("test") or names.get("validation")}
-    if len(names) == 1:
-        split_of = {"train": next(iter(names.values())), "test": None}
-        if "train" not in names:
-            halves.notes.append(f"its only split, {split_of['train']}, is divided in two")
-    if split_of["train"] is None:
-        raise DataError(f"{source}: its splits are {', '.join(names.values())}; none is train")
-    items = {}
-    left = [name for name in names.values() if name not in split_of.values()]
-    halves.notes += [f"the split {name} is not used" for name in left]
-    for half, split in split_of.items():
-        if split is not None:
-            items[half] = _fit(source, split, box_format, halves.notes)
+    chosen = _chosen_splits(source, halves.notes)
+    items = {half: _fit_rows(source, chosen[half], box_format, halves.notes) for half in chosen}
     why = "".join(f"; {note}" for note in halves.notes)
-    if "test" not in items:
-        items = _by_picture(source, items["train"], seed, why)
+    if "test" in items:
+        halves.notes += _without_held_out_pictures(items)
     else:
-        halves.notes += _apart(items)
+        items = _divided(source, items["train"], seed, why)
     _refuse(source, items, why)
-    halves.notes += _in_both(source, items)
+    halves.notes += _without_lone_tasks(source, items)
     for half, rows in items.items():
         setattr(halves, half, dict(Counter(row["task"] for row in rows)))
     write_folder(folder, items)
     return halves
 
 
-def _fit(source: Path, split: str, box_format: str, notes: list[str]) -> list[dict[str, Any]]:
-    """The rows without a problem, of tasks that have a reward, ready to be written."""
+def _chosen_splits(source: Path, notes: list[str]) -> dict[str, str]:
+    """Return the names of the splits to train on and, if there is one, to hold out."""
+    names = {WORDS.get(name.lower(), name): name for name in splits_of(source)}
+    if len(names) == 1:
+        ((word, only),) = names.items()
+        if word != "train":
+            notes.append(f"its only split, {only}, is divided in two")
+        return {"train": only}
+    if "train" not in names:
+        raise DataError(f"{source}: its splits are {', '.join(names.values())}; none is train")
+    held_out = names.get("test") or names.get("validation")
+    chosen = {"train": names["train"]} | ({"test": held_out} if held_out else {})
+    left = [name for name in names.values() if name not in chosen.values()]
+    notes += [f"the split {name} is not used" for name in left]
+    return chosen
+
+
+def _fit_rows(source: Path, split: str, box_format: str, notes: list[str]) -> list[dict[str, Any]]:
+    """Return the rows without a problem, of tasks that have a reward, ready to be written."""
     rules = RowRules(every_reward=True, box_format=box_format)
     ((rows, report),) = check_splits(source, rules, split).values()
     base, fit = image_base(source, None), []
-    for checked in islice(rows, MOST):
+    for checked in islice(rows, MOST_ROWS):
         if isinstance(row := checked.row, Row) and checked.problem is None:
-            item = written_row(row, stored_image(row.image, base)[0])
-            item["task"] = tasks_of_row(row)[0]
-            fit.append(item)
+            task = {"task": tasks_of_row(row)[0]}
+            fit.append(written_row(row, stored_image(row.image, base)[0]) | task)
     if more := next(iter(rows), None) is not None:
         ask_boxes(report)  # at the end of a set it was asked
-        notes.append(f"only the first {MOST} rows of the split {split} are taken")
-    if whole := [str(problem) for problem in report.problems if problem.kind in NO_ROW_IS_KEPT]:
+        notes.append(f"only the first {MOST_ROWS} rows of the split {split} are taken")
+    if whole := [str(problem) for problem in report.problems if problem.kind in WHOLE_KINDS]:
         raise DataError(whole[0])
-    notes += _said(report, split, whole=not more)
-    return fit
-
-
-def _said(report: Report, split: str, *, whole: bool) -> Iterator[str]:
     if report.problems:
-        yield (
+        notes.append(
             f"rows of the split {split} that are left out: {len(report.problems)}, such as "
             f"{report.problems[0]}; `vlrft data check` lists all"
         )
-    if whole:
-        yield from report.notes
-
-
-def _by_picture(
-    source: Path, rows: list[dict[str, Any]], seed: int, why: str
-) -> dict[str, list[dict[str, Any]]]:
-    """No picture is in both halves, however many rows ask about it."""
-    of = [_picture(row) for row in rows]
-    pictures = sorted(set(of))
-    if len(pictures) < LEAST:
-        raise DataError(
-            f"{source} has {len(pictures)} pictures that are fit to train on; {LEAST} or more are "
-            f"needed to hold some out and tell a difference from chance{why}"
-        )
-    held_out = set(random.Random(seed).sample(pictures, round(SHARE * len(pictures))))
-    return {
-        "train": [row for row, name in zip(rows, of, strict=True) if name not in held_out],
-        "test": [row for row, name in zip(rows, of, strict=True) if name in held_out],
-    }
+    notes += [] if more else report.notes
+    return fit
 
 
 def _picture(row: dict[str, Any]) -> str:
     return sha256(row["image"]["bytes"]).hexdigest()
 
 
-def _apart(items: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """Leave rows to train on out whose picture is held out, where the set has both splits."""
-    held_out, rows = {_picture(row) for row in items["test"]}, items["train"]
-    items["train"] = [row for row in rows if _picture(row) not in held_out]
-    if not (shared := len(rows) - len(items["train"])):
-        return []
-    return [f"rows to train on that are left out, as their picture is held out: {shared}"]
-
-
-def _in_both(source: Path, items: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """Leave the rows of tasks out that only one half has: nothing can be compared there."""
-    tasks = {half: Counter(row["task"] for row in rows) for half, rows in items.items()}
-    both = tasks["train"].keys() & tasks["test"].keys()
-    if not both:
+def _divided(source: Path, rows: list[dict[str, Any]], seed: int, why: str) -> Items:
+    """Divide the rows by picture: none is in both halves, however many rows ask about it."""
+    pictures = sorted(set(map(_picture, rows)))
+    if len(pictures) < LEAST:
         raise DataError(
-            f"{source}: its splits have no task in common: {', '.join(tasks['train'])} to train "
-            f"on, {', '.join(tasks['test'])} held out"
+            f"{source} has {len(pictures)} pictures that are fit to train on; {LEAST} or more are "
+            f"needed to hold some out and tell a difference from chance{why}"
         )
+    count = round(HELD_OUT_SHARE * len(pictures))
+    held_out = set(random.Random(seed).sample(pictures, count))
+    items: Items = {"train": [], "test": []}
+    for row in rows:
+        items["test" if _picture(row) in held_out else "train"].append(row)
+    return items
+
+
+def _without_held_out_pictures(items: Items) -> list[str]:
+    """Leave rows to train on out whose picture is held out, where the set has both splits."""
+    held_out, rows = set(map(_picture, items["test"])), items["train"]
+    items["train"] = [row for row in rows if _picture(row) not in held_out]
+    shared = len(rows) - len(items["train"])
+    text = f"rows to train on that are left out, as their picture is held out: {shared}"
+    return [text] * (shared > 0)
+
+
+def _without_lone_tasks(source: Path, items: Items) -> list[str]:
+    """Leave the rows of tasks out that only one half has: nothing can be compared there."""
+    train, test = (Counter(row["task"] for row in rows) for rows in items.values())
+    lone = {task: n for task, n in (train | test).items() if not (train[task] and test[task])}
     for half, rows in items.items():
-        items[half] = [row for row in rows if row["task"] in both]
+        items[half] = [row for row in rows if row["task"] not in lone]
+    if not items["train"]:
+        raise DataError(f"{source}: its splits have no task in common")
     return [
-        f"rows of the task {task} are left out, as only the {half} half has any: {n}"
-        for half, counts in tasks.items()
-        for task, n in counts.items()
-        if task not in both
+        f"rows of the task {task} are left out, as only one half has any: {n}"
+        for task, n in lone.items()
     ]
 
 
-def _refuse(source: Path, items: dict[str, list[dict[str, Any]]], why: str) -> None:
+def _refuse(source: Path, items: Items, why: str) -> None:
+    """Raise DataError where a half has too few pictures, or all answers are the same."""
     for half, rows in items.items():
-        if not rows:
-            raise DataError(f"{source}: no row of its {half} half is fit to train on{why}")
         pictures = len(set(map(_picture, rows)))
-        if pictures < (least := FEWEST[half]):
+        if pictures < (least := LEAST_OF[half]):
             raise DataError(
                 f"{source}: its {half} half has {pictures} pictures that are fit to train on; "
                 f"{least} or more are needed to tell a difference from chance{why}"

@@ -1,9 +1,8 @@
-"""The demo's data is drawn on the spot: `vlrft demo` takes the road of `vlrft try` with it.
+"""Draw the data of `vlrft demo`, on which it runs the trial of `vlrft try`.
 
-colours  56 x 56, one shape        "What colour is the shape?"     red
-coins    windows of a photograph   "Find the coin that is whole"   [{'Position': ...
-mixed    five tasks in one set     "How many shapes are there?"    2
-zoom     a digit on a sign         "Which digit is on the sign?"   7, read from a crop alone
+colours  one shape               "What colour is the shape?"     red
+mixed    five tasks in one set   "How many shapes are there?"    2
+zoom     a digit on a sign       "Which digit is on the sign?"   7, read from a crop alone
 """
 
 from __future__ import annotations
@@ -17,19 +16,18 @@ from swift_vlrft.datasets.writer import write_folder
 from swift_vlrft.demo.mixed import demo_rows
 from swift_vlrft.demo.rows import COLOURS, FORMAT, Row, draw, grey, stored
 from swift_vlrft.demo.sign import sign_rows
-from swift_vlrft.geometry.box_format import Corners
 
 
 class DemoTask(NamedTuple):
-    """``rows(rng, n, held_out)`` makes rows; ``road`` are further fields of ``Road``."""
+    """A demo task makes rows by ``rows(rng, n)``, and sets fields of ``TrialConfig``."""
 
-    rows: Callable[[random.Random, int, bool], list[Row]]
+    rows: Callable[[random.Random, int], list[Row]]
     train: int
     test: int
-    road: dict[str, Any]
+    settings: dict[str, Any]
 
 
-def _colour_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
+def _colour_rows(rng: random.Random, n: int) -> list[Row]:
     rows = []
     for _ in range(n):
         image, colour, size = grey(rng, 56), rng.choice(list(COLOURS)), rng.randint(28, 48)
@@ -40,34 +38,12 @@ def _colour_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
     return rows
 
 
-def _coin_rows(rng: random.Random, n: int, held_out: bool) -> list[Row]:
-    from swift_vlrft.demo.coins import windows
-
-    text = f"Find the coin that is whole, in coordinates from 0 to 1000. {FORMAT}"
-
-    def gold(box: Corners) -> str:
-        return f"<answer>[{{'Position': {list(box)}, 'Confidence': 1}}]</answer>"
-
-    return [Row(image, text, gold(box)) for image, box in windows(rng, n, held_out)]
-
-
 # With twice the rate, where a shape is was not seen in the same steps.
 SLOW = {"warm_rate": 1e-3}
 TASKS = {
     "colours": DemoTask(_colour_rows, 512, 64, SLOW | {"side": 56, "warm_steps": 240}),
-    "coins": DemoTask(_coin_rows, 1200, 64, SLOW | {"warm_steps": 600}),
-    "mixed": DemoTask(
-        lambda rng, n, _: demo_rows(rng, n),
-        1200,
-        96,
-        SLOW | {"side": 56, "warm_steps": 800, "steps": 100},
-    ),
-    "zoom": DemoTask(
-        lambda rng, n, _: sign_rows(rng, n),
-        600,
-        96,
-        SLOW | {"side": 84, "warm_steps": 500, "max_turns": 2},
-    ),
+    "mixed": DemoTask(demo_rows, 1200, 96, SLOW | {"side": 56, "warm_steps": 800, "steps": 100}),
+    "zoom": DemoTask(sign_rows, 600, 96, SLOW | {"side": 84, "warm_steps": 500, "max_turns": 2}),
 }
 
 
@@ -76,6 +52,6 @@ def write_drawn(name: str, folder: Path, seed: int = 0) -> DemoTask:
     if name not in TASKS:
         raise ValueError(f"unknown demo task {name!r}; known: {', '.join(TASKS)}")
     task, rng = TASKS[name], random.Random(seed)
-    train, test = task.rows(rng, task.train, False), task.rows(rng, task.test, True)
+    train, test = task.rows(rng, task.train), task.rows(rng, task.test)
     write_folder(folder, {"train": map(stored, train), "test": map(stored, test)})
     return task

@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Literal
 
 TRUE, FALSE = ("true", "1", "yes", "t", "y"), ("false", "0", "no", "f", "n")
@@ -88,12 +87,6 @@ def errors_only() -> Iterator[None]:
         logging.disable(disabled)
         for name in added:
             os.environ.pop(name, None)
-
-
-def need_installed(module: str, package: str, why: str) -> None:
-    """Raise a ValueError that says in one line what to install, where the module is missing."""
-    if find_spec(module) is None:
-        raise ValueError(f"{package} is not installed: {why}. pip install {package}")
 
 
 def hide_bars() -> None:

@@ -23,6 +23,7 @@ def printable(text: object) -> str:
 
 
 def lines(text: object) -> str:
+    """Write a text of several lines as ``printable`` writes one."""
     return "\n".join(map(printable, str(text).split("\n")))
 
 
@@ -36,4 +37,5 @@ class InputError(ValueError):
 
 
 def visible(text: str) -> str:
+    """Write the characters that no page shows as their escapes."""
     return UNSEEN.sub(lambda match: repr(match[0])[1:-1], re.sub("\r\n?", "\n", text))

@@ -14,15 +14,13 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.families import FAMILIES, family_of, internvl, known_family
+from swift_vlrft.families import family_of, known_family
 from swift_vlrft.families.family import Family, Tiny, TinySize
-from swift_vlrft.families.resize import SmartResize
-from swift_vlrft.files.environment import need_installed
 
 if TYPE_CHECKING:
     from tokenizers.pre_tokenizers import PreTokenizer
@@ -34,11 +32,6 @@ CHAT_TEMPLATES = Path(__file__).with_name("chat_templates")
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 NUMBERS = tuple(str(n) for n in range(10, 1001))
 
-COMPACT = tuple(
-    name for name, family in FAMILIES.items() if family.images and not family.tiny.has_ranks
-)
-"""The families that have a compact model."""
-
 # Text from which the tokenizer's merges are learnt by default.
 DEFAULT_CORPUS = (
     "Find the object in the image. Detect all objects belonging to the category.",
@@ -48,54 +41,13 @@ DEFAULT_CORPUS = (
 )
 
 
-def compact(family: Family, side: int) -> Tiny:
-    """Return the family's tiny model for a run that learns on a CPU: special tokens from id 0 on,
-    so that the vocabulary can be what a text needs (with the real 150,000 tokens nine tenths of the
-    time go into them), and images of about ``side`` x ``side`` pixels, a multiple of 28.
-    """
-    need_torchvision()
-    tiny = family.tiny
-    if tiny.has_ranks or family.images is None:
-        raise ValueError(
-            f"{family.name} has no tiny model that learns on a CPU; known: {', '.join(COMPACT)}"
-        )
-    if family is internvl.FAMILY:
-        tiny = internvl.tiny_internvl(side, tiny.special_ids, tiny.vocabulary, {}, most=1)
-    ids = {name: number for number, name in enumerate(tiny.special_ids)}
-    moved = {tiny.special_ids[name]: number for name, number in ids.items()}
-
-    def config(size: TinySize, vocabulary: int) -> dict[str, Any]:
-        from transformers import AutoConfig
-
-        values = AutoConfig.for_model(**tiny.config(size, vocabulary)).to_dict()
-        return _moved(values, moved)
-
-    options = dict(tiny.image_options)
-    if "max_pixels" in options:
-        options["max_pixels"] = side * side
-    images = family.images
-    if isinstance(images, SmartResize) and not images.from_environment:  # deaf to MAX_PIXELS
-        least = images.frames * images.factor**2
-        options["size"] = {"shortest_edge": least, "longest_edge": images.frames * side * side}
-    return replace(tiny, special_ids=ids, vocabulary=0, config=config, image_options=options)
-
-
 def need_torchvision() -> None:
     """Raise ValueError without torchvision: wheels leave it out, as its build must fit torch."""
-    why = "the image processor of every model needs it, in the build that fits torch"
-    need_installed("torchvision", "torchvision", why)
-
-
-def _moved(values: dict[str, Any], ids: Mapping[int, int]) -> dict[str, Any]:
-    """The configuration with the new ids of its special tokens."""
-    return {
-        key: _moved(value, ids)
-        if isinstance(value, dict)
-        else ids.get(value, value)
-        if isinstance(value, int) and key.endswith(("_token_id", "_token_index"))
-        else value
-        for key, value in values.items()
-    }
+    if find_spec("torchvision") is None:
+        raise ValueError(
+            "torchvision is not installed: the image processor of every model needs it, in the "
+            "build that fits torch. pip install torchvision"
+        )
 
 
 def build_tokenizer(
@@ -135,7 +87,7 @@ def build_tokenizer(
 
 
 def _learn(pre_tokenizer: PreTokenizer, corpus: Iterable[str]) -> dict[str, Any]:
-    """The vocabulary and merges of a byte-level BPE model of that text."""
+    """Return the vocabulary and merges of a byte-level BPE model of that text."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     learner = Tokenizer(models.BPE())
@@ -152,8 +104,8 @@ def _learn(pre_tokenizer: PreTokenizer, corpus: Iterable[str]) -> dict[str, Any]
 
 
 def _tokenizer_of_ranks(tiny: Tiny, corpus: Iterable[str]) -> PreTrainedTokenizerBase:
-    """The same where the published tokenizer is a list of ranks. Tags are several tokens there, and
-    a number of up to three digits is a single token.
+    """Build a tokenizer of a family that publishes a list of ranks. Tags are several tokens there,
+    and a number of up to three digits is a single token.
     """
     from swift_vlrft.chatglm4v.tokenizer import as_bytes, fast_tokenizer, pieces
 
@@ -250,16 +202,6 @@ def save_checkpoint(
     named = {"model_type": kind_name, "template": template}
     (half / "args.json").write_text(json.dumps({"swift_version": "4.6.0", **named}, indent=2))
     half.rename(directory)
-
-
-def save_weights(model: PreTrainedModel, directory: Path) -> None:
-    """Put the model's weights in the place of those in ``directory``."""
-    half = directory.with_name(directory.name + ".writing")
-    shutil.rmtree(half, ignore_errors=True)
-    model.save_pretrained(half)
-    for file in half.glob("*.safetensors"):
-        file.replace(directory / file.name)
-    shutil.rmtree(half)
 
 
 def _chat_template(tiny: Tiny) -> str:

@@ -1,4 +1,4 @@
-"""The demo's photograph, and the run beside it; what it learns is in end_to_end/test_demo.py."""
+"""The demo's pictures, and a training that is followed; what is learnt: end_to_end/test_demo.py."""
 
 import io
 import json
@@ -9,103 +9,55 @@ import time
 import numpy as np
 import pytest
 from PIL import Image
-from skimage.filters import threshold_otsu
-from skimage.measure import label, regionprops
 
-from swift_vlrft.demo import coins, grpo
-from swift_vlrft.demo.grpo import RoadError, step_rewards, training
+from swift_vlrft.demo import training as training_module
 from swift_vlrft.demo.sign import DIGITS, sign_rows
-from swift_vlrft.geometry.boxes import iou
+from swift_vlrft.demo.training import TrialError, reward_curve, training
 from swift_vlrft.zoom.crops import cut, shown
 
 
-def test_every_coin_of_the_photograph_has_one_box_of_its_own():
-    grey = coins.photograph()
-    boxes = np.array(coins.BOXES, float)
-    assert len(boxes) == 24, "the photograph shows four rows of six"
-    assert [[iou(a, b) for a in boxes] for b in boxes] == np.eye(24).tolist(), "no two overlap"
-    inner = (boxes[:, :2] > 0).all() and (boxes[:, 2:] < grey.shape[::-1]).all()
-    assert inner, "no coin is cut by the picture's border"
-    widths, heights = (boxes[:, 2:] - boxes[:, :2]).T
-    assert (abs(np.log(widths / heights)) < np.log(1.3)).all(), "coins are round"
-    held_out = boxes[:, 1] >= coins.CUT
-    assert held_out.sum() == 6 and (boxes[~held_out, 3] <= coins.CUT).all()
-
-
-@pytest.mark.parametrize("held_out", [False, True])
-def test_the_box_of_a_window_is_the_coin_that_otsu_finds_there(held_out):
-    """Another segmentation, of the window alone: Otsu's threshold and the largest region."""
-    overlaps = []
-    for image, box in coins.windows(random.Random(0), 60, held_out):
-        grey = np.asarray(image.convert("L"))
-        assert grey.shape == (coins.WINDOW, coins.WINDOW)
-        region = max(regionprops(label(grey > threshold_otsu(grey))), key=lambda r: r.area)
-        up, left, down, right = (1000 * v / coins.WINDOW for v in region.bbox)
-        overlaps.append(iou((left, up, right, down), box))
-    assert np.mean(overlaps) > 0.85 and np.median(overlaps) > 0.9
-
-
-def test_windows_to_learn_from_and_held_out_ones_share_no_pixel(monkeypatch):
-    grey = coins.photograph()
-    painted = np.full_like(grey, 50)
-    painted[coins.CUT :] = 150
-    monkeypatch.setattr(coins, "photograph", lambda: painted)
-    for held_out, darkest, lightest in ((False, 0, 70), (True, 100, 255)):
-        for image, _ in coins.windows(random.Random(1), 100, held_out):
-            low, high = image.convert("L").getextrema()
-            assert darkest <= low <= high <= lightest
-
-
 @pytest.fixture
-def recipe(monkeypatch, tmp_path):
-    """Stands for recipes/demo_cpu.sh: a script that writes what ms-swift would log."""
-    script = tmp_path / "recipe.sh"
-    monkeypatch.setattr(grpo, "shipped_file", lambda *_: script)
-    monkeypatch.setattr(grpo, "POLL", 0.02)
-
-    def wrote(text):
-        script.write_text(f'set -e\nmkdir -p "$OUTPUT_DIR"\n{text}')
-
-    return wrote
+def script(monkeypatch, tmp_path):
+    """Stands for a command of ms-swift: a script that writes what it would log into OUT."""
+    monkeypatch.setattr(training_module, "POLL", 0.02)
+    return lambda text: ["bash", "-c", f'set -e; mkdir -p "$OUT"\n{text}']
 
 
-def test_steps_come_as_they_are_logged(recipe, tmp_path):
+def test_steps_come_as_they_are_logged(script, tmp_path):
     keys = ("rewards/vlrft_classification/mean", "rewards/vlrft_format/mean")
     rewards = [(0.25, 1.0), (0.5, 0.875)]
-    logged = [dict(zip(keys, pair, strict=True)) for pair in rewards]
-    logged.append({keys[1]: 0.5})  # a step without a row of the other task
-    lines = [row | {"global_step/max_steps": f"{n}/3"} for n, row in enumerate(logged, 1)]
-    rows = "".join(json.dumps(line) + "\n" for line in lines)
-    half = len(rows) - 90  # the second line is not whole yet
-    recipe(
-        f"printf '%s' '{rows[:half]}' > $OUTPUT_DIR/logging.jsonl; sleep 0.2\n"
-        f"printf '%s' '{rows[half:]}' >> $OUTPUT_DIR/logging.jsonl; sleep 0.1\n"
+    logged = [{"loss": 0.0, **dict(zip(keys, pair, strict=True))} for pair in rewards]
+    logged.append({"loss": 0.0, keys[1]: 0.5})  # a step without a row of the other task
+    logged = [row | {"global_step/max_steps": f"{n}/3"} for n, row in enumerate(logged, 1)]
+    summary = {"train_runtime": 3.5, "global_step/max_steps": "3/3"}
+    rows = "".join(json.dumps(line) + "\n" for line in [*logged, summary])
+    half = len(rows) - 190  # the second line is not whole yet
+    out = tmp_path / "grpo"
+    command = script(
+        f"printf '%s' '{rows[:half]}' > $OUT/logging.jsonl; sleep 0.2\n"
+        f"printf '%s' '{rows[half:]}' >> $OUT/logging.jsonl; sleep 0.1\n"
     )
-    with training(tmp_path, ["vlrft_classification"]) as steps:
-        assert list(steps) == [
-            (step, {"vlrft_classification": classification, "vlrft_format": form})
-            for step, (classification, form) in enumerate(rewards, 1)
-        ] + [(3, {"vlrft_format": 0.5})]
-    log = tmp_path / "grpo" / "logging.jsonl"
-    assert step_rewards(log, keys[0]) == {1: 0.25, 2: 0.5}
-    assert step_rewards(log, keys[1]) == {1: 1.0, 2: 0.875, 3: 0.5}
+    with training(command, out, OUT=str(out)) as steps:
+        assert list(steps) == [*enumerate(logged, 1)]
+    assert reward_curve(out, "vlrft_classification") == {1: 0.25, 2: 0.5}
+    assert reward_curve(out, "vlrft_format") == {1: 1.0, 2: 0.875, 3: 0.5}
 
 
-def test_a_failed_run_says_how_its_output_ends(recipe, tmp_path):
-    recipe("echo out of cheese; exit 3")
+def test_a_failed_run_says_how_its_output_ends(script, tmp_path):
+    out = tmp_path / "grpo"
     with (
-        pytest.raises(RoadError, match=r"(?s)code 3; \S+grpo.log .*out of cheese"),
-        training(tmp_path, ["vlrft_classification"]) as steps,
+        pytest.raises(TrialError, match=r"(?s)code 3; \S+grpo.log .*out of cheese"),
+        training(script("echo out of cheese; exit 3"), out, OUT=str(out)) as steps,
     ):
         list(steps)
 
 
-def test_a_demo_that_stops_takes_its_training_along(recipe, tmp_path):
-    recipe("sleep 600 & echo $! > $OUTPUT_DIR/pid; wait")
-    file = tmp_path / "grpo" / "pid"
+def test_a_trial_that_stops_takes_its_training_along(script, tmp_path):
+    out = tmp_path / "grpo"
+    file = out / "pid"
     with (
         pytest.raises(KeyboardInterrupt),
-        training(tmp_path, ["vlrft_classification"]),
+        training(script("sleep 600 & echo $! > $OUT/pid; wait"), out, OUT=str(out)),
     ):
         while not (file.exists() and file.read_text().strip()):
             time.sleep(0.02)

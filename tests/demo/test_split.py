@@ -10,10 +10,10 @@ from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.writer import write_folder
-from swift_vlrft.demo.grpo import RoadError
-from swift_vlrft.demo.road import Road, _begin, remove_road
 from swift_vlrft.demo.rows import Row, stored
 from swift_vlrft.demo.split import LEAST, write_halves
+from swift_vlrft.demo.training import TrialError
+from swift_vlrft.demo.trial import TrialConfig, begin_trial, remove_trial
 
 
 def rows(n, *, answer=lambda i: f"<answer>{i % 3}</answer>", each=1):
@@ -113,11 +113,9 @@ def test_rows_of_a_task_that_only_one_half_has_are_left_out_and_said(tmp_path):
         write_folder(tmp_path / name, splits)
         halves = write_halves(tmp_path / name, tmp_path / f"{name}_data")
         assert halves.train == {"counting": 40} and halves.test == {"counting": 10}
-        assert halves.notes == [
-            f"rows of the task ocr are left out, as only the {name} half has any: 10"
-        ]
+        assert halves.notes == ["rows of the task ocr are left out, as only one half has any: 10"]
     write_folder(tmp_path / "none", {"train": train, "test": other})
-    with pytest.raises(DataError, match="no task in common: counting to train on, ocr held out"):
+    with pytest.raises(DataError, match="its splits have no task in common"):
         write_halves(tmp_path / "none", tmp_path / "none_data")
 
 
@@ -157,29 +155,29 @@ def test_what_cannot_be_gone_leaves_nothing_behind(out, family, said, tmp_path):
 
 
 def test_a_mended_set_is_read_again_until_the_start_model_is_made(tmp_path):
-    road, out = Road(str(tmp_path / "set.parquet")), tmp_path / "out"
+    config, out = TrialConfig(str(tmp_path / "set.parquet")), tmp_path / "out"
     for n in (50, 60):
         write_folder(tmp_path / f"{n}", {"train": rows(n)})
         (source,) = (tmp_path / f"{n}").rglob("*.parquet")
         source.replace(tmp_path / "set.parquet")
-        assert _begin(road, out).train == {"counting": n * 4 // 5}
-    (out / "start.json").write_text("{}")
+        assert begin_trial(config, out).train == {"counting": n * 4 // 5}
+    (out / "start").mkdir()
     (tmp_path / "set.parquet").unlink()
-    assert _begin(road, out).train == {"counting": 48}
+    assert begin_trial(config, out).train == {"counting": 48}
 
 
-def test_a_road_does_not_go_on_with_rows_that_have_changed_since(tmp_path):
+def test_a_trial_does_not_go_on_with_rows_that_have_changed_since(tmp_path):
     write_folder(tmp_path / "set", {"train": rows(60)})
-    road = Road(str(tmp_path / "set"))
-    begun = _begin(road, tmp_path / "out")
-    (tmp_path / "out" / "start.json").write_text("{}")
-    assert _begin(road, tmp_path / "out") == begun
+    config = TrialConfig(str(tmp_path / "set"))
+    begun = begin_trial(config, tmp_path / "out")
+    (tmp_path / "out" / "start").mkdir()
+    assert begin_trial(config, tmp_path / "out") == begun
     (tmp_path / "set" / "more.txt").write_text("new")
-    with pytest.raises(RoadError, match="has changed since .* was begun; name another folder"):
-        _begin(road, tmp_path / "out")
+    with pytest.raises(TrialError, match="has changed since .* was begun; name another folder"):
+        begin_trial(config, tmp_path / "out")
 
 
-def test_another_road_is_not_overwritten(tmp_path):
+def test_another_trial_is_not_overwritten(tmp_path):
     mine = tmp_path / "out" / "mine.txt"
     mine.parent.mkdir()
     mine.write_text("years of work")
@@ -188,19 +186,19 @@ def test_another_road_is_not_overwritten(tmp_path):
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 1 and "is no empty folder" in result.output
     assert mine.read_text() == "years of work"
-    (mine.parent / "road.json").write_text(
-        json.dumps({"road": {"data": "elsewhere"}, "halves": {}})
+    (mine.parent / "trial.json").write_text(
+        json.dumps({"config": {"data": "elsewhere"}, "halves": {}})
     )
     result = CliRunner().invoke(app, command)
-    assert result.exit_code == 1 and "holds the road of elsewhere" in result.output
+    assert result.exit_code == 1 and "holds the trial of elsewhere" in result.output
 
 
-def test_only_an_earlier_road_is_removed(tmp_path):
-    for name in ("road.json", "summary.json", "notes.txt", "data/x", "mine/x"):
+def test_only_an_earlier_trial_is_removed(tmp_path):
+    for name in ("trial.json", "summary.json", "notes.txt", "data/x", "mine/x"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
-    remove_road(tmp_path)
+    remove_trial(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "notes.txt"]
     (tmp_path / "data").mkdir()
-    remove_road(tmp_path)  # without its road.json it is somebody's
+    remove_trial(tmp_path)  # without its trial.json it is somebody's
     assert (tmp_path / "data").exists()

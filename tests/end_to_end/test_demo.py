@@ -1,6 +1,7 @@
 """`make demo`, as a newcomer runs it."""
 
 import json
+import random
 import re
 from statistics import mean
 
@@ -9,13 +10,32 @@ from huggingface_hub import ModelCard
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
-from swift_vlrft.demo.grpo import step_rewards
+from swift_vlrft.datasets.writer import write_folder
+from swift_vlrft.demo.rows import stored
+from swift_vlrft.demo.training import reward_curve
+from swift_vlrft.demo.warm_start import write_warm_start
 from swift_vlrft.hub.cards import model_card
 from swift_vlrft.hub.checkpoint import open_checkpoint
 from swift_vlrft.hub.push import staged
 from swift_vlrft.swift_plugin.evaluate import evaluate
+from swift_vlrft.tiny.compact import COMPACT
+from tests.support.drawn_rows import boxed_rows
 
 pytestmark = pytest.mark.end_to_end
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("family", COMPACT)
+def test_a_start_model_of_every_family_learns(family, tmp_path):
+    write_folder(tmp_path / "set", {"train": map(stored, boxed_rows(random.Random(0), 24))})
+    notes = []
+    start = tmp_path / "start"
+    write_warm_start(
+        family, tmp_path / "set", start, steps=12, progress=lambda *of: notes.append(of)
+    )
+    losses = [float(note.removeprefix("loss ")) for _, note in notes]
+    assert len(losses) == 12 and losses[-1] < 0.8 * losses[0]
+    assert (start / "model.safetensors").is_file()
 
 
 @pytest.mark.nightly
@@ -59,8 +79,7 @@ def test_the_demo_learns(tmp_path):
     # Both rewards weigh: what the format was, it stays, in every tenth of the run.
     weights = json.loads((tmp_path / "grpo" / "args.json").read_text())["reward_weights"]
     assert weights is None or min(weights) > 0  # None: equal
-    log = tmp_path / "grpo" / "logging.jsonl"
-    kept = [*step_rewards(log, "rewards/vlrft_format/mean").values()]
+    kept = [*reward_curve(tmp_path / "grpo", "vlrft_format").values()]
     tenth = len(kept) // 10
     assert min(mean(kept[i : i + tenth]) for i in range(0, 10 * tenth, tenth)) >= 0.9
     assert summary["format"]["last"] == pytest.approx(mean(kept[-tenth:]))

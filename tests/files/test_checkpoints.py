@@ -20,11 +20,11 @@ def tensors() -> bytes:
     return struct.pack("<Q", len(header)) + header + bytes(256)
 
 
-def saved() -> bytes:
+def saved(pickled: bytes = b"\x80\x02}." * 20) -> bytes:
     """As torch.save writes it: a zip file that is not compressed."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("archive/data.pkl", b"\x80\x02}." * 20)
+        archive.writestr("archive/data.pkl", pickled)
         archive.writestr("archive/data/0", bytes(100))
     return file.getvalue()
 
@@ -170,7 +170,7 @@ class Harm:
 
 
 def test_nothing_is_unpickled(tmp_path):
-    harmful = pickle.dumps(Harm(tmp_path / "harmed"))
+    harmful = saved(pickle.dumps(Harm(tmp_path / "harmed")))
     folder = write(tmp_path / "checkpoint-4", KINDS["full"] | {"optimizer.pt": harmful})
     assert why_not(folder) == "" and not (tmp_path / "harmed").exists()
 

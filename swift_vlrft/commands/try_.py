@@ -1,9 +1,7 @@
-"""``vlrft try`` leads from own data to a verdict, without a GPU."""
+"""``vlrft try`` takes a data set of one's own to a verdict, without a GPU."""
 
 import re
 import shlex
-import signal
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,9 +11,7 @@ from swift_vlrft.commands.compare import COLOURS
 from swift_vlrft.commands.output import print_json, say, say_marked
 from swift_vlrft.files.environment import hide_bars
 
-FAMILY = "internvl"
-SHOWS = """\
-This shows that data, prompts and rewards work together, not what a real model will reach."""
+SHOWS = "This shows that data, prompts and rewards work together, not what a real model will reach."
 
 
 def try_(
@@ -27,7 +23,7 @@ def try_(
     ],
     family: Annotated[
         str, typer.Option(help="Family of the tiny model: qwen2_5_vl, qwen3_vl, internvl, ...")
-    ] = FAMILY,
+    ] = "internvl",
     out: Annotated[
         Path | None, typer.Option(file_okay=False, help="Folder to write; default: runs/try/DATA.")
     ] = None,
@@ -40,18 +36,18 @@ def try_(
 
     It checks the rows, holds out a part by picture, trains a tiny model with GRPO and the rewards
     that fit, evaluates it before and after, and writes the report. Give the command again to
-    continue an interrupted road after its last complete stage.
+    continue an interrupted trial after its last complete stage.
     """
-    from swift_vlrft.demo.road import Road
+    from swift_vlrft.demo.trial import TrialConfig, run_trial
 
     hide_bars()
     there = data.absolute() if data.exists() else data  # else an address, or an error names it
     folder = out or Path("runs", "try", data.stem if data.suffix else data.name)
-    summary = go(Road(str(there), family, steps=steps), folder)
+    summary = run_trial(TrialConfig(str(there), family, steps=steps), folder)
     if as_json:
         print_json(summary)
         return
-    print_road(summary, folder)
+    print_trial(summary, folder)
     dataset = folder / "data"
     task = next(iter(summary["tasks"]))
     say(SHOWS, "A script for real GPUs:")
@@ -73,17 +69,7 @@ def example_model(family: str) -> str:
     return "MODEL"
 
 
-def go(road: Any, folder: Path) -> dict[str, Any]:
-    """Take the road; a signal that ends this process ends the training, too."""
-    from swift_vlrft.demo.road import take_road
-
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) == signal.SIG_DFL:
-            signal.signal(number, lambda received, _: sys.exit(128 + received))
-    return take_road(road, folder)
-
-
-def print_road(summary: dict[str, Any], folder: Path) -> None:
+def print_trial(summary: dict[str, Any], folder: Path) -> None:
     for note in summary["notes"]:
         say_marked("note:", note, "yellow")
     for task, of in summary["tasks"].items():

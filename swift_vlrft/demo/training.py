@@ -1,0 +1,99 @@
+"""Run a training command of ms-swift, and follow what it logs.
+
+    with training(["swift", "sft", ...], Path("runs/try/mine/sft")) as logged:
+        for step, metrics in logged:
+            ...         1, {"loss": 7.25, "token_acc": 0.1, ...}
+
+What it prints goes to runs/try/mine/sft.log; its --output_dir is runs/try/mine/sft.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+POLL = 0.5  # seconds
+
+
+class TrialError(ChildProcessError):
+    """A stage of a trial failed; the message says which, and where its output is."""
+
+    exit_code = 1
+
+
+def flags_of(values: Mapping[str, object]) -> list[str]:
+    """Return the words of a command that set these flags."""
+    return [word for name, value in values.items() for word in (f"--{name}", str(value))]
+
+
+@contextmanager
+def training(
+    command: Sequence[str], out: Path, **variables: str
+) -> Iterator[Iterator[tuple[int, dict[str, Any]]]]:
+    """Run the command beside what the block does, and give the steps and metrics that it logs as
+    they come. It ends with the block, also by a signal that ends this process.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, lambda received, _: sys.exit(128 + received))
+    shutil.rmtree(out, ignore_errors=True)  # of a trial that was interrupted there
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    with out.with_suffix(".log").open("w") as log:
+        # In a session of its own: bash, `swift` and its Python end together.
+        process = subprocess.Popen(
+            [*command],
+            env=os.environ | {"PATH": path} | variables,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield _steps(process, out)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
+
+
+def _steps(process: subprocess.Popen[bytes], out: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    ended, seen = False, 0
+    while not ended:
+        ended = process.poll() is not None
+        logged = logged_steps(out)
+        yield from logged[seen:]
+        seen = len(logged)
+        if not ended:
+            time.sleep(POLL)
+    if process.returncode != 0:
+        log = out.with_suffix(".log")
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+        raise TrialError(f"training ended with exit code {process.returncode}; {log} ends:\n{tail}")
+
+
+def logged_steps(out: Path) -> list[tuple[int, dict[str, Any]]]:
+    """Return each step and its metrics, from ms-swift's logging.jsonl as far as it is written."""
+    file = out / "logging.jsonl"
+    if not file.exists():
+        return []
+    lines = [line for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    rows = [json.loads(line) for line in lines if line.strip()]
+    key = "global_step/max_steps"
+    # The last lines sum the run up.
+    return [(int(row[key].partition("/")[0]), row) for row in rows if key in row and "loss" in row]
+
+
+def reward_curve(out: Path, reward: str | None = None) -> dict[int, float]:
+    """Return the mean of a reward, or of their sum, by training step. With several tasks, a step
+    lacks the rewards of tasks that it has no row of.
+    """
+    key = f"rewards/{reward}/mean" if reward else "reward"
+    return {step: float(row[key]) for step, row in logged_steps(out) if key in row}

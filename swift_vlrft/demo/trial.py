@@ -1,0 +1,291 @@
+"""A trial takes a data set through a whole run, to a verdict, on a CPU and in minutes.
+
+    OUT/trial.json           what was asked: an interrupted trial goes on after its last whole stage
+    OUT/data                 the rows that are fit to train on, split by picture: train and test
+    OUT/start                a tiny model of the family that writes the format and guesses
+    OUT/grpo                 what `swift rlhf` wrote; what it printed is in grpo.log
+    OUT/eval/before, after   `vlrft eval` of both on the held-out pictures; with several tasks, a
+                             folder for each
+    OUT/{summary.json, reward.png, report.html}
+
+It shows that data, prompts and rewards work together, not what a real model will reach.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from swift_vlrft.demo.split import Halves, write_halves
+from swift_vlrft.demo.training import TrialError, flags_of, reward_curve, training
+from swift_vlrft.demo.warm_start import RECORD, Progress, WarmStart, write_warm_start
+from swift_vlrft.families import known_family
+from swift_vlrft.files.records import as_json, read_record, write_record
+from swift_vlrft.files.shipped import shipped_file
+from swift_vlrft.files.writing import beside, write_atomically
+from swift_vlrft.report.curves import ends
+from swift_vlrft.report.reward_picture import draw_rewards
+from swift_vlrft.tiny.compact import compact
+
+FORMAT, COVER = "vlrft_format", "vlrft_zoom_cover"
+SPARE = 8
+"""Tokens that an answer may take beyond the longest gold answer."""
+FOLDERS = ("data", "start", "start.making", "grpo", "eval")
+FILES = ("grpo.log", "summary.json", "reward.png", "report.html", "trial.json")
+
+
+class TrialConfig(msgspec.Struct, frozen=True):
+    """Settings of a trial: ``warm_steps`` and ``warm_rate`` are of the supervised warm start,
+    ``steps`` and ``learning_rate`` of GRPO; the model sees images of about ``side`` x ``side``.
+    """
+
+    data: str
+    family: str = "internvl"
+    side: int = 112
+    warm_steps: int = 400
+    warm_rate: float = 2e-3
+    steps: int = 60
+    learning_rate: float = 2e-4
+    seed: int = 0
+    max_turns: int = 1
+    """Above 1 the model may look closer at the picture before it answers."""
+
+
+class _Begun(msgspec.Struct):
+    config: TrialConfig
+    halves: Halves
+
+
+def run_trial(config: TrialConfig, folder: Path) -> dict[str, Any]:
+    """Run a trial in ``folder``; return what summary.json holds. DataError says what is wrong with
+    the set before anything is trained, TrialError which stage failed.
+    """
+    from swift_vlrft.report.page import write_report
+
+    started = time.monotonic()
+    halves = begin_trial(config, folder)
+    tasks = halves.rewards()
+    os.environ["MAX_PIXELS"] = str(config.side**2)  # as the tiny model sees images
+    names = [*tasks.values(), *[COVER] * (config.max_turns > 1)]
+    start = _warm_start(config, folder)
+    _train(config, folder, names, halves.test, start.longest + SPARE)
+    last = folder / "grpo" / f"checkpoint-{config.steps}"
+    _evaluate(config, folder, "after", last, halves.test, start.longest + SPARE)
+    # A page shows one evaluation before and after; several tasks have curves each.
+    sides = [folder / "eval" / side for side in ("before", "after")]
+    write_report(folder / "grpo", sides if len(tasks) == 1 else [], folder / "report.html")
+    curves = {name: reward_curve(folder / "grpo", name) for name in (*names, FORMAT)}
+    with beside(folder / "reward.png") as unfinished:
+        draw_rewards(curves, unfinished)
+    too_long = f"rows whose answers are too long for a tiny model to learn: {start.left_out}"
+    summary: dict[str, Any] = {
+        **as_json(config),
+        "train": halves.train,
+        "test": halves.test,
+        "notes": halves.notes + [too_long] * (start.left_out > 0),
+        "format": _ends(curves[FORMAT]),
+        **({"cover": _ends(curves[COVER])} if COVER in curves else {}),
+        "tasks": {
+            task: {
+                "reward": name,
+                **_ends(curves[name]),
+                "rows": halves.test[task],
+                **_compared([_of_task(side, task, tasks) for side in sides], name),
+            }
+            for task, name in tasks.items()
+        },
+        "seconds": round(time.monotonic() - started, 1),
+    }
+    write_atomically(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+    return summary
+
+
+def remove_trial(folder: Path) -> None:
+    """Remove what an earlier trial wrote, and nothing else."""
+    if (folder / "trial.json").exists():
+        for name in FOLDERS:
+            shutil.rmtree(folder / name, ignore_errors=True)
+        for name in FILES:
+            (folder / name).unlink(missing_ok=True)
+
+
+def begin_trial(config: TrialConfig, folder: Path) -> Halves:
+    """Return the halves of the set: written now, or by an earlier trial with a start model."""
+    stamp, data = folder / "trial.json", Path(config.data)
+    another = "name another folder with --out"
+    if stamp.exists():
+        begun = read_record(stamp, _Begun)
+        if begun.config != config:
+            raise TrialError(
+                f"{folder} holds the trial of {begun.config.data} with other settings; {another}, "
+                "or remove this folder"
+            )
+        if (folder / "start").exists():
+            if _newest(data) > stamp.stat().st_mtime_ns:
+                raise TrialError(
+                    f"{data} has changed since {folder} was begun; {another}, or remove this folder"
+                )
+            return begun.halves
+        remove_trial(folder)  # nothing is trained yet, and the set may have been mended since
+    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise TrialError(f"{folder} is no empty folder; {another}")
+    if folder.resolve().is_relative_to(data.resolve()):
+        raise TrialError(
+            f"{folder} lies inside {data}: what is written would look like rows of the set; "
+            f"{another}"
+        )
+    if marks := [mark for mark in ":#" if mark in str(folder)]:
+        raise TrialError(
+            f"{folder} has {marks[0]!r} in its name, after which ms-swift expects a subset or a "
+            f"number of rows; {another}"
+        )
+    compact(family := known_family(config.family), config.side)  # a ValueError lists the families
+    halves = write_halves(data, folder / "data", config.seed, family.box_format or "norm1000")
+    write_record(stamp, _Begun(config, halves))
+    return halves
+
+
+def _newest(data: Path) -> int:
+    """Return when the set last changed, in nanoseconds; 0 for a set that is gone."""
+    return max(
+        (path.stat().st_mtime_ns for path in (data, *data.rglob("*")) if path.is_file()), default=0
+    )
+
+
+def _warm_start(config: TrialConfig, folder: Path) -> WarmStart:
+    """Train the start model, unless an earlier trial did."""
+    if (folder / "start").exists():
+        return read_record(folder / "start" / RECORD, WarmStart)
+    return write_warm_start(
+        config.family,
+        folder / "data",
+        folder / "start",
+        steps=config.warm_steps,
+        rate=config.warm_rate,
+        side=config.side,
+        crops=config.max_turns > 1,
+        seed=config.seed,
+        progress=_progress("swift sft: the format, and a guess", config.warm_steps),
+    )
+
+
+def _train(
+    config: TrialConfig, folder: Path, rewards: list[str], rows: Mapping[str, int], max_tokens: int
+) -> None:
+    """Train the start model by recipes/demo_cpu.sh, unless an earlier trial did; it is evaluated in
+    the meantime.
+    """
+    out, start = folder / "grpo", folder / "start"
+    last = out / f"checkpoint-{config.steps}"
+    if last.is_dir():
+        _evaluate(config, folder, "before", start, rows, max_tokens)
+        return
+    flags: dict[str, object] = {
+        "max_steps": config.steps,
+        "learning_rate": config.learning_rate,
+        "max_completion_length": max_tokens,
+    }
+    if config.max_turns > 1:
+        flags |= {"multi_turn_scheduler": "vlrft_zoom", "max_turns": config.max_turns}
+    variables = {
+        "MODEL": str(start),
+        "DATASET": f"{folder / 'data'}:native",
+        "OUTPUT_DIR": str(out),
+        "REWARDS": " ".join(rewards),
+    }
+    command = ["bash", str(shipped_file("recipes", "demo_cpu.sh")), *flags_of(flags)]
+    with training(command, out, **variables) as logged:
+        _evaluate(config, folder, "before", start, rows, max_tokens)
+        advance = _progress("swift rlhf --rlhf_type grpo", config.steps)
+        for step, metrics in logged:
+            means = {name: metrics.get(f"rewards/{name}/mean") for name in (*rewards, FORMAT)}
+            advance(step, " ".join(f"{name} {v:.2f}" for name, v in means.items() if v is not None))
+    if not last.is_dir():
+        raise TrialError(f"{out} holds no {last.name}; see {out}.log")
+
+
+def _evaluate(
+    config: TrialConfig,
+    folder: Path,
+    side: str,
+    checkpoint: Path,
+    rows: Mapping[str, int],
+    max_tokens: int,
+) -> None:
+    """Write greedy answers on the held-out pictures into OUT/eval."""
+    from swift_vlrft.swift_plugin.evaluate import evaluate
+
+    advance, done = _progress(f"held-out images, {side}", sum(rows.values())), 0
+
+    def answered(total: int, n: int) -> None:
+        nonlocal done
+        done += n
+        advance(done, "")
+
+    before = dict(os.environ)
+    # A template that is loaded writes limits of images into the environment, and evaluations with
+    # other limits are other evaluations, also for a trial that goes on later.
+    try:
+        for task in rows:
+            evaluate(
+                checkpoint,
+                f"{folder / 'data'}:native",
+                task,
+                out=_of_task(folder / "eval" / side, task, rows),
+                split="test",
+                engine="transformers",
+                batch_size=64,
+                dtype="float32",
+                max_tokens=max_tokens,
+                max_turns=config.max_turns,
+                workers=1,
+                progress=answered,
+            )
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _of_task(folder: Path, task: str, tasks: Mapping[str, Any]) -> Path:
+    return folder / task if len(tasks) > 1 else folder
+
+
+def _ends(curve: dict[int, float]) -> dict[str, float]:
+    return dict(zip(("first", "last"), ends([*curve.values()]), strict=True))
+
+
+def _compared(sides: list[Path], reward: str) -> dict[str, Any]:
+    """Compare two evaluations by headline metric, and by the reward where it differs from that."""
+    from swift_vlrft.evaluation.compare import compare_runs
+
+    compared = compare_runs(*sides)
+    held_out: list[dict[str, Any]] = []
+    for name in dict.fromkeys((compared.headline, reward)):
+        of = compared.metrics[name]
+        values = {
+            "before": of.a or 0.0,
+            "after": of.b or 0.0,
+            "difference_95": [of.low, of.high],  # of after - before, over the same rows
+        }
+        if not held_out or values != {key: held_out[0][key] for key in values}:
+            held_out.append({"metric": name, **values})
+    verdict = compared.verdict
+    return {"verdict": verdict.word, "why": verdict.why, "held_out": held_out}
+
+
+def _progress(stage: str, total: int) -> Progress:
+    """Return a function that says where a stage is, at every tenth of its steps."""
+
+    def advance(done: int, note: str) -> None:
+        if done % max(1, total // 10) == 0 or done == total:
+            print(f"{stage}: {done}/{total} {note}", file=sys.stderr, flush=True)
+
+    return advance
