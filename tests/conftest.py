@@ -6,8 +6,6 @@ import time
 import pytest
 from hypothesis import settings
 
-from swift_vlrft.diagnostics.build_locks import left_locks
-
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
@@ -27,10 +25,3 @@ def environment_restored():
     yield
     os.environ.clear()
     os.environ.update(before)
-
-
-@pytest.fixture(autouse=True)
-def no_locks_of_killed_runs():
-    """Tests kill runs with DeepSpeed: torch in the next one would wait for what they held."""
-    for lock in left_locks():
-        lock.unlink(missing_ok=True)
