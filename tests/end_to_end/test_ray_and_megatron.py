@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.swift_run import ON_CPU, REPOSITORY, free_port
+from support.own import free_port
+from support.swift_run import ON_CPU, REPOSITORY
 
 from swift_vlrft.recipe import facts as shipped
 from swift_vlrft.rewards import REWARDS
