@@ -1,6 +1,7 @@
 """Ports and folders that a test has for itself: no other test, worker or run on this machine."""
 
 import fcntl
+import os
 import socket
 import tempfile
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import TextIO
 
 PORTS = range(20_000, 32_000)
 """Below those that Linux takes for outgoing connections."""
-LOCKS = Path(tempfile.gettempdir()) / "vlrft-test-ports"
+LOCKS = Path(tempfile.gettempdir()) / f"vlrft-test-ports-{os.getuid()}"
 _held: list[TextIO] = []
 
 
