@@ -38,11 +38,11 @@ NEEDS_PLUGIN = ("chatglm4v", "cogagent", "gemma4", "internvl")
 """Model types, or what they begin with, that ms-swift loads or prompts rightly with our plugin."""
 
 
-def _from_template(kind: Any, name: str, data: Any, hub: str, repo: str, **values: Any) -> bytes:
+def _from_template(kind: Any, name: str, data: Any, hub: str, repo: str, values: Any) -> bytes:
     """The card of ``huggingface_hub``; text of others goes through inline, code or fenced."""
-    path = str(Path(__file__).parent / "templates" / name)
     values |= {"hub": hub, "repo": repo, "name": repo.split("/")[1]}
     values |= {"inline": inline, "code": code, "fenced": fenced}
+    path = str(Path(__file__).parent / "templates" / name)
     return str(kind.from_template(data, template_path=path, **values)).encode()
 
 
@@ -76,12 +76,12 @@ def dataset_files(
             task_categories=sorted({CATEGORIES.get(t, "visual-question-answering") for t in tasks}),
             tags=["virft", "grpo", "ms-swift"],
         )
-        files["README.md"] = _from_template(
-            *(DatasetCard, "dataset.md", data, hub, repo),
+        values = {
             **{"counts": counts, "columns": columns, "formats": formats},
-            evaluated=next((task for task in tasks if task in EVALUATED), ""),
-            rewards={name: _meaning(name) for name in rewards_of(tasks)},
-        )
+            "evaluated": next((task for task in tasks if task in EVALUATED), ""),
+            "rewards": {name: _meaning(name) for name in rewards_of(tasks)},
+        }
+        files["README.md"] = _from_template(DatasetCard, "dataset.md", data, hub, repo, values)
     check_files(files, str(folder))
     return files
 
@@ -147,16 +147,16 @@ def model_files(
     )
     names = [name_of(str(name)) for name in args.get("reward_funcs") or []]
     weights = args.get("reward_weights") or [1] * len(names)
-    content = _from_template(
-        *(ModelCard, "model.md", data, hub, repo),
+    values = {
         **{"opened": opened, "args": args, "flags": FLAGS, "name_of": name_of},
-        **{"before": first, "after": last, "sets": map(name_of, sets)},
-        start=name_of(str(args.get("model"))),
-        rewards=[(name, of, _meaning(name)) for name, of in zip(names, weights, strict=False)],
-        ours=any(name in REWARDS for name in names),
-        plugin=str(args.get("model_type")).startswith(NEEDS_PLUGIN),
-    )
-    files = {"README.md": content, **opened.files}
+        **{"before": first, "after": last, "sets": [name_of(name) for name in sets]},
+        "start": name_of(str(args.get("model"))),
+        "rewards": [(name, of, _meaning(name)) for name, of in zip(names, weights, strict=False)],
+        "ours": any(name in REWARDS for name in names),
+        "plugin": str(args.get("model_type")).startswith(NEEDS_PLUGIN),
+    }
+    content = _from_template(ModelCard, "model.md", data, hub, repo, values)
+    files: dict[str, Path | bytes] = {"README.md": content, **opened.files}
     check_files(files, str(opened.folder))
     return files
 
@@ -166,7 +166,7 @@ def _evaluations(
 ) -> tuple[Summary | None, Summary | None]:
     """The summaries before and after the training; DataError if they cannot be compared."""
     rows = ("dataset", "split", "task", "frame", "protocol", "categories", "max_queries", "seed")
-    first, last = (f and read_record(f / "summary.json", Summary) for f in (before, after))
+    first, last = (read_record(f / "summary.json", Summary) if f else None for f in (before, after))
     # A run may have been moved: its name and the checkpoint's stay.
     if last and Path(str(last.run.get("model"))).parts[-2:] != opened.folder.parts[-2:]:
         raise DataError(f"--after {after} is of {last.run.get('model')}, not of {opened.folder}")

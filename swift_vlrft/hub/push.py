@@ -63,11 +63,12 @@ def upload(
     token = os.environ.get(TOKENS[hub], "").strip()
     if not token:
         raise DataError(f"{TOKENS[hub]} is not set; export a token that may write")
+    options, more = dict[str, Any](private=private), dict[str, Any]()
     api: Any
     if hub == "hf":
         from huggingface_hub import HfApi
 
-        api, options, more = HfApi(token=token), {"private": private}, {}
+        api = HfApi(token=token)
     else:
         from modelscope.hub.api import HubApi
 
