@@ -24,21 +24,8 @@ OUTSIDE = (
     *("examples/README.md", "examples/space/README.md", "dev/measurements.md"),
 )
 """Pages of the site that are not in docs/."""
-CHINESE = ("README_CN.md", "docs/tutorial/own_data_CN.md")
-SCRIPT = "docs/tutorial/ms_swift_script.md"
-BOOSTS = {
-    **dict.fromkeys(("README.md", "README_CN.md", "CONTRIBUTING.md", SCRIPT), 0.2),
-    "docs/reference/flags.md": 3,
-    "docs/reference/troubleshooting.md": 2,
-}
-"""Pages that name everything stand behind the page that explains it."""
-SYNONYMS = {"docs/how_to/logging.md": ["W&B"]}
-"""Words that the search's own splitting of words loses."""
-UNSEARCHED = ("CHANGELOG.md", "dev/measurements.md", "docs/README.md")
-"""Pages whose many words would stand in front of the page that answers."""
 PICTURES = (".png", ".svg")
 FENCES = {".sh": "bash", ".py": "python", ".toml": "toml", ".json": "json", ".jsonl": "json"}
-HAN = "[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]"
 LINK = re.compile(r"\]\(([^)#\s]+)")
 
 
@@ -103,23 +90,7 @@ def fenced(text: str, language: str) -> str:
     return f"`````{language}\n{text.rstrip()}\n`````\n"
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """What the search leaves out; Chinese lines are joined without a browser's blank."""
-    if page.file.src_uri in UNSEARCHED:
-        page.meta["search"] = {"exclude": True}
-    elif boost := BOOSTS.get(page.file.src_uri):
-        page.meta["search"] = {"boost": boost}
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> None:
+    """Leave out the navigation of a page whose tabs on top are enough."""
     if "/" not in page.file.src_uri:
-        page.meta["hide"] = ["navigation"]  # the tabs on top are enough
-    if words := SYNONYMS.get(page.file.src_uri):
-        page.meta["tags"] = words
-    if page.file.src_uri in CHINESE:
-        markdown = re.sub(rf"(?<={HAN})\n(?={HAN})", "", markdown)
-    return markdown
-
-
-def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """The Chinese page says its language, by which a browser chooses the shapes of characters."""
-    if page.file.src_uri in CHINESE:
-        output = output.replace('<html lang="en"', '<html lang="zh-CN"', 1)
-    return output
+        page.meta["hide"] = ["navigation"]

@@ -1,17 +1,22 @@
-"""Property tests try the same examples at every run: `make fuzz` is where luck is wanted."""
+"""Tests run in random order, each with folders of its own. Property tests try the same examples at
+every run: `make fuzz` is where luck is wanted.
+"""
 
 import os
+import sys
 import time
+from itertools import count
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
-
-from swift_vlrft.diagnostics.build_locks import left_locks
+from support.own import own_folders
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
 
+NUMBERS = count()
 UNTIL = float(os.environ.get("NIGHTLY_UNTIL", "inf"))
 
 
@@ -20,17 +25,27 @@ def pytest_runtest_setup(item):
         pytest.skip("not begun: the machine is slow, and the time for nightly tests is over")
 
 
+def pytest_terminal_summary(terminalreporter):
+    """The header, which says it, too, is not there with -q."""
+    seed = terminalreporter.config.option.random_order_seed.removeprefix("default:")
+    terminalreporter.write_line(f"in random order; again: --random-order-seed {seed}")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def worker_folders(tmp_path_factory):
+    """Folders for the fixtures that several tests share."""
+    os.environ.update(own_folders(tmp_path_factory.getbasetemp() / "own"))
+
+
 @pytest.fixture(autouse=True)
-def environment_restored():
-    """A command that is run in this process sets LOG_LEVEL, say: not for the tests after it."""
+def own_environment(tmp_path_factory):
+    """Folders of the test's own, and no variable of the test before it: a command that is run in
+    this process sets LOG_LEVEL, say.
+    """
     before = dict(os.environ)
+    os.environ.update(own_folders(tmp_path_factory.getbasetemp() / f"own{next(NUMBERS)}"))
+    if "datasets" in sys.modules:  # which reads its variable once
+        sys.modules["datasets"].config.HF_DATASETS_CACHE = Path(os.environ["HF_DATASETS_CACHE"])
     yield
     os.environ.clear()
     os.environ.update(before)
-
-
-@pytest.fixture(autouse=True)
-def no_locks_of_killed_runs():
-    """Tests kill runs with DeepSpeed: torch in the next one would wait for what they held."""
-    for lock in left_locks():
-        lock.unlink(missing_ok=True)

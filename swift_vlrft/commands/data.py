@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -171,18 +171,17 @@ def push(
 
     Example: HF_TOKEN=... vlrft data push data/coco8 --hub hf --repo me/coco8
 
-    A README.md in the folder goes up as the card; --license NAME is written into its head.
+    A README.md in the folder goes up as the card.
     The token is taken from HF_TOKEN or MODELSCOPE_API_TOKEN, and never shown.
     """
-    from swift_vlrft.hub.cards import dataset_card
+    from swift_vlrft.hub.cards import dataset_files
     from swift_vlrft.hub.push import check_target, upload
 
-    hub = check_target(hub, repo, folder.name)
-    card = dataset_card(folder, hub, repo, licence)
-    if show_card(card.files, card.notes, card_only, as_json):
-        return
-    more: dict[str, Any] = {"what": str(folder), "licence": card.licence, "private": private}
-    page = upload(card.files, hub, repo, "dataset", **more)
+    hub = check_target(hub, repo)
+    files = dataset_files(folder, hub, repo, licence)
+    if card_only is not None:
+        return show_card(files, card_only, as_json)
+    page = upload(files, hub, repo, "dataset", licence=licence, private=private)
     dataset = f"{'hf' if hub == 'hf' else 'ms'}::{repo}"
     if as_json:
         print_json({"page": page, "dataset": dataset})

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from swift_vlrft.commands.output import print_json, say, say_marked
+from swift_vlrft.commands.output import print_json, say
 
 Hub = Annotated[str, typer.Option(help="hf, or modelscope (ms for short).")]
 Repo = Annotated[
@@ -21,14 +21,8 @@ CardOnly = Annotated[
 ]
 
 
-def show_card(
-    files: Mapping[str, Path | bytes], notes: Sequence[str], folder: Path | None, as_json: bool
-) -> bool:
-    """Print the notes; with a folder, write the card there, and list what would go up."""
-    for note in notes:
-        say_marked("note:", note, "yellow", error=True)
-    if folder is None:
-        return False
+def show_card(files: Mapping[str, Path | bytes], folder: Path, as_json: bool) -> None:
+    """Write the card into the folder, and list what would go up."""
     from swift_vlrft.hub.push import write_card_only
 
     card, besides = write_card_only(files, folder), [name for name in files if name != "README.md"]
@@ -36,4 +30,3 @@ def show_card(
         print_json({"card": str(card), "sent": False, "files": sorted(files)})
     else:
         say(card, f"not sent; these files would go up as well: {', '.join(besides)}")
-    return True

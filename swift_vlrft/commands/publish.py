@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -15,8 +15,7 @@ def publish(
     checkpoint: Annotated[
         Path,
         typer.Argument(
-            help="A checkpoint, full or LoRA; or a run's --output_dir or the folder of `vlrft "
-            "demo`, for its last checkpoint."
+            help="A checkpoint, full or LoRA; or a run's folder, for its last checkpoint."
         ),
     ],
     hub: Hub,
@@ -45,24 +44,23 @@ def publish(
 ) -> None:
     """Publish a trained model with a card that says what ran: recipe, data, rewards, evaluation.
 
-    Example: HF_TOKEN=... vlrft publish runs/demo --hub hf --repo me/shapes
+    Example: HF_TOKEN=... vlrft publish runs/demo/grpo --hub hf --repo me/shapes
 
     Weights, configuration, tokenizer and processor go up; optimizer states, logs and answers do
     not. A pickle, a path of this machine or a secret in what goes up is refused by name. The token
     is taken from HF_TOKEN or MODELSCOPE_API_TOKEN, and never shown.
     """
-    from swift_vlrft.hub.cards import model_card
+    from swift_vlrft.hub.cards import model_files
     from swift_vlrft.hub.checkpoint import open_checkpoint
     from swift_vlrft.hub.push import check_target, upload
 
-    hub = check_target(hub, repo, "my_model")
+    hub = check_target(hub, repo)
     opened = open_checkpoint(checkpoint, base_model)
-    card = model_card(opened, hub, repo, before=before, after=after, licence=licence)
-    if show_card(card.files, card.notes, card_only, as_json):
-        return
-    more: dict[str, Any] = {"what": str(opened.folder), "licence": card.licence, "private": private}
-    page = upload(card.files, hub, repo, "model", **more)
+    files = model_files(opened, hub, repo, before=before, after=after, licence=licence)
+    if card_only is not None:
+        return show_card(files, card_only, as_json)
+    page = upload(files, hub, repo, "model", licence=licence, private=private)
     if as_json:
-        print_json({"page": page, "checkpoint": str(opened.folder), "files": sorted(card.files)})
+        print_json({"page": page, "checkpoint": str(opened.folder), "files": sorted(files)})
     else:
         say(opened.folder, page)

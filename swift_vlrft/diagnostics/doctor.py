@@ -9,7 +9,6 @@ Every check has a time limit, and all run in parallel.
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import socket
 import subprocess
@@ -24,7 +23,6 @@ from pathlib import Path
 from threading import Thread
 from time import monotonic
 
-from swift_vlrft.diagnostics.build_locks import left_locks
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe.gpus import installed_gpus
 
@@ -92,7 +90,7 @@ def run_checks(seconds: float = 3.0) -> list[Check]:
     old = sys.version_info < (3, 11)
     version = ".".join(map(str, sys.version_info[:3]))
     checks = [_check("Python", version, "use Python 3.11 or newer" * old)]
-    checks += [*_packages(), *_gpus(long), *_disk(), *_build_locks(), _group_port()]
+    checks += [*_packages(), *_gpus(long), *_disk(), _group_port()]
     for name, thread, end in waiting:
         thread.join(max(0.0, end - monotonic()))
         late = Check(name, NOTE, "no answer in time", REMEDIES.get(name, ""))
@@ -241,10 +239,3 @@ def _group_port() -> Check:
             text = f"{error.strerror}: no weights can be sent to a `swift rollout` here"
             remedy = "with --vllm_mode server, give --vllm_server_group_port a free port"
     return _check(what, text, remedy, NOTE)
-
-
-def _build_locks() -> Iterator[Check]:
-    for lock in left_locks():
-        text = f"no process seen here holds {lock}: DeepSpeed waits until it is gone"
-        remedy = "If nothing builds there for another user, in another container or on another "
-        yield _check("torch extensions", text, f"{remedy}machine: rm {shlex.quote(str(lock))}")

@@ -1,30 +1,25 @@
-"""Check a run during training: problems are said at once, and every sample can be logged.
+"""Check a run during training: problems are said at once.
 
     WARNING swift_vlrft: the model has stopped detecting: 94% of the last 256 answers are empty ...
 
 Each finding of health.py is said when it is first seen, and again when the run is four times as
-long. ``VLRFT_LOG_SAMPLES=DIR`` writes score and reason of every sample as JSON lines, one file per
-process, so that ranks do not mix lines.
+long; rank 0 alone checks and speaks.
 """
 
-import json
 import logging
 import os
 from collections import Counter
 from collections.abc import Sequence
 from functools import wraps
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 from swift_vlrft.diagnostics.health import LEAST_SAMPLED, Health, group_of, judge, task_named
-from swift_vlrft.diagnostics.reasons import Reason, explain
-from swift_vlrft.parsing.answers import gold_text, text_of
+from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.rewards import RewardFunction, Scores, reward_columns
 
 log = logging.getLogger("swift_vlrft")
 
-VARIABLE = "VLRFT_LOG_SAMPLES"
 SETTLED_CALLS, FIRST_CALLS = 3, 10
 """Batches of a reward in a process: between them it is said that nothing was scored; after the last
 one nothing is said any more of misplaced boxes whose reward is well.
@@ -44,8 +39,7 @@ def watch(name: str, function: RewardFunction) -> RewardFunction:
     @wraps(function)
     def watched(completions: Sequence[Any], solution: Any = None, **columns: Any) -> Scores:
         scores = function(completions, solution, **columns)
-        folder, speaks = os.environ.get(VARIABLE), os.environ.get("RANK", "0") == "0"
-        if not folder and not speaks:
+        if os.environ.get("RANK", "0") != "0":
             return scores
         try:
             state, rows = columns.get("trainer_state"), _rows(completions, solution, columns)
@@ -55,19 +49,16 @@ def watch(name: str, function: RewardFunction) -> RewardFunction:
                 )
                 for r in rows
             ]
-            if speaks:
-                call = next(calls)
-                for row, reason in zip(rows, reasons, strict=True):
-                    group = group_of(row)
-                    health.add(row, reason, group and (*group, call))
-                    unscored.update([reason.text] * (reason.score is None))
-                _say_findings(health, call)
-                if SETTLED_CALLS <= call <= FIRST_CALLS and unscored and not health.seen:
-                    _say_unscored(name, unscored)
-            if folder:
-                _write(Path(folder), name, rows, reasons, state)
+            call = next(calls)
+            for row, reason in zip(rows, reasons, strict=True):
+                group = group_of(row)
+                health.add(row, reason, group and (*group, call))
+                unscored.update([reason.text] * (reason.score is None))
+            _say_findings(health, call)
+            if SETTLED_CALLS <= call <= FIRST_CALLS and unscored and not health.seen:
+                _say_unscored(name, unscored)
         except Exception as error:
-            if speaks and _is_due("check", ""):
+            if _is_due("check", ""):
                 log.warning("%s: a check failed: %r. Scores are not affected.", name, error)
         return scores
 
@@ -112,22 +103,3 @@ def _say_unscored(name: str, unscored: Counter[str]) -> None:
             "row of the data sets is for its task, nothing is learned from it: `vlrft data check "
             "PATH` lists the rewards that fit a set."
         )
-
-
-def _write(
-    folder: Path, name: str, rows: list[dict[str, Any]], reasons: list[Reason], state: Any
-) -> None:
-    """Append one line per sample, with one write per batch, to this process's file."""
-    step = getattr(state, "global_step", None)
-    records = [
-        {"step": step, "reward": name, "score": reason.score}
-        | {"code": reason.code, "reason": reason.text, "prompt_id": row.get("prompt_id")}
-        | {"completion": text_of(row["completion"]), "solution": gold_text(row["solution"])}
-        for row, reason in zip(rows, reasons, strict=True)
-        if reason.score is not None
-    ]
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"samples-rank{os.environ.get('RANK', '0')}-{os.getpid()}.jsonl"
-    with path.open("a", encoding="ascii") as file:
-        # ASCII: a lone surrogate cannot break the file.
-        file.write("".join(f"{json.dumps(record)}\n" for record in records))

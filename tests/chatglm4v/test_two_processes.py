@@ -10,7 +10,8 @@ import pytest
 import torch
 from chatglm4v.reading import lively_model
 from chatglm4v.two_processes import RATE, STEPS, inputs_of
-from support.swift_run import ON_CPU, forking, free_port
+from support.own import free_port
+from support.swift_run import ON_CPU, forking
 
 
 def losses_in_one_process():

@@ -31,7 +31,7 @@ COMMANDS = {
     "show": (("data", "show", "set", "--out", "page.html"), "page.html", 2000),
     "eval": (("eval", "--predictions", "p.jsonl", "--out", "e"), "e/summary.json", 10),
     "report": (("report", "run/grpo"), "run/grpo/report.html", 100),
-    "publish": (("publish", "run", *CARD), "card/", 10),
+    "publish": (("publish", "run/grpo", *CARD), "card/", 10),
     "recipe new": (("recipe", "new", "new.sh", *MODEL, *PLANNED), "new.sh", 10),
     "recipe apply": (("recipe", "apply", "r.sh", "s.sh", "--gpus", "1x16"), "s.sh", 10),
     "check": (("check", "--fix", "old.sh"), "old.sh", 10),

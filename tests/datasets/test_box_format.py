@@ -113,12 +113,6 @@ def test_phrases_as_people_write_them_are_not_refused():
     assert found == dict.fromkeys(PHRASES)
 
 
-def test_a_long_prompt_is_read_in_no_time():
-    for part in (" ", "1", "1 ", ", ", "{", "left ", "\n", "category '"):
-        said_of_coordinates(part * 100_000)
-        without_box_format(part * 100_000)
-
-
 def test_no_sentence_of_the_table_holds_another():
     texts = [text for texts in RANGES for text in texts.values()]
     assert [(a, b) for a in texts for b in texts if a != b and a in b] == []

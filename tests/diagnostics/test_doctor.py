@@ -9,6 +9,7 @@ import threading
 from importlib import metadata
 
 import pytest
+from support.own import free_port
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
@@ -92,8 +93,9 @@ def test_what_nvidia_smi_says(monkeypatch, tmp_path, script, seconds, what, stat
 
 
 def test_a_port_that_is_taken(monkeypatch):
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        monkeypatch.setattr(doctor, "GROUP_PORT", other.getsockname()[1])
+    port = int(free_port())  # nobody else takes it once the server has ended
+    monkeypatch.setattr(doctor, "GROUP_PORT", port)
+    with socket.create_server(("127.0.0.1", port)):
         taken = doctor._group_port()
         assert taken.state == NOTE and "--vllm_server_group_port" in taken.remedy
     assert doctor._group_port().state == OK

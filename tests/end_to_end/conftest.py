@@ -19,6 +19,7 @@ LONGEST = (
 )
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def place(item: pytest.Item) -> int:
         found = [n for n, name in enumerate(LONGEST) if name in item.name]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
 
+from support.own import free_port
 from support.swift_run import (
     DEEPSPEED_ON_CPU,
     REPOSITORY,
@@ -12,7 +13,6 @@ from support.swift_run import (
     TRAINER_PATH,
     VLLM_ON_CPU,
     Run,
-    free_port,
     run_swift_unchecked,
 )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.nightly import first_now
+from support.own import free_port
 from support.swift_run import (
     ON_CPU,
     REPOSITORY,
@@ -17,7 +18,6 @@ from support.swift_run import (
     TRAINER_PATH,
     VLLM_ON_CPU,
     forking,
-    free_port,
     grpo_command,
     run_python,
     run_swift,

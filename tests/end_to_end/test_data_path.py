@@ -77,7 +77,6 @@ def test_three_tasks_in_three_forms_train_in_one_run(tiny_qwen2_5_vl, tmp_path):
         tmp_path / "out",
         VLRFT_TEST_RECORD=str(seen),
         MAX_PIXELS="9408",
-        MODELSCOPE_CACHE=str(tmp_path / "cache"),
     )
     assert "1 bad rows are left out" in run.output and "row 4: the image" in run.output
     got = [json.loads(line) for line in seen.read_text().splitlines()]

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from end_to_end.rollout_server import rollout_server
+from support.own import free_port
 from support.swift_run import (
     DEEPSPEED_ON_CPU,
     SUPPORT,
     VLLM_ON_CPU,
-    free_port,
     grpo_command,
     run_swift_unchecked,
 )

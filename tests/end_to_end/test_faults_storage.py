@@ -46,7 +46,6 @@ def test_files_that_change_and_go_while_a_run_reads_them(tiny_qwen2_5_vl, tmp_pa
     run = run_swift(
         command,
         tmp_path / "out",
-        MODELSCOPE_CACHE=str(tmp_path / "cache"),
         VLRFT_TEST_FAULT="files",
     )
     assert "rows.jsonl, row 5: the image" in run.output and "is broken" in run.output
@@ -71,9 +70,7 @@ def test_an_image_that_is_deleted_while_a_run_trains(tiny_qwen2_5_vl, rows, tmp_
         "--callbacks",
         "fault",
     )
-    ended = run_swift_unchecked(
-        command, MODELSCOPE_CACHE=str(tmp_path / "cache"), VLRFT_TEST_FAULT="image"
-    )
+    ended = run_swift_unchecked(command, VLRFT_TEST_FAULT="image")
     assert ended.returncode == 1
     last = ended.stdout.strip().splitlines()[-1]
     assert last.startswith("FileNotFoundError") and f"'{tmp_path}/" in last and ".png" in last
@@ -96,9 +93,7 @@ def test_a_shard_that_is_deleted_while_it_is_streamed(tiny_qwen2_5_vl, rows, tmp
         *("--max_steps", "14", "--logging_steps", "1", "--save_strategy", "no"),
         *("--report_to", "none"),
     ]
-    ended = run_swift_unchecked(
-        command, VLRFT_TEST_FAULT="stream", MODELSCOPE_CACHE=str(tmp_path / "c")
-    )
+    ended = run_swift_unchecked(command, VLRFT_TEST_FAULT="stream")
     assert ended.returncode == 1
     assert "train-00001-of-00002.parquet cannot be read before its first row (" in ended.stdout
     assert "8/14" in ended.stdout

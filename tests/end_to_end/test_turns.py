@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from end_to_end.rollout_server import rollout_server
 from safetensors.torch import load_file, save_file
+from support.own import free_port
 from support.swift_run import (
     REPOSITORY,
     SUPPORT,
     VLLM_ON_CPU,
     Run,
     assert_trained,
-    free_port,
     grpo_command,
     run_swift,
 )

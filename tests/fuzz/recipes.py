@@ -1,4 +1,4 @@
-"""Shell scripts, YAML and JSON configurations, from the shipped recipes and generated programs."""
+"""Shell scripts, YAML and JSON configurations, from the shipped recipes and pieces of bash."""
 
 # ruff: noqa: E501 - rows of a table stay on one line
 
@@ -11,7 +11,6 @@ from typing import Any
 import yaml
 from fuzz import mutate
 from fuzz.target import clean, refused
-from support.random_scripts import script
 
 from swift_vlrft.commands.output import printable
 from swift_vlrft.recipe.facts import facts
@@ -66,8 +65,6 @@ def make(rng: random.Random) -> tuple[str, bytes]:
             text = mutate.text(rng, text, [*OF_YAML, *PIECES], [text])
         return "recipe.yaml", _bytes(text)
     if chance < 0.6:
-        text = script(rng.random())
-    elif chance < 0.75:
         text = "".join(rng.choices(PIECES, k=rng.randint(1, 40))) + "\nswift rlhf --model a"
     else:
         text = rng.choice(SHIPPED)

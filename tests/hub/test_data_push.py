@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.datasets.writer import write_folder
-from swift_vlrft.hub.cards import dataset_card
+from swift_vlrft.hub.cards import dataset_files
 from swift_vlrft.hub.push import staged
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
@@ -51,7 +51,7 @@ def refusal(folder, *arguments: str, **variables: str) -> str:
 
 
 def card_of(folder, hub: str = "hf", licence: str | None = None) -> str:
-    return dataset_card(folder, hub, "me/shapes", licence).files["README.md"].decode()
+    return dataset_files(folder, hub, "me/shapes", licence)["README.md"].decode()
 
 
 @pytest.mark.slow
@@ -82,33 +82,18 @@ def test_the_card_says_what_is_in_the_set_and_loads(tmp_path):
 
     rows = [of_task("detection")] * 5 + [of_task("classification")] * 3
     write_folder(tmp_path / "set", {"train": rows, "test": [of_task("counting")]})
-    card = dataset_card(tmp_path / "set", "hf", "me/shapes", "cc-by-4.0")
-    text = card.files["README.md"].decode()
+    files = dataset_files(tmp_path / "set", "hf", "me/shapes", "cc-by-4.0")
+    text = files["README.md"].decode()
     data = DatasetCard(text).data  # the library's own reader
-    assert data.license == card.licence == "cc-by-4.0" and not card.notes
+    assert data.license == "cc-by-4.0"
     assert data.task_categories[1:] == ["object-detection", "visual-question-answering"]
     assert "\n9 rows" in text and "| train | detection | 5 |" in text
     assert "| train | classification | 3 |" in text and "| test | counting | 1 |" in text
     assert "`image`, `problem`, `solution`, `task`, `frame`" in text
-    with staged(card.files) as repository:
+    with staged(files) as repository:
         loaded = load_dataset(str(repository), cache_dir=str(tmp_path / "cache"))
     assert {name: len(split) for name, split in loaded.items()} == {"train": 8, "test": 1}
     assert loaded["train"][0]["image"].size == (16, 12)
-
-
-def test_the_card_counts_the_boxes_of_every_category_and_split(tmp_path):
-    two = (
-        "<answer>[{'Position': [1, 1, 9, 9], 'Confidence': 1, 'label': 'cat'}, "
-        "{'Position': [2, 2, 9, 9], 'Confidence': 1, 'label': 'a|b'}]</answer>"
-    )
-    one = {"solution": f"<answer>{GOLD['detection']}</answer>", "category": "cat"}
-    train = [row(0, solution=two), row(1), row(2, **one)]
-    write_folder(tmp_path / "set", {"train": train, "test": [row(3, **one)]})
-    text = card_of(tmp_path / "set")
-    lines = ["| boxes | test | train |", "| all | 1 | 3 |", "| cat | 1 | 2 |"]
-    assert all(line in text for line in [*lines, r"| a\|b | 0 | 1 |"]), text
-    write_folder(tmp_path / "no boxes", {"train": [of_task("counting")]})
-    assert "| boxes |" not in card_of(tmp_path / "no boxes")
 
 
 @pytest.mark.parametrize(
@@ -125,24 +110,10 @@ def test_the_box_format_is_said_in_words(tmp_path, frame, words):
     assert words in card_of(tmp_path / "set")
 
 
-def test_a_card_that_is_there_is_kept_and_a_licence_only_stated(folder):
-    card = dataset_card(folder, "hf", "me/x")
-    assert "license" not in DatasetCard(card.files["README.md"].decode()).data.to_dict()
-    assert card.licence is None and any("--license" in note for note in card.notes)
-    own = "---\npretty_name: Mine  # of me\nlicense: mit\n---\n# Mine\n\nMy words.\n"
-    (folder / "README.md").write_text(own)
-    card = dataset_card(folder, "modelscope", "me/x")
-    assert card.files["README.md"] == own.encode() and card.licence == "mit"
-    stated = DatasetCard(card_of(folder, licence="cc0-1.0"))
-    assert stated.data.license == "cc0-1.0" and stated.data.pretty_name == "Mine"
-    assert stated.text.strip() == "# Mine\n\nMy words."
-    assert (folder / "README.md").read_text() == own
-
-
-@pytest.mark.parametrize("head", [b"---\na: [\n---\n", b"---\n- a\n---\n", b"\xff"])
-def test_a_card_that_no_hub_reads_is_refused(folder, head):
-    (folder / "README.md").write_bytes(head)
-    assert "README.md" in refusal(folder)
+def test_a_card_that_is_there_goes_up_as_it_is(folder):
+    assert "license" not in DatasetCard(card_of(folder)).data.to_dict()
+    (folder / "README.md").write_text("---\nlicense: mit\n---\n# Mine\n")
+    assert dataset_files(folder, "hf", "me/x")["README.md"] == folder / "README.md"
 
 
 @pytest.mark.parametrize(
@@ -159,6 +130,7 @@ def test_other_bad_input_is_one_clear_error(folder, tmp_path):
         assert f"{token} is" in refusal(folder, "--hub", hub, **tokens)
     write_folder(tmp_path / "unknown", {"train": [row(0, task="segmentation")]})
     assert "known task" in refusal(tmp_path / "unknown")
+    (folder / "README.md").write_text("# Mine")
     assert "new folder" in refusal(folder, "--hub", "hf", "--card-only", str(folder))
     (folder / "README.md").write_text("export HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz0123")
     assert "README.md: holds a secret" in refusal(folder)
@@ -166,4 +138,4 @@ def test_other_bad_input_is_one_clear_error(folder, tmp_path):
     (folder / SHARD).write_bytes((folder / SHARD).read_bytes()[:-50])
     assert "Parquet" in refusal(folder)
     (folder / SHARD).unlink()
-    assert "converted folder" in refusal(folder)
+    assert "data convert" in refusal(folder)

@@ -12,7 +12,7 @@ from support.finished_run import write_checkpoint, write_evaluation, write_run
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
-from swift_vlrft.hub.cards import model_card
+from swift_vlrft.hub.cards import model_files
 from swift_vlrft.hub.checkpoint import open_checkpoint
 from swift_vlrft.recipe.facts import facts
 
@@ -43,41 +43,45 @@ def refusal(*arguments, **more):
 
 
 def card_of(demo, tmp_path, *arguments):
-    """The text of the card, and what was said besides."""
-    _, said = publish(demo, "--card-only", tmp_path / "card", *arguments)
+    publish(demo / "grpo", "--card-only", tmp_path / "card", *arguments)
     text = (tmp_path / "card" / "README.md").read_text()
     shutil.rmtree(tmp_path / "card")
-    return text, said
+    return text
 
 
 def model_card_of(*arguments, hub="hf"):
-    card = model_card(open_checkpoint(*arguments), hub, "me/shapes")
-    return card.files["README.md"].decode()
+    files = model_files(open_checkpoint(*arguments), hub, "me/shapes")
+    return files["README.md"].decode()
 
 
 def contents(folder):
     return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
+def evaluations(demo, before="before", after="after"):
+    return f"--before={demo / 'eval' / before}", f"--after={demo / 'eval' / after}"
+
+
 def test_the_card_says_what_ran_and_what_came_of_it(demo, tmp_path):
-    text, said = card_of(demo, tmp_path, "--license", "apache-2.0")
+    text = card_of(demo, tmp_path, "--license", "apache-2.0", *evaluations(demo))
     data = ModelCard(text).data
     assert data.license == "apache-2.0" and data.library_name == "transformers"
     assert data.datasets == ["laolao77/ViRFT_COCO_base65"]
-    (result,) = data.eval_results  # read by the library's own reader of model-index
-    assert result.metric_type == "accuracy" and result.metric_value == 0.9
     row = re.search(r"^\| accuracy \| (.*) \| (.*) \|$", text, re.M).groups()
     assert [cell.split(" ")[0] for cell in row] == ["0.300", "0.900"]
     assert all(re.search(r" \([\d.]+ to [\d.]+\)", cell) for cell in row)
-    assert "20 steps on `shapes:pixels#500`, `hf::laolao77/ViRFT_COCO_base65`." in text
+    assert (
+        "`checkpoint-20`, trained on `shapes:pixels#500`, `hf::laolao77/ViRFT_COCO_base65`." in text
+    )
     assert "| `vlrft_format` | 0.5 |" in text and "--learning_rate 1e-06\n" in text
-    assert "global_step4, optimizer.pt, rng_state.pth, scheduler.pt" in said
-    bare, said = card_of(demo, tmp_path)
-    assert ModelCard(bare).data.license is None and "--license" in said and "--base-model" in said
+    after = card_of(demo, tmp_path, evaluations(demo)[1])
+    assert re.search(r"^\| accuracy \| 0\.900 \(", after, re.M) and "| before " not in after
+    bare = card_of(demo, tmp_path)
+    assert ModelCard(bare).data.license is None and "not been evaluated" in bare
 
 
 def test_an_adapter_names_a_model_that_others_have(tmp_path):
-    demo = write_run(tmp_path / "demo", adapter="/home/me/models/start")
+    demo = write_run(tmp_path / "demo", adapter="/home/me/models/start") / "grpo"
     assert "--base-model ORG/NAME" in refusal(demo, "--card-only", tmp_path / "card")
     opened = open_checkpoint(demo, BASE)
     assert set(opened.files) == {"adapter_config.json", "adapter_model.safetensors", "args.json"}
@@ -86,37 +90,15 @@ def test_an_adapter_names_a_model_that_others_have(tmp_path):
     for hub, page in {"hf": "huggingface.co", "modelscope": "modelscope.cn/models"}.items():
         text = model_card_of(demo, BASE, hub=hub)
         data = ModelCard(text).data
-        assert data.library_name == "peft" and data.base_model == BASE and "lora" in data.tags
+        assert data.library_name == "peft" and data.base_model == BASE
         assert f"](<https://{page}/{BASE}>)" in text
 
 
 @cases("base")
-def test_the_base_model_is_known_by_id_or_by_the_hubs_cache(tmp_path, case):
+def test_the_base_model_is_known_by_its_id(tmp_path, case):
     names = {"model": case["model"], "model_dir": case["directory"]}
-    assert (
-        open_checkpoint(write_checkpoint(tmp_path / "checkpoint-1", **names)).base == case["known"]
-    )
-
-
-def test_what_swift_export_merged_says_what_trained_it(tmp_path):
-    demo = write_run(tmp_path / "demo", adapter=BASE, model=BASE)
-    merged = write_checkpoint(demo / "grpo" / "checkpoint-20-merged")
-    for name in ("training_args.bin", "optimizer.pt", "scheduler.pt", "trainer_state.json"):
-        (merged / name).unlink()
-    (merged / "args.json").write_text(json.dumps({"model": BASE, "merge_lora": True}))
-    text = model_card_of(merged)
-    assert "20 steps" in text and "| `vlrft_format` | 0.5 |" in text
-
-
-def test_of_scripts_only_the_models_own_go_up(demo):
-    folder = demo / "grpo" / "checkpoint-20"
-    maps = {"AutoModel": "modeling_x.X", "AutoTokenizer": ["a/b--tokenization_x.X", None]}
-    (folder / "config.json").write_text(json.dumps({"auto_map": maps}))
-    (folder / "modeling_x.py").write_text("import os\nfrom .visual_x import V\n")
-    for name in ("visual_x", "my_reward", "zero_to_fp32", "os"):
-        (folder / f"{name}.py").write_text("")
-    scripts = {name for name in open_checkpoint(demo).files if name.endswith(".py")}
-    assert scripts == {"modeling_x.py", "visual_x.py"}
+    folder = write_checkpoint(tmp_path / "checkpoint-1", **names)
+    assert open_checkpoint(folder).base == case["known"]
 
 
 def commands(text: str) -> list[list[str]]:
@@ -129,7 +111,8 @@ def commands(text: str) -> list[list[str]]:
 
 @pytest.mark.parametrize(("hub", "adapter"), [("hf", None), ("modelscope", "/home/me/start")])
 def test_its_commands_are_right(tmp_path, hub, adapter):
-    text = model_card_of(write_run(tmp_path, adapter=adapter, max_pixels=602112), BASE, hub=hub)
+    run = write_run(tmp_path, adapter=adapter, max_pixels=602112) / "grpo"
+    text = model_card_of(run, BASE, hub=hub)
     download, infer, evaluation = commands(text)
     assert infer[:2] == ["swift", "infer"] and len(infer) % 2 == 0
     flags = dict(zip(infer[2::2], infer[3::2], strict=True))
@@ -139,7 +122,7 @@ def test_its_commands_are_right(tmp_path, hub, adapter):
     assert flags.items() >= {"--max_pixels": "602112", "--template": "internvl_hf", **model}.items()
     assert ("export USE_HF=1" in text) == (hub == "hf")
     assert download[-1] == "shapes" and download[0] == hub
-    assert evaluation == ["vlrft", "eval", "shapes", "SET", "--task", "classification"]
+    assert evaluation == ["vlrft", "eval", "shapes", "SET", "--task", "TASK"]
 
 
 # ---- what is refused ---------------------------------------------------------------------------
@@ -152,8 +135,7 @@ def test_a_checkpoint_that_is_not_whole_is_refused(demo, tmp_path, case):
     file.unlink(missing_ok=True)
     if content is not None:
         file.write_bytes(whole[:-3] if content == "cut" else content.encode())
-    path = file.parent if content else demo
-    assert case["said"] in refusal(path, "--card-only", tmp_path / "card")
+    assert case["said"] in refusal(file.parent, "--card-only", tmp_path / "card")
     assert not (tmp_path / "card").exists()
 
 
@@ -170,7 +152,7 @@ def test_what_must_not_go_up_is_refused_by_name(demo):
     args = json.loads((folder / "args.json").read_text())
     (folder / "args.json").write_text(json.dumps(args | {"system": "at http://me:Zq81@host/x"}))
     before = contents(folder)
-    said = refusal(demo, HF_TOKEN="x")
+    said = refusal(folder, HF_TOKEN="x")
     for place in (
         *("pytorch_model.bin: is a pickle", "config.json: _name_or_path is the path /home/me"),
         *("config.json: nested.api_key holds a secret", "config.json: base_path is the path"),
@@ -191,85 +173,55 @@ def test_templates_prompts_and_special_tokens_are_no_secrets_and_no_paths(tmp_pa
     config |= {"max_token": 5, "added_tokens_decoder": {"0": {"content": "</think>"}}}
     (demo / "grpo/checkpoint-20/tokenizer_config.json").write_text(json.dumps(config))
     (demo / "grpo/checkpoint-20/tokenizer.json").write_text('{"vocab": ["/home/me"]}')
-    files = model_card(open_checkpoint(demo), "hf", "me/x").files
+    files = model_files(open_checkpoint(demo / "grpo"), "hf", "me/x")
     assert json.loads(files["args.json"])["system"] == system
 
 
 def test_a_folder_that_is_no_checkpoint_is_refused(demo, tmp_path):
-    for folder in ("empty", "tmp-checkpoint-3"):
-        (tmp_path / folder).mkdir()
+    (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("x")
-    for name in ("nowhere", "empty", "file", "tmp-checkpoint-3"):
+    for name in ("nowhere", "empty", "file"):
         assert str(tmp_path / name) in refusal(tmp_path / name)
-    assert "HF_TOKEN is" in refusal(demo, HF_TOKEN="")
-    assert "--hub github" in refusal(demo, hub="github")
+    assert "HF_TOKEN is" in refusal(demo / "grpo", HF_TOKEN="")
+    assert "--hub github" in refusal(demo / "grpo", hub="github")
 
 
 @cases("name")
 def test_a_name_that_no_hub_has_is_refused(demo, case):
-    assert f"{case['flag']} {case['value']}" in refusal(demo, case["flag"], case["value"])
+    assert case["value"] in refusal(demo / "grpo", case["flag"], case["value"])
 
 
 def test_a_card_replaces_nothing(demo, tmp_path):
-    told = json.loads(publish(demo, "--card-only", tmp_path / "new", "--json")[0])
+    told = json.loads(publish(demo / "grpo", "--card-only", tmp_path / "new", "--json")[0])
     assert told["card"] == str(tmp_path / "new" / "README.md") and told["sent"] is False
     assert {"README.md", "model.safetensors"} <= set(told["files"])
     for place in (demo / "grpo" / "checkpoint-20", tmp_path / "new"):
         before = contents(place)
-        assert "new folder" in refusal(demo, "--card-only", place)
+        assert "new folder" in refusal(demo / "grpo", "--card-only", place)
         assert contents(place) == before
 
 
-# ---- evaluations -------------------------------------------------------------------------------
-
-
 def test_evaluations_of_others_are_refused(demo, tmp_path):
-    data, last = demo / "data" / "held_out", demo / "grpo" / "checkpoint-20"
+    data = demo / "data" / "held_out"
     (tmp_path / "other").mkdir()
-    before, after = demo / "eval" / "before", demo / "eval" / "after"
-    other = {
-        name: write_evaluation(tmp_path / name, model, on, 5, **more)
-        for name, model, on, more in (
-            ("model", last.with_name("checkpoint-10"), data, {}),
-            ("set", demo / "start", tmp_path / "other", {}),
-            ("split", demo / "start", data, {"split": "train"}),
-            ("same", last, data, {}),
-        )
-    }
-    for first, second, said in [
-        (before, other["model"], "is of the model"),
-        *((other[name], after, "of another model") for name in ("set", "split", "same")),
-        (before, None, "--before needs --after"),
-        (before, tmp_path / "nowhere", "summary.json"),
+    for name, model, on, more in (
+        ("model", demo / "grpo" / "checkpoint-10", data, {}),
+        ("set", demo / "start", tmp_path / "other", {}),
+        ("split", demo / "start", data, {"split": "train"}),
+    ):
+        write_evaluation(demo / "eval" / name, model, on, 5, **more)
+    for given, said in [
+        (evaluations(demo, after="model"), "checkpoint-10"),
+        (evaluations(demo, before="set"), "is not of the rows"),
+        (evaluations(demo, before="split"), "is not of the rows"),
+        (evaluations(demo)[:1], "--after None"),
+        (evaluations(demo, after="nowhere"), "summary.json"),
     ]:
-        flags = [f"--before={first}", *([f"--after={second}"] if second else [])]
-        assert said in refusal(demo, *flags, "--card-only", tmp_path / "card")
-    # Where the demo's are found, not given, the card goes without them.
-    earlier = write_checkpoint(demo / "grpo" / "checkpoint-10", model=str(demo / "start"))
-    text, said = card_of(earlier, tmp_path)
-    assert "| accuracy |" not in text and "left out" in said
-    assert "10 steps on" in text and open_checkpoint(demo).folder.name == "checkpoint-20"
+        assert said in refusal(demo / "grpo", *given, "--card-only", tmp_path / "card")
 
 
-def test_an_evaluation_after_alone_and_several_tasks_are_shown(demo, tmp_path):
-    text, _ = card_of(demo, tmp_path, "--after", demo / "eval" / "after")
-    assert re.search(r"^\| accuracy \| 0\.900 \(", text, re.M) and "| before " not in text
-    for side in ("before", "after"):
-        folder = demo / "eval" / side
-        folder.rename(demo / "moved")
-        folder.mkdir()
-        shutil.copytree(demo / "moved", folder / "colours")
-        (demo / "moved").rename(folder / "shapes")
-    assert card_of(demo, tmp_path)[0].count("| accuracy | 0.300 ") == 2
-
-
-def test_a_run_that_was_moved_is_known_by_its_name(demo, tmp_path):
+def test_the_last_checkpoint_of_a_run_that_was_moved_is_published(demo, tmp_path):
+    write_checkpoint(demo / "grpo" / "checkpoint-9", model=str(demo / "start"))
     shutil.move(demo, tmp_path / "elsewhere" / "demo")
-    text, _ = card_of(tmp_path / "elsewhere" / "demo", tmp_path)
-    assert "| accuracy | 0.300" in text
-
-
-def test_the_last_of_several_runs_is_taken_by_number(demo):
-    for name in ("v9-20261122-093000", "v10-20261122-101500"):
-        shutil.copytree(demo / "grpo", demo / "runs" / name)
-    assert open_checkpoint(demo / "runs").folder.parent.name == "v10-20261122-101500"
+    moved = tmp_path / "elsewhere" / "demo"
+    assert "| accuracy | 0.300" in card_of(moved, tmp_path, *evaluations(moved))

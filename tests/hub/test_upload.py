@@ -46,7 +46,7 @@ def sent(request, tmp_path_factory):
         "again": f"{push}shapes",
         FORBIDDEN: f"{push}{FORBIDDEN}",
         UNREACHABLE: f"{push}{UNREACHABLE}",
-        "model": f"publish {demo} --hub {SHORT[name]} --to me/model --json --private",
+        "model": f"publish {demo}/grpo --hub {SHORT[name]} --to me/model --json --private",
     }
     with running_hub() as hub:
         words = json.dumps([command.split() for command in commands.values()])

@@ -1,11 +1,9 @@
-"""Counts, options, yes or no: what is added to an answer never pays, and costs no time."""
+"""Counts, options, yes or no: what is added to an answer never pays."""
 
 import random
 
 import pytest
-from support.limits import time_limit
 
-from swift_vlrft.parsing.short_answers import choice, number, yes_no
 from swift_vlrft.rewards import REWARDS
 
 
@@ -28,13 +26,3 @@ def test_what_is_added_never_raises_the_score(name, gold, wrong):
         answers = [f"<answer>{' '.join(text)}</answer>" for text in (words, more)]
         before, after = REWARDS[f"vlrft_{name}"](answers, [gold, gold])
         assert after <= before, (words, more)
-
-
-@pytest.mark.parametrize("read", [number, choice, yes_no])
-def test_long_answers_are_read_in_time(read):
-    words = ("4", "so 4", "4,", "no", "yes", "not yes", "a.", "and b", "\n b", "", "4 a")
-    pieces = ["-", *(f"{word} " for word in words)]
-    for start in ("", "A. ", "4 ", "yes "):
-        for piece in pieces:
-            with time_limit(1):
-                read((start + piece * 10_000)[:10_000])

@@ -6,10 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from recipe.bash import run_bash, write_programs
-from support.random_scripts import script as random_script
 
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe.reader import RecipeError, read_recipes
@@ -170,21 +167,6 @@ def test_what_is_known_is_what_bash_says_and_nothing_is_wrong_with_it(row, ask_b
     made_up = ("unknown-flag", "value", "reward", "stray-word", "plugin")  # --x
     findings = [f for r in recipes for f in check_recipe(resolve(r)) if f.rule not in made_up]
     assert [f.text for f in findings if f.level == PROBLEM] == []
-
-
-@pytest.mark.slow
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(seed=st.integers(0, 10**6))
-def test_random_scripts_agree_with_bash(seed, ask_both):
-    """Assignments, conditions, loops, functions, arrays: what we do not know may be anything."""
-    recipes, calls, _ = ask_both(random_script(seed))
-    for call in calls:
-        functions = [name for name in call.environment if "%%" in name]
-        for name in functions:
-            del call.environment[name]
-        same = [r for r in recipes if (id := r.flag("id")) and id.values[0] == call.words[2]]
-        said = [disagreement(recipe, call, "*") for recipe in same]
-        assert None in said, (call, said, random_script(seed))
 
 
 MS_SWIFT = os.environ.get("VLRFT_MS_SWIFT", "")

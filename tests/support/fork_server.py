@@ -38,8 +38,8 @@ IMPORTED = (
     *("deepspeed", "matplotlib.pyplot", "torch.utils.tensorboard"),
 )
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
-# Read at import, and put right after the fork: the level of two loggers.
-PUT_RIGHT = {"LOCAL_RANK"}
+# Read at import, and put right after the fork: the level of two loggers, and the folders of a test.
+PUT_RIGHT = {"LOCAL_RANK", "MODELSCOPE_CACHE", "HF_DATASETS_CACHE", "TORCHINDUCTOR_CACHE_DIR"}
 
 
 @contextlib.contextmanager
@@ -84,6 +84,7 @@ class Request:
         """Make this process the one that was asked for, up to its first line."""
         import logging
 
+        import datasets
         import numpy
 
         os.setsid()
@@ -98,7 +99,10 @@ class Request:
         os.environ.update(self.environment)
         name = self.arguments[self.arguments[0] == "-m"]
         if not name.endswith(("torch.distributed.run", "/bin/swift", "/bin/vlrft")):
-            os.environ.update(changes)  # these do not import what makes them
+            # These do not import what makes them.
+            os.environ.update({n: v for n, v in changes.items() if n not in PUT_RIGHT})
+        if "HF_DATASETS_CACHE" in self.environment:
+            datasets.config.HF_DATASETS_CACHE = self.environment["HF_DATASETS_CACHE"]
         for received in (signal.SIGTERM, signal.SIGCHLD):
             signal.signal(received, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)

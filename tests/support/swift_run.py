@@ -3,12 +3,13 @@
 import json
 import math
 import os
-import socket
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+
+from support.own import free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SUPPORT = REPOSITORY / "tests" / "support"
@@ -28,7 +29,6 @@ ON_CPU = {
     # What importing cv2 and torch's inductor sets, as it was before.
     "LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", ""),
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-    "TORCHINDUCTOR_CACHE_DIR": str(Path(tempfile.gettempdir()) / "torchinductor_vlrft"),
     # The models and the data are files. ms-swift asks ModelScope for news of them all the same:
     # without a network it would go on asking for 22 seconds, in every process.
     "USE_HF": "1",
@@ -138,12 +138,6 @@ def forking() -> dict[str, str]:
     folder = Path(tempfile.gettempdir()) / f"vlrft-forks-{owner}"  # the servers end with the owner
     folder.mkdir(exist_ok=True)
     return {"VLRFT_TEST_FORKS": str(folder), "PYTHONPATH": TRAINER_PATH}
-
-
-def free_port() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return str(free.getsockname()[1])
 
 
 def assert_trained(run: Run, steps: int) -> None:

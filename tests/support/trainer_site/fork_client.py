@@ -17,7 +17,8 @@ from typing import Any, NoReturn
 # Set for every run anew and not read by an import: the server looks whether that is so.
 OF_A_RUN = {
     *("MODEL", "DATASET", "OUTPUT_DIR", "MAX_PIXELS", "MIN_PIXELS", "NPROC_PER_NODE", "PLUGIN"),
-    "TORCH_EXTENSIONS_DIR",
+    *("TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "VLLM_CACHE_ROOT"),
+    *("MODELSCOPE_CACHE", "HF_DATASETS_CACHE"),
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
     *("ROLE_RANK", "ROLE_NAME", "ROLE_WORLD_SIZE", "NODE_RANK", "NNODES"),
     *("MASTER_ADDR", "MASTER_PORT", "SHLVL", "_", "PWD", "OLDPWD"),
