@@ -116,7 +116,7 @@ def check(
         if not of_split.rows and not of_split.problems and not of_split.left_out
     ]
     if not report.unreadable and (nothing := nothing_scored(rewards, [report])):
-        problems.append((str(source), nothing.removeprefix("--reward_funcs ")))
+        problems.append((str(source), nothing))
     else:
         notes += [
             f"{source}: none of the given rewards scores a row of the split {name!r}: "
@@ -212,7 +212,7 @@ def _print(problems: list[tuple[str, str]], notes: list[str], show: int) -> None
         title = f"{len(problems)} problem{'s' * (len(problems) > 1)}"
         drawn = table("where", "what", title=title, wraps=("what",))
         for place, text in problems[:show]:
-            drawn.add_row(place, text.removeprefix(f"{place} "))
+            drawn.add_row(place, text)
         show_table(drawn)
         if len(problems) > show:
             say(f"and {len(problems) - show} more (--show {len(problems)})")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from swift_vlrft.datasets.row import BadRow, Kind, RowLocation
-from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.source import FileError
 from swift_vlrft.datasets.storage import Records, StoredSet, lies_ready, read_files
 from swift_vlrft.files.writing import FULL
 
@@ -46,7 +46,7 @@ class ColumnFiles(StoredSet):
     def of_files(
         cls, path: Path, files: Sequence[Path], kind: str, *, keep_going: bool = False
     ) -> Self:
-        """Open the files; DataError if a file is broken, or its columns or classes are not the
+        """Open the files; FileError if a file is broken, or its columns or classes are not the
         first file's. With ``keep_going`` such a file goes to ``broken``.
         """
         stored = cls(path, kind=kind)
@@ -56,10 +56,10 @@ class ColumnFiles(StoredSet):
             try:
                 features = read.result()
                 stored.features = stored._join(file, features) if stored.features else features
-            except DataError as error:
+            except FileError as error:
                 if not keep_going:
                     raise
-                stored.broken.append(BadRow(RowLocation(file), str(error), Kind.FILE))
+                stored.broken.append(BadRow(RowLocation(file), error.problem, Kind.FILE))
                 continue
             if stored.counts.get(file) != 0:  # else nothing can be read from it
                 stored.files.append(file)
@@ -98,28 +98,31 @@ class ColumnFiles(StoredSet):
         assert self.features is not None
         first = self.files[0].name if self.files else "a file before it"
         if set(features) != set(self.features):
-            raise DataError(
-                f"{file} has the columns {', '.join(features)}, but {first} has "
-                f"{', '.join(self.features)}; all files of a set need the same columns"
+            raise FileError(
+                file,
+                f"it has the columns {', '.join(features)}, but {first} has "
+                f"{', '.join(self.features)}; all files of a set need the same columns",
             )
         labels, before = labels_of(features.to_dict()), labels_of(self.features.to_dict())
         if labels != before:
-            raise DataError(
-                f"{file} names other classes than {first}: {_briefly(labels)}, but "
-                f"{_briefly(before)}; save both with the same ClassLabel"
+            raise FileError(
+                file,
+                f"it names other classes than {first}: {_briefly(labels)}, but "
+                f"{_briefly(before)}; save both with the same ClassLabel",
             )
         both = self.features.arrow_schema, features.arrow_schema
         try:
             joined = pa.unify_schemas(both, promote_options="permissive")
         except pa.ArrowException as error:
-            raise DataError(
-                f"{file} has other types than {first} ({error}); all files need the same types"
+            raise FileError(
+                file, f"it has other types than {first} ({error}); all files need the same types"
             ) from error
         kinds = [schema.field("solution").type for schema in both if "solution" in features]
         if len({pa.types.is_integer(kind) for kind in kinds if not pa.types.is_null(kind)}) > 1:
-            raise DataError(
-                f"{file}: the column 'solution' holds {kinds[1]}, but {kinds[0]} in {first}, and 4 "
-                "would become 4.0; all files of a set need the same type"
+            raise FileError(
+                file,
+                f"the column 'solution' holds {kinds[1]}, but {kinds[0]} in {first}, and 4 would "
+                "become 4.0; all files of a set need the same type",
             )
         return Features.from_arrow_schema(joined)
 
@@ -158,7 +161,7 @@ def source(kind: str, file: Path) -> dict[str, Any]:
     and "::" for a file in an archive.
     """
     if "::" in str(file):
-        raise DataError(f"{file}: datasets cannot read a path with '::' in it; rename it")
+        raise FileError(file, "datasets cannot read a path with '::' in it; rename it")
     return {"path": kind.lower(), "data_files": glob.escape(str(file)), "split": "train"}
 
 
@@ -174,12 +177,12 @@ def parquet_options() -> dict[str, Any]:
 
 @contextmanager
 def damage_named(file: Path, where: Callable[[], str] = lambda: "") -> Iterator[None]:
-    """Turn whatever ``datasets`` and Arrow raise for a file into a DataError that names it."""
+    """Turn whatever ``datasets`` and Arrow raise for a file into a FileError."""
     import pyarrow as pa
 
     try:
         yield
-    except (DataError, GeneratorExit, MemoryError):
+    except (FileError, GeneratorExit, MemoryError):
         raise
     except Exception as error:
         cause: BaseException = error
@@ -190,7 +193,7 @@ def damage_named(file: Path, where: Callable[[], str] = lambda: "") -> Iterator[
         why = str(cause).partition("\n")[0][:300].rstrip(".") or type(cause).__name__
         damaged = isinstance(cause, OSError | pa.ArrowInvalid)
         remedy = "copy or download it again" if damaged else "drop or cast the column"
-        raise DataError(f"{file} cannot be read{where()} ({why}); {remedy}") from error
+        raise FileError(file, f"cannot be read{where()} ({why}); {remedy}") from error
 
 
 def labels_of(features: Any) -> dict[str, list[str]]:

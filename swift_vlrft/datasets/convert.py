@@ -163,7 +163,7 @@ def write_clean(
                 yield written_row(validated.row, stored_image(validated.row.image, base)[0])
             elif validated.problem is not None:
                 if validated.problem.kind is Kind.SET:
-                    raise DataError(validated.problem.problem)
+                    raise DataError(str(validated.problem))
                 yield validated.problem
 
     return write_folder(folder, {split: items(rows) for split, rows in checked.items()})
@@ -183,7 +183,7 @@ def item_of(
 ) -> dict[str, Any] | BadRow:
     """Return the row as it is stored, its image read from below ``base``, or a BadRow."""
     if isinstance(row, BadRow):
-        return BadRow(row.place, row.problem.removeprefix(f"{row.place}: "))
+        return row
     try:
         image, info = stored_image(row.image, base)
     except DataError as error:

@@ -25,7 +25,7 @@ from swift_vlrft.datasets.kept import kept_as
 from swift_vlrft.datasets.row import BadRow, Kind, RowLocation
 from swift_vlrft.datasets.schema import EXPLICIT
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of, scores
-from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.source import DataError, FileError
 from swift_vlrft.datasets.splits import (
     SHARD,
     WORDS,
@@ -317,17 +317,18 @@ def _json(path: Path, files: list[Path], keep_going: bool) -> StoredSet:
             if isinstance(content, dict) and listed_in(content) is None:
                 if not {"images", "annotations", "categories"} <= set(content):
                     keys = ", ".join(content) or "no key"
-                    raise DataError(
-                        f"{file} holds one object with {keys}; a list of rows is needed (also "
-                        "under data), or COCO's images, annotations and categories"
+                    raise FileError(
+                        file,
+                        f"it holds one object with {keys}; a list of rows is needed (also under "
+                        "data), or COCO's images, annotations and categories",
                     )
                 annotated.append(file)
                 continue
             stored.add(file)
-        except DataError as error:
+        except FileError as error:
             if not keep_going:
                 raise
-            stored.broken.append(BadRow(RowLocation(file), str(error), Kind.FILE))
+            stored.broken.append(BadRow(RowLocation(file), error.problem, Kind.FILE))
     if annotated and len(files) > 1:
         raise DataError(
             f"{path} holds several JSON files, but COCO's annotations are one file: "

@@ -86,7 +86,7 @@ def rows_of(stored: StoredSet, *, without_images: bool = False) -> Iterator[Row 
             raise
         except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
             text = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
-            yield BadRow(context.place, text.removeprefix(f"{context.place}: "))
+            yield BadRow(context.place, text)
 
 
 class _RowMaker:

@@ -6,7 +6,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from swift_vlrft.files.text import InputError
+from swift_vlrft.files.text import InputError, PlacedError
 
 HUBS = {True: "Hugging Face", False: "ModelScope"}
 
@@ -15,6 +15,10 @@ class DataError(InputError):
     """Something is wrong with a data set: the message says what, where (file, row), and what to
     do.
     """
+
+
+class FileError(PlacedError, DataError):
+    """A file of a data set that cannot be read."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from swift_vlrft.datasets.image import ImageInfo, image_path
 from swift_vlrft.datasets.row import BadRow, Kind, RowLocation
-from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.source import FileError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -116,12 +116,12 @@ class StoredSet(ABC):
 
 
 def read_files(files: Sequence[Path], read: Callable[[Path], Records]) -> Records:
-    """Yield the records of files, as ``read`` yields them; a BadRow for a DataError."""
+    """Yield the records of files, as ``read`` yields them; a BadRow for a FileError."""
     for file in files:
         try:
             yield from read(file)
-        except DataError as error:
-            yield BadRow(RowLocation(file), str(error), Kind.FILE)
+        except FileError as error:
+            yield BadRow(RowLocation(file), error.problem, Kind.FILE)
 
 
 def image_of(value: Any, folder: Path, root: Path | None) -> dict[str, Any]:

@@ -72,8 +72,9 @@ def read_completions(path: Path, notes: list[str]) -> Iterator[Completion]:
         for key in ("solution", "prompt", "task"):
             if key in record and key not in columns:
                 raise LineError(
-                    f"{place}: {count} completions, but another number in {key!r}; for several "
-                    "completions of a row, write the row's 'id' into the line"
+                    place,
+                    f"{count} completions, but another number in {key!r}; for several completions "
+                    "of a row, write the row's 'id' into the line",
                 )
         for n in range(count):
             row = {key: values[n] for key, values in columns.items()}
@@ -91,9 +92,10 @@ def _of_batch(record: dict[str, Any], place: str) -> dict[str, Any]:
     if not texts:
         problem = record.get("error") or record.get("response")
         raise LineError(
-            f"{place}: a batch's line without response.body.choices[].message.content "
+            place,
+            "a batch's line without response.body.choices[].message.content "
             f"({str(problem)[:120]}); send the request again, or remove the line: with --gold "
-            "SET its row counts as unanswered"
+            "SET its row counts as unanswered",
         )
     more = {"id": record.get("custom_id"), "finish": choices[0].get("finish_reason")}
     return more | {"completion": texts if len(texts) > 1 else texts[0]}

@@ -112,7 +112,7 @@ def test_shards_of_types_that_do_not_go_together_are_named(tmp_path):
         file = tmp_path / f"train-{number:05d}-of-00002.parquet"
         write_table(file, columns() | {"source": values})
     with pytest.raises(
-        DataError, match="00001-of-00002.parquet has other types .* source .* string"
+        DataError, match="00001-of-00002.parquet: it has other types .* source .* string"
     ):
         train_on(tmp_path, tmp_path / "cache")
 
@@ -238,7 +238,7 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
     table = pa.table(columns())
     twice = table.append_column("solution", table.column("problem"))
     pq.write_table(twice, tmp_path / "train.parquet")
-    with pytest.raises(DataError, match=r"train.parquet cannot be read .*solution"):
+    with pytest.raises(DataError, match=r"train.parquet: cannot be read .*solution"):
         train_on(tmp_path, tmp_path / "cache")
     renamed = table.append_column("text", table.column("problem"))
     pq.write_table(renamed, tmp_path / "train.parquet")
