@@ -44,7 +44,7 @@ PAGES = {
     "docs/how_to/publish": ["publish to Hugging Face"],
     "docs/how_to/glm_4v": ["GLM-4v"],
     "docs/how_to/ray_and_megatron": ["megatron"],
-    "docs/reference/data": ["box format of Qwen3-VL", "held-out split", "streaming s3"],
+    "docs/reference/data": ["box format of Qwen3-VL", "held-out split", "streaming"],
     "docs/reference/evaluation": ["pass rate"],
     "docs/reference/flags": ["num_generations", "vllm_gpu_memory_utilization"],
     "docs/reference/variables": ["environment variables"],

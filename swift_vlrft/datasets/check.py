@@ -6,13 +6,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.box_format import ImageResize
-from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.image import ImageInfo, ImageInfoReader
 from swift_vlrft.datasets.instances import NOT_IN_FULL, UNSURE
 from swift_vlrft.datasets.kept import kept_notes
@@ -21,20 +18,16 @@ from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.report import MAX_SHOWN, Report
 from swift_vlrft.datasets.routing import tasks_of_row
 from swift_vlrft.datasets.row import BadRow, Kind, Row
-from swift_vlrft.datasets.storage import FIRST_RECORDS, StoredSet
+from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.datasets.validate import (
     RowRules,
     TooLong,
     Validated,
-    ask_boxes,
     fitting_tasks,
     in_box_format,
     validate_rows,
 )
 from swift_vlrft.parsing.answers import gold_text, read_boxes
-
-CHECKED = 1000
-"""Rows of a stream that are checked before it is read."""
 
 
 def check_set(
@@ -43,25 +36,17 @@ def check_set(
     images: bool = True,
     rewards: Sequence[str] = (),
     tasks: Sequence[str] = (),
-    first: int | None = None,
     **options: Any,
 ) -> Report:
-    """Check every row, or those of ``tasks``, or of the ``first`` so many, with ``images`` also its
-    image. ``options`` are ``open_set``'s. DataError only for a set that cannot be used at all.
+    """Check every row, or those of ``tasks``, with ``images`` also its image. ``options`` are
+    ``open_set``'s. DataError only for a set that cannot be used at all.
     """
     stored = open_set(path, keep_going=True, **options) if isinstance(path, Path) else path
     report = Report(stored.path)
     rules = RowRules(rewards=tuple(rewards), every_reward=images, tasks=tuple(tasks))
-    for _ in islice(check_rows(stored, rules, report, images=images), first):
+    for _ in check_rows(stored, rules, report, images=images):
         pass
-    if not any(problem.kind is Kind.SET for problem in report.problems):  # not read to its end
-        ask_boxes(report)
     return report
-
-
-def beginning(stored: StoredSet) -> StoredSet:
-    """Return the set as its first rows show it, where reading all would take long."""
-    return replace(stored, first=FIRST_RECORDS) if isinstance(stored, ColumnFiles) else stored
 
 
 def check_splits(

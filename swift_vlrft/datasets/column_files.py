@@ -1,4 +1,4 @@
-"""``datasets`` reads files that state their columns, on this machine or in a store.
+"""``datasets`` reads files that state their columns.
 
 Parquet   train-00000-of-00002.parquet
 Arrow     data-00000-of-00001.arrow, as ``save_to_disk`` writes it
@@ -30,7 +30,7 @@ BATCH_ROWS = 16
 for _kind in ("parquet", "arrow"):  # what they log of a broken file is said by ``damage_named``
     logging.getLogger(f"datasets.packaged_modules.{_kind}.{_kind}").setLevel(logging.CRITICAL)
 FOOTERS = 16
-"""Files that are opened at the same time: of a store, most of the time is waiting."""
+"""Files that are opened at the same time."""
 
 
 @dataclass
@@ -70,13 +70,12 @@ class ColumnFiles(StoredSet):
 
     def _features_of(self, file: Path) -> Features:
         # Not by load_dataset, whose progress bars break in threads (tqdm's ensure_lock).
-        import fsspec
         import pyarrow as pa
         import pyarrow.parquet as pq
         from datasets import Features
 
         source(self.kind, file)  # which refuses a path that datasets cannot read
-        with damage_named(file), fsspec.open(str(file), "rb") as opened:
+        with damage_named(file), file.open("rb") as opened:
             if self.kind == "Arrow":
                 return Features.from_arrow_schema(pa.ipc.open_stream(opened).schema)
             footer = pq.read_metadata(opened)

@@ -38,7 +38,6 @@ from swift_vlrft.datasets.splits import (
     walk,
 )
 from swift_vlrft.datasets.storage import StoredSet
-from swift_vlrft.datasets.syntax import Address, path_of
 
 PARQUET = (".parquet",)
 JSON = (".json", ".jsonl")
@@ -79,7 +78,7 @@ def open_set(
     ms-swift's ROOT_IMAGE_DIR, else the set's own folder); ``task`` and ``box_format`` hold where a
     row's own columns state none; with ``keep_going`` a broken file becomes a BadRow.
     """
-    path = path_of(path)
+    path = Path(path)
     stored = find_set(path, split, keep_going=keep_going, rename=rename)
     if stored is None:
         raise DataError(why_unknown(path))
@@ -121,7 +120,7 @@ def find_set(
 
 def refuse_missing(path: Path) -> None:
     """Raise DataError if the path does not exist; it says what to do if it is an id of a hub."""
-    if isinstance(path, Address) or path.exists():
+    if path.exists():
         return
     text = f"{path} does not exist (from {Path.cwd()})"
     if len(path.parts) == 2 and not path.suffix and not path.parent.exists():
@@ -216,7 +215,6 @@ def rename_notes(stored: StoredSet) -> list[str]:
 
 def splits_of(path: Path) -> list[str]:
     """Return the splits at ``path``, as its files name them; ["train"] where none are named."""
-    path = path_of(path)
     if (path / "dataset_dict.json").is_file():
         try:
             return _names_in(path / "dataset_dict.json", "splits") or ["train"]
@@ -231,30 +229,6 @@ def splits_of(path: Path) -> list[str]:
     return in_order(by_split(files, path).values()) or ["train"]
 
 
-def _in_store(path: Address) -> list[Path]:
-    """The Parquet files at an address, or below it; DataError where there is none."""
-    import fsspec
-
-    protocol = str(path).partition("://")[0]
-    try:
-        system, name = fsspec.url_to_fs(str(path))
-        names = [str(system.unstrip_protocol(address)) for address in sorted(system.find(name))]
-    except Exception as error:  # every store's client has errors of its own
-        # What follows a "?" may be a signature, which is a credential.
-        why = re.sub(r"\?\S*", "?...", str(error).partition("\n")[0])
-        raise DataError(
-            f"{path} cannot be read ({type(error).__name__}: {why}). Set address, region "
-            f"and credentials as for the store's own tools, and install fsspec's package for "
-            f"{protocol}:// (s3fs, gcsfs, adlfs)"
-        ) from error
-    files = [Address(address) for address in names if address.lower().endswith(PARQUET)]
-    depth = len(path.parts)
-    files = [f for f in files if not any(p.startswith((".", "__")) for p in f.parts[depth:])]
-    if not files:
-        raise DataError(f"{path} holds no Parquet file; of a store, only Parquet is read")
-    return [*files]
-
-
 # ---- files and folders -----------------------------------------------------------------------
 
 
@@ -263,8 +237,6 @@ def _row_files(path: Path) -> list[Path]:
     or else those below it whose names tell a split: a folder of images may hold a JSON file for
     each.
     """
-    if isinstance(path, Address):
-        return _in_store(path)
     if not path.is_dir():
         return [path] if path.suffix.lower() in PARQUET + JSON + CSV else []
     below = [file for file in walk(path) if file.name not in NO_ROWS]

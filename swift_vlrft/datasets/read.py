@@ -20,7 +20,7 @@ from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Drawn, Row, RowLocation
 from swift_vlrft.datasets.schema import Context, RawExample, class_name, drawn_on, task_of
 from swift_vlrft.datasets.schemas import SCHEMAS, schema_of
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.datasets.storage import Record, StoredSet, Stream, image_of
+from swift_vlrft.datasets.storage import Record, StoredSet, image_of
 from swift_vlrft.datasets.units import MisreadBoxes
 from swift_vlrft.parsing.answers import gold_text, normalise, read_boxes
 
@@ -99,22 +99,16 @@ class _RowMaker:
     @cached_property
     def holds_boxes(self) -> bool:
         """Whether any row without a task holds boxes: then "None" means no object, else it is a
-        class. If a stream's first rows are all empty answers, boxes are expected to follow.
+        class.
         """
-        empty = others = 0
         for record in self.stored.sample(("solution", "task")):
             if record.get("task"):
                 continue
             text = gold_text(record.get("solution"))
             boxes = read_boxes(text)
-            if boxes is None:
-                others += 1
-            elif any(box is not None for box in boxes.boxes) or not (boxes or normalise(text)):
+            if boxes is not None and (any(boxes.boxes) or not (boxes or normalise(text))):
                 return True  # a box, or [], which no class is called
-            else:
-                empty += 1
-        streamed = isinstance(self.stored, Stream) or self.stored.first is not None
-        return streamed and empty > 0 and not others
+        return False
 
     def row(
         self, place: RowLocation, example: RawExample, stated: Any, drawn: Drawn | None

@@ -108,7 +108,7 @@ class Context:
         return self.notes["reading"]  # type: ignore[no-any-return]
 
     def size_of(self, image: Any) -> units.PictureSize | None:
-        """Return the size of an image that can be opened; of a stream nobody has it at hand."""
+        """Return the size of an image that can be opened."""
         try:
             info = self.image_info(image)
         except ValueError:

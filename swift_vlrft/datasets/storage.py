@@ -3,7 +3,7 @@
     ColumnFiles    column_files.py: Parquet, Arrow
     JsonFiles      json_files.py: rows.jsonl, rows.json
     CocoFile       coco.py: instances_train2017.json
-    Table, Stream  what ms-swift downloaded
+    Table          what ms-swift downloaded
 
 opening.py finds the one that a path holds.
 """
@@ -14,7 +14,6 @@ import base64
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,9 +32,6 @@ Records = Iterator[Found]
 
 Infos = list[ImageInfo | str | None]
 """The info of every row's image; None if it holds no bytes."""
-
-FIRST_RECORDS = 200
-"""Records of a stream that are inspected before the first is passed on."""
 
 
 @dataclass
@@ -69,8 +65,6 @@ class StoredSet(ABC):
     kept: set[str] = field(default_factory=set)
     """Further columns that rewards get under another name (kept.py); filled while rows are read."""
     kind: str = "JSON"
-    first: int | None = None
-    """The records by which the set is known as a whole: of a stream the first ones, else all."""
 
     @property
     def columns(self) -> list[str]:
@@ -106,9 +100,8 @@ class StoredSet(ABC):
                 yield entry[0], {self.rename.get(k, k): value for k, value in entry[1].items()}
 
     def sample(self, columns: Sequence[str]) -> Iterator[Record]:
-        """Yield the records by which the set is known as a whole."""
-        entries = islice(self.records(columns), self.first)
-        return (entry[1] for entry in entries if not isinstance(entry, BadRow))
+        """Yield the columns of every record that can be read."""
+        return (entry[1] for entry in self.records(columns) if not isinstance(entry, BadRow))
 
     @abstractmethod
     def _read(self, names: list[str]) -> Records:
@@ -199,22 +192,3 @@ class Table(StoredSet):
                     yield RowLocation(file, row), record
                     row += 1
             start += count
-
-
-@dataclass
-class Stream(StoredSet):
-    """Records of a stream, which is never read to its end for inspection."""
-
-    content: Any = ()
-    _first: list[Record] = field(default_factory=list)
-
-    def _read(self, names: list[str]) -> Records:
-        records = iter(self.content)
-        first = list(islice(records, FIRST_RECORDS))
-        # Without the images, which are let go when their rows were handed on.
-        self._first = [record | {"image": None} for record in first]
-        for number, record in enumerate(chain(first, records)):
-            yield RowLocation(self.path, number), record
-
-    def sample(self, columns: Sequence[str]) -> Iterator[Record]:
-        return iter(self._first)

@@ -37,12 +37,6 @@ class CommandLine:
     system: str | None = None
     max_length: int | None = None
     max_pixels: int | None = None
-    num_generations: int | None = None
-    max_steps: int | None = None
-    per_device_train_batch_size: int | None = None
-    gradient_accumulation_steps: int | None = None
-    steps_per_generation: int | None = None
-    generation_batch_size: int | None = None
     truncation_strategy: str | None = None
     strict: bool = False
     streaming: bool = False

@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import multiprocessing
 import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from swift.utils import get_logger, use_hf_hub
 
 from swift_vlrft.datasets import SOURCES, DataError
 from swift_vlrft.datasets.box_format import refuse_subset, subset_of
-from swift_vlrft.datasets.check import CHECKED, beginning, check_set
+from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.opening import check_columns, is_ours, local_set
 from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
 from swift_vlrft.datasets.storage import StoredSet
@@ -34,14 +33,14 @@ from swift_vlrft.files.environment import number
 from swift_vlrft.files.text import lines, printable
 from swift_vlrft.geometry.box_format import SUBSETS
 from swift_vlrft.recipe.plugins import clash, read_plugin
+from swift_vlrft.recipe.rules.data import ANSWERS_OF_A_STREAM, no_stream
 from swift_vlrft.recipe.rules.turns import NAME
 from swift_vlrft.rewards import REWARDS, TASK_NAMES, RewardFunction
 from swift_vlrft.shared_prefix import settings as shared_prefix
-from swift_vlrft.swift_plugin.command_line import CommandLine, running_command, supervised
+from swift_vlrft.swift_plugin.command_line import CommandLine, running_command
 from swift_vlrft.swift_plugin.loader import MODEL_TYPE, dataset_meta
 from swift_vlrft.swift_plugin.metrics import metric_of
 from swift_vlrft.swift_plugin.model import is_glm4v, register_model_of, wanted_box_format
-from swift_vlrft.swift_plugin.streaming import too_small
 from swift_vlrft.swift_plugin.zoom import Zoom
 
 logger = get_logger()
@@ -82,17 +81,14 @@ def register(
     command.model_type = command.model_type or model_type
     register_model_of(command, check=check)
     if check:
-        _check_stream(command)
+        if command.streaming and command.rlhf_type == "grpo":
+            raise DataError(ANSWERS_OF_A_STREAM)
         _check_plugins(command.external_plugins)
         _check_reward_names(command.reward_funcs, command.external_plugins)
         _check_checkpoint(command)
     reports = [_register_path(dataset, command, check=check) for dataset in command.dataset]
     for dataset in command.val_dataset:
         _register_path(dataset, command, check=check)
-    if command.streaming and reports and None not in reports:
-        good = sum(report.good for report in reports if report is not None)
-        if good < (prompts := prompts_of_a_generation(command)):
-            raise DataError(too_small(good, prompts))
     # The rest about a set's rows and rewards is reported when it is loaded.
     problem = nothing_scored(command.reward_funcs, reports)
     if problem and check and not command.cached_dataset:
@@ -128,29 +124,6 @@ def _check_reward_names(names: list[str], plugins: list[str]) -> None:
         )
 
 
-def _check_stream(command: CommandLine) -> None:
-    if not command.streaming or not (command.rlhf_type == "grpo" or supervised()):
-        return
-    if "_megatron" in Path(sys.argv[0]).parts:  # whose --train_iters it asks for itself
-        return
-    if not command.max_steps:
-        raise DataError("--streaming true: a stream has no length, so give --max_steps")
-    if command.val_dataset and command.rlhf_type == "grpo":
-        raise DataError(
-            "--val_dataset with --streaming true: GRPO needs the length of a validation set, and a "
-            "stream has none. Leave one of them out, and evaluate checkpoints with `vlrft eval`"
-        )
-
-
-def prompts_of_a_generation(command: CommandLine) -> int:
-    """Return how many rows GRPO takes at once; 1 for other training."""
-    if command.rlhf_type != "grpo":
-        return 1
-    step = int(os.environ.get("WORLD_SIZE", "1")) * (command.per_device_train_batch_size or 1)
-    steps = command.steps_per_generation or command.gradient_accumulation_steps or 1
-    return (command.generation_batch_size or step * steps) // (command.num_generations or 8)
-
-
 def _check_checkpoint(command: CommandLine) -> None:
     """ms-swift goes on from what is there: where a state is missing, with a new optimizer, say."""
     if command.resume_from_checkpoint is None or command.resume_only_model:
@@ -170,27 +143,24 @@ def _register_path(dataset: str, command: CommandLine, *, check: bool) -> Report
     still to be downloaded.
     """
     asked = parse(dataset)
-    if asked.in_store and not command.streaming:
-        raise DataError(f"--dataset {dataset}: a set in a store needs --streaming true")
-    if not asked.in_store and not asked.path.exists():
+    if not asked.path.exists():
         return _register_hub_id(asked, dataset, command, check=check)
-    stored = None
-    if check or not asked.in_store:
-        stored = local_set(asked.path, keep_going=not command.strict, rename=command.columns)
-    if not asked.in_store and (stored is None or not is_ours(stored, command.reward_funcs)):
+    stored = local_set(asked.path, keep_going=not command.strict, rename=command.columns)
+    if stored is None or not is_ours(stored, command.reward_funcs):
         refuse_subset(asked.name, asked.subsets)
         if check and stored is not None and is_glm4v(command):
             from swift_vlrft.swift_plugin.chatglm4v import refuse_several_images
 
             refuse_several_images(stored, dataset)
         return None  # ms-swift's own loader reads it
+    if command.streaming:
+        raise DataError(no_stream(dataset))
     subset = subset_of(asked.subsets, dataset)
-    if stored is not None:
-        check_columns(stored)
+    check_columns(stored)
     if check:
         wanted_box_format(command, subset.box_format, asked.name)
     register_dataset(dataset_meta(asked.name), exist_ok=True)
-    return _check(stored, command, subset.tasks) if check and stored is not None else None
+    return _check(stored, command, subset.tasks) if check else None
 
 
 def _register_hub_id(
@@ -211,6 +181,8 @@ def _register_hub_id(
         if new and set(asked.subsets) <= {*SUBSETS, *TASK_NAMES}:
             register_dataset(dataset_meta(asked.name), exist_ok=True)
         return None
+    if command.streaming:
+        raise DataError(no_stream(dataset))
     subset_of(asked.subsets, dataset)
     use_hf = command.use_hf if asked.hub is None else asked.hub == "hf"
     hint = source.other_hub(use_hf_hub() if use_hf is None else use_hf)
@@ -219,28 +191,19 @@ def _register_hub_id(
     return report_of_source(source)
 
 
-def _check(stored: StoredSet, command: CommandLine, tasks: Sequence[str]) -> Report | None:
+def _check(stored: StoredSet, command: CommandLine, tasks: Sequence[str]) -> Report:
     """Check every prompt and gold solution, of all rows or those of ``tasks``, before any model is
-    loaded; images are checked on loading. Of a streamed set the first rows are checked, and None is
-    returned if there are more: what those hold is not known.
+    loaded; images are checked on loading.
     """
     rewards = command.reward_funcs
-    first = max(CHECKED, 2 * prompts_of_a_generation(command)) if command.streaming else None
-    known = stored if first is None else beginning(stored)
-    report = check_set(known, images=False, rewards=rewards, tasks=tasks, first=first)
-    more = first is not None and report.rows + report.other_tasks.total() >= first
-    if more and (problem := report.no_row_of(tasks) or nothing_scored(rewards, [report])):
-        report.notes.append(f"of the first {first} rows: {problem}")
+    report = check_set(stored, images=False, rewards=rewards, tasks=tasks)
     hint = "\n`vlrft data check` lists all, and --fix writes a clean copy."
-    if not more or report.rows:
-        report.finish(strict=command.strict, hint=hint, tasks=tasks)
+    report.finish(strict=command.strict, hint=hint, tasks=tasks)
     if report.problems:
         logger.warning(f"swift_vlrft: {report.bad_rows}:\n{lines(report.listed())}{hint}")
-    # Of a set that is no stream, loading it says this, of all its rows.
-    for note in report.notes + (report.unscored_notes(rewards) if command.streaming else []):
+    for note in report.notes:
         logger.warning(f"swift_vlrft: {printable(note)}")
     counts = ", ".join(f"{count} {task}" for task, count in report.tasks.most_common())
     good = f"{report.good} rows whose gold reads ({counts})"
-    of = f" of the first {first}" if more else ""
-    logger.info(f"swift_vlrft: {report.path}: {good}{of}.")
-    return None if more else report
+    logger.info(f"swift_vlrft: {report.path}: {good}.")
+    return report

@@ -89,12 +89,10 @@ from swift_vlrft import register
 register()
 from swift.dataset import load_dataset
 for name in sys.argv[2:]:
-    # ModelScope's library forgets its own address before a stream begins, and asks elsewhere.
-    for streaming in (False, True) if name.startswith("hf::") else (False,):
-        dataset, _ = load_dataset([name], streaming=streaming)
-        row = list(dataset)[3]
-        images = [len(image["bytes"] or b"") for image in row.get("images") or []]
-        print("FOUND", json.dumps([row["messages"], images, row.get("task")]))
+    dataset, _ = load_dataset([name])
+    row = list(dataset)[3]
+    images = [len(image["bytes"] or b"") for image in row.get("images") or []]
+    print("FOUND", json.dumps([row["messages"], images, row.get("task")]))
 """
 
 

@@ -31,8 +31,8 @@ def test_words_are_parted_as_argparse_parts_them(groups):
 def test_the_last_of_a_repeated_flag_counts_and_a_bare_switch_is_on():
     words = ["rlhf", "--dataset", "a", "b", "--dataset=c", "--streaming", "--max-length", "12"]
     read = read_command_line(
-        [*words, "--max_steps", "x", "--strict", "false", "--columns", '{"q": "problem"}']
+        [*words, "--max_pixels", "x", "--strict", "false", "--columns", '{"q": "problem"}']
     )
     assert (read.dataset, read.streaming, read.strict) == (["c"], True, False)
-    assert (read.max_length, read.max_steps, read.use_hf) == (12, None, None)
+    assert (read.max_length, read.max_pixels, read.use_hf) == (12, None, None)
     assert read.columns == {"q": "problem"}

@@ -89,17 +89,15 @@ def test_what_is_wrong_is_named_before_a_model_is_loaded(sets):
 
 LOAD_ALL = """
 from swift.dataset import load_dataset
-streaming = "--streaming" in sys.argv
-print(json.dumps(len(list(load_dataset([sys.argv[2]], streaming=streaming)[0]))))
+print(json.dumps(len(list(load_dataset([sys.argv[2]])[0]))))
 """
 LOAD = """
 from swift.dataset import load_dataset
 from PIL import Image
 import io
 names = sys.argv[2 : sys.argv.index("--model_type")]
-loading = {"streaming": True} if "--streaming" in sys.argv else {"num_proc": 2}
 rows = []
-for row in load_dataset(names, shuffle=True, **loading)[0]:
+for row in load_dataset(names, shuffle=True, num_proc=2)[0]:
     (image,) = row["images"]
     with Image.open(image["path"] if image["bytes"] is None else io.BytesIO(image["bytes"])) as p:
         size = p.size
@@ -108,8 +106,7 @@ print(json.dumps(rows))
 """
 
 
-@pytest.mark.parametrize("how", [(), ("--streaming", "true")])
-def test_sets_of_several_forms_load_together_and_in_pixels(how, sets, tmp_path):
+def test_sets_of_several_forms_load_together_and_in_pixels(sets, tmp_path):
     """Detection in pixels from Parquet, classification from save_to_disk, REC from JSON Lines."""
     from datasets import Dataset
 
@@ -119,7 +116,7 @@ def test_sets_of_several_forms_load_together_and_in_pixels(how, sets, tmp_path):
     turns = [{"from": "human", "value": "Where?"}, {"from": "gpt", "value": "[4, 5, 20, 15]"}]
     (tmp_path / "rec.jsonl").write_text(json.dumps({"image": "1.png", "conversations": turns}))
     names = [f"{sets}/shapes:pixels", f"{tmp_path}/colours", f"{tmp_path}/rec.jsonl"]
-    rows, _ = answer_of("--dataset", *names, "--model_type", "qwen2_5_vl", *how, then=LOAD)
+    rows, _ = answer_of("--dataset", *names, "--model_type", "qwen2_5_vl", then=LOAD)
     # No reward is named, so none is kept from a row; REC's form says what it asks for.
     in_pixels = [row[2:] for row in rows if row[:2] == [None, "pixels"]]
     assert len(in_pixels) == 4 and len(rows) == 6
@@ -199,11 +196,10 @@ def test_what_ms_swift_cannot_read_is_said_as_data_check_says_it(columns, tmp_pa
         assert code and missing in said
 
 
-@pytest.mark.parametrize("how", [(), ("--streaming", "true", "--max_steps", "1")])
-def test_rows_of_a_task_that_no_named_reward_scores_are_counted(how, sets):
+def test_rows_of_a_task_that_no_named_reward_scores_are_counted(sets):
     rewards = ("vlrft_grounding_iou", "vlrft_format")
     flags = ("--dataset", f"{sets}/mixed", "--reward_funcs", *rewards)
-    _, said = answer_of(*flags, "--rlhf_type", "grpo", *how, then=LOAD_ALL)
+    _, said = answer_of(*flags, "--rlhf_type", "grpo", then=LOAD_ALL)
     assert "21 of 25 rows state a task that no named reward of this package scores" in said
     assert "4 counting" in said and f"{sets}/mixed:grounding alone" in said
 
@@ -286,15 +282,15 @@ def test_what_a_hub_hands_over_becomes_rows(tmp_path):
 
     from swift_vlrft.swift_plugin.loader import VlrftLoader
 
-    def rows_of(given, source=None, usual=None, name="me/set", **options):
-        loader = VlrftLoader(streaming=not isinstance(given, Dataset))
-        return list(loader._hub(name, source, LoadOptions(tmp_path, **options), usual, given))
+    def rows_of(given, source=None, usual=None, streaming=False, **options):
+        loader, asked = VlrftLoader(streaming=streaming), LoadOptions(tmp_path, **options)
+        return list(loader._hub("me/set", source, asked, usual, given))
 
     source = Source("laolao77/ViRFT_COCO", "detection", "norm1000")
     texts = {"problem": Value("string"), "solution": Value("string")}
     virft = Dataset.from_dict(columns(), features=Features({"image": Image()} | texts))
     turned = virft.select([2, 1, 0])
-    for given, empty in ((virft, 2), (turned, 0), (virft.to_iterable_dataset(), 2)):
+    for given, empty in ((virft, 2), (turned, 0)):
         rows = rows_of(given, source)
         assert ["No Objects" in row["solution"] for row in rows].index(True) == empty
         assert [row["task"] for row in rows] == ["detection"] * 3
@@ -307,10 +303,9 @@ def test_what_a_hub_hands_over_becomes_rows(tmp_path):
     sides = {"width": Value("int64"), "height": Value("int64")}
     features = Features({"image": Image(), "objects": objects} | sides)
     coco = Dataset.from_list([coco | {"width": 40, "height": 20}], features=features)
-    for given in (coco, coco.to_iterable_dataset()):
-        (row,) = rows_of(given)
-        assert "[100, 250, 600, 900]" in row["solution"]
-        assert "'b'" in row["messages"][0]["content"]
+    (row,) = rows_of(coco)
+    assert "[100, 250, 600, 900]" in row["solution"]
+    assert "'b'" in row["messages"][0]["content"]
     for task, record in {
         "pointing": {"instruction": "close it", "bbox": [0.25, 0.5, 0.75, 1.0]},
         "ocr": {"questionId": "9", "question": "who?", "answers": ["ITC", "itc"]},
@@ -344,6 +339,7 @@ def test_what_a_hub_hands_over_becomes_rows(tmp_path):
             "me/set:pixels",
         ),
         ({name: talk[name] for name in texts}, {}, "lacks the column image"),
+        (columns(), {"streaming": True}, "leave --streaming out"),
     ):
         with pytest.raises(ValueError, match=named):
             rows_of(Dataset.from_dict(refused), **how)

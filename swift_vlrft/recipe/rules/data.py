@@ -13,7 +13,7 @@ from functools import partial
 
 from swift_vlrft.datasets import SOURCES, DataError
 from swift_vlrft.datasets import box_format as formats
-from swift_vlrft.datasets.check import CHECKED, beginning, check_set
+from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.opening import check_columns, image_root, is_ours, local_set
 from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
 from swift_vlrft.datasets.row import STOPS
@@ -28,6 +28,19 @@ from swift_vlrft.recipe.rules.model import family, given_plugins, no_such_path
 from swift_vlrft.recipe.rules.turns import most_turns
 from swift_vlrft.recipe.run import NoValue, Run
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
+
+ANSWERS_OF_A_STREAM = (
+    "--streaming true: of a stream ms-swift 4.6.0 samples one answer a prompt, so GRPO would "
+    "compare answers to different prompts; leave it out"
+)
+
+
+def no_stream(data_set: object) -> str:
+    """Say that one of our sets is asked for as a stream, and what to write instead."""
+    return (
+        f"--streaming true: {data_set} is a set in a form of this package, which is read from disk "
+        "or a hub as a whole; leave --streaming out (images stay on the disk)"
+    )
 
 
 def reward_names(run: Run) -> Iterator[Finding]:
@@ -87,12 +100,11 @@ def _set(run: Run, flag: str, value: str, rewards: Sequence[str]) -> _Set:
 
     asked = parse(value, exists)
     described = partial(_Set, flag, value, asked.name, asked.subsets, count=asked.count)
-    if asked.in_store:
-        if not run.true("streaming"):
-            raise DataError(f"--{flag} {value}: a set in a store needs --streaming true")
-        return described(ours=True)
+    streamed = run.true("streaming") and not run.grpo  # whose streams are refused as a whole
     for source in SOURCES:
         if source.hub_id == asked.name:
+            if streamed:
+                raise DataError(no_stream(value))
             hub = report_of_source(source)
             return described(("image", "problem", "solution"), ours=True, report=hub)
     path = run.recipe.at(asked.name)
@@ -102,6 +114,8 @@ def _set(run: Run, flag: str, value: str, rewards: Sequence[str]) -> _Set:
     columns = tuple(stored.columns) if stored else ()
     if stored is None or not is_ours(stored, run.texts("reward_funcs")):
         return described(columns)
+    if streamed:
+        raise DataError(no_stream(value))
     check_columns(stored)
     report = _report(run, stored, asked.subsets, rewards) if rewards else None
     return described((*columns, "solution"), ours=True, report=report)
@@ -114,16 +128,13 @@ def _report(
     row is of the tasks that are asked for.
     """
     tasks = [task for task in subsets if task in TASK_NAMES]
-    first = CHECKED if run.true("streaming") else None
     try:
-        part = beginning(stored) if first else stored
-        report = check_set(part, images=False, rewards=rewards, tasks=tasks, first=first)
+        report = check_set(stored, images=False, rewards=rewards, tasks=tasks)
     except OSError:
         return None
     report.leave_unread()
     report.problems = [bad for bad in report.problems if bad.kind in STOPS]
-    more = first is not None and report.other_tasks.total() >= first  # rows of them may follow
-    if not more and (text := report.no_row_of(tasks)):
+    if text := report.no_row_of(tasks):
         raise DataError(text)
     return report
 
@@ -198,16 +209,8 @@ def _stream(run: Run) -> Iterator[Finding]:
     """On a stream ms-swift's sampler that repeats a prompt is not used (get_train_dataloader of
     TRL).
     """
-    if not run.true("streaming") or run.command not in ("rlhf", "sft", "pt"):
-        return
-    if run.grpo and run.integer("num_generations") > 1 and not given_plugins(run):
-        text = "--streaming true: ms-swift 4.6.0 samples one answer a prompt, so GRPO compares "
-        text += "answers to different prompts. Our plugin repeats prompts: "
-        text += '--external_plugins "$(vlrft plugin)"'
-        yield problem(run, "streaming", "streaming", text)
-    if run.grpo and run.texts("val_dataset"):
-        text = "--streaming true: GRPO needs the length of --val_dataset, and a stream has none"
-        yield problem(run, "val_dataset", "streaming", text)
+    if run.true("streaming") and run.grpo:
+        yield problem(run, "streaming", "streaming", ANSWERS_OF_A_STREAM)
 
 
 def _box_format(run: Run, data_set: _Set) -> Iterator[Finding]:
