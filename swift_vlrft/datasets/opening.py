@@ -18,7 +18,6 @@ from typing import Any
 
 from swift_vlrft.datasets.coco import CocoFile
 from swift_vlrft.datasets.column_files import ColumnFiles
-from swift_vlrft.datasets.grefcoco import GREFCOCO_SCHEMA, GrefFile
 from swift_vlrft.datasets.instances import decoded
 from swift_vlrft.datasets.json_files import JsonFiles, is_lines, listed_in
 from swift_vlrft.datasets.kept import kept_as
@@ -111,8 +110,6 @@ def find_set(
         stored = _saved_dataset(path, keep_going)
     else:
         stored = _of_files(path, split, keep_going)
-    if isinstance(stored, JsonFiles) and GREFCOCO_SCHEMA.matches(set(stored.names)):
-        stored = GrefFile.of(stored, split)
     if stored is not None:
         stored.rename, stored.root = dict(rename or {}), image_root()
     return stored
@@ -222,8 +219,6 @@ def splits_of(path: Path) -> list[str]:
             return ["train"]  # reading it says what is wrong
     files = _row_files(path)
     if files == [path]:
-        if isinstance(stored := find_set(path, "", keep_going=True), GrefFile):
-            return stored.splits
         told = splits_in(path.stem)
         return told if len(told) == 1 else ["train"]
     return in_order(by_split(files, path).values()) or ["train"]
@@ -259,25 +254,11 @@ def _of_files(path: Path, split: str, keep_going: bool) -> StoredSet | None:
         stored: StoredSet = ColumnFiles.of_files(path, chosen, "Parquet", keep_going=keep_going)
     else:
         series = {re.sub(r"\d+", "0", file.name) for file in chosen}
-        if len(series) > 1 and not splits_told(chosen[0], path) and not _in_parts(chosen):
+        if len(series) > 1 and not splits_told(chosen[0], path):
             return None  # nobody says which of them are rows
         stored = _json(path, chosen, keep_going)
     stored.unnamed, stored.other = unnamed, _other_files(path, files)
     return stored
-
-
-def _in_parts(files: list[Path]) -> bool:
-    """Whether each of the JSON files is a part of a set that is published in parts."""
-    for file in files:
-        part = JsonFiles(file)
-        try:
-            part.add(file)
-        except DataError:
-            return False
-        schema = schema_of(part.names)
-        if schema is None or not schema.in_parts:
-            return False
-    return True
 
 
 def _json(path: Path, files: list[Path], keep_going: bool) -> StoredSet:

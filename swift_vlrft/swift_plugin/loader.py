@@ -201,8 +201,6 @@ def dataset_meta(name: str, source: Source | None = None) -> DatasetMeta:
         hf_dataset_id=name,
         loader=VlrftLoader,
         tags=["vlrft", *([source.task] if source else [])],
-        subsets=[source.subset if source else "default"],
-        split=[source.split if source else "train"],
     )
     meta.vlrft_source = source
     return meta

@@ -306,31 +306,15 @@ def test_what_a_hub_hands_over_becomes_rows(tmp_path):
     (row,) = rows_of(coco)
     assert "[100, 250, 600, 900]" in row["solution"]
     assert "'b'" in row["messages"][0]["content"]
-    for task, record in {
-        "pointing": {"instruction": "close it", "bbox": [0.25, 0.5, 0.75, 1.0]},
-        "ocr": {"questionId": "9", "question": "who?", "answers": ["ITC", "itc"]},
-        "counting": {"text": "six", "question": "How many owls?", "number": 6},
-    }.items():
-        table = Dataset.from_list([{"image": image} | record] * 2).cast_column("image", Image())
-        read = []
-        for given in (table, table.to_iterable_dataset()):
-            for source in (None, Source("me/set", task, "norm1000")):
-                rows = rows_of(given, source)
-                for row in rows:
-                    read.append([row["task"], row["messages"], row["solution"], row.get("aliases")])
-                    (seen,) = row["images"]
-                    assert (seen["bytes"] or Path(seen["path"]).read_bytes()) == picture()
-        assert read == [read[0]] * 8 and read[0][0] == task
     easy = {"images": [image], "problem": "<image>How many?", "answer": "4", "level": 2}
     texts_of_easy = {"problem": Value("string"), "answer": Value("string"), "level": Value("int64")}
     features = Features({"images": List(Image())} | texts_of_easy)
     table = Dataset.from_list([easy] * 2, features=features)
-    for given in (table, table.to_iterable_dataset()):
-        for row in rows_of(given, usual=print, rewards=("vlrft_counting",)):
-            (seen,) = row["images"]
-            assert (seen["bytes"] or Path(seen["path"]).read_bytes()) == picture()
-            assert (row["solution"], row["level"]) == ("4", 2)
-            assert row["messages"] == [{"role": "user", "content": "<image>How many?"}]
+    for row in rows_of(table, usual=print, rewards=("vlrft_counting",)):
+        (seen,) = row["images"]
+        assert (seen["bytes"] or Path(seen["path"]).read_bytes()) == picture()
+        assert (row["solution"], row["level"]) == ("4", 2)
+        assert row["messages"] == [{"role": "user", "content": "<image>How many?"}]
     talk = columns() | {"messages": [[{"role": "user", "content": "?"}]] * 3}
     for refused, how, named in (
         (

@@ -111,7 +111,7 @@ def _set(run: Run, flag: str, value: str, rewards: Sequence[str]) -> _Set:
     stored = local_set(path, rename=_renamed(run)) if path and path.exists() else None
     if stored and (root := run.variable("ROOT_IMAGE_DIR")):
         stored.root = image_root(run.recipe.at(root) or root)
-    columns = tuple(stored.columns) if stored else ()
+    columns = () if stored is None or _adds_forms(run) else tuple(stored.columns)
     if stored is None or not is_ours(stored, run.texts("reward_funcs")):
         return described(columns)
     if streamed:
@@ -137,6 +137,12 @@ def _report(
     if text := report.no_row_of(tasks):
         raise DataError(text)
     return report
+
+
+def _adds_forms(run: Run) -> bool:
+    """Tell whether a plugin file may add a form of records, whose columns no rule knows."""
+    files = [path for *_, path in given_plugins(run) if path and path.is_file()]
+    return any(b"SCHEMAS" in file.read_bytes() for file in files)
 
 
 def _renamed(run: Run) -> dict[str, str]:
