@@ -13,11 +13,12 @@ from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.image import ImageInfo, ImageInfoReader
 from swift_vlrft.datasets.instances import NOT_IN_FULL, UNSURE
 from swift_vlrft.datasets.kept import kept_notes
-from swift_vlrft.datasets.opening import file_notes, open_set, rename_notes, splits_of
+from swift_vlrft.datasets.opening import open_set, splits_of
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.report import MAX_SHOWN, Report
 from swift_vlrft.datasets.routing import tasks_of_row
 from swift_vlrft.datasets.row import BadRow, Kind, Row
+from swift_vlrft.datasets.splits import SHARD, listed, splits_told
 from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.datasets.validate import (
     RowRules,
@@ -141,3 +142,59 @@ def length_check(resize: ImageResize, limit: int, text_tokens: Callable[[str], i
         return f"the prompt takes {image + text} tokens ({image} for the image), over {limit}"
 
     return too_long
+
+
+def rename_notes(stored: StoredSet) -> list[str]:
+    """Name the columns to rename that the set does not have: most likely mistyped, where it is the
+    only set of the command.
+    """
+    unknown = [name for name in stored.rename if name not in stored.names]
+    if not unknown:
+        return []
+    return [
+        f"{stored.path}: --columns renames {', '.join(unknown)}, but the set's columns are "
+        f"{', '.join(stored.names)}"
+    ]
+
+
+# ---- what is not read ------------------------------------------------------------------------
+
+
+def unread_notes(stored: StoredSet) -> list[str]:
+    """Say which files of a folder were not read, and what to do."""
+    path, notes = stored.path, []
+    if stored.unnamed:
+        notes.append(
+            f"{path}: these files are not read, as their names tell no split, but others do: "
+            f"{listed(stored.unnamed, path)}. Put train, validation or test into the name, or "
+            "give such a file itself"
+        )
+    if stored.other:
+        others = listed(stored.other, path)
+        notes.append(f"{path}: beside its {stored.kind} files, these are not read: {others}")
+    return notes
+
+
+def file_notes(stored: StoredSet) -> list[str]:
+    """Say the same, and which shards are missing by the names of the others."""
+    path, notes = stored.path, unread_notes(stored)
+    files = [*stored.files, *(bad.place.file for bad in stored.broken)] if path.is_dir() else []
+    shards = {(*m.groups(), f.suffix) for f in files if (m := SHARD.fullmatch(f.stem))}
+    missing = sorted(
+        f"{name}-{number:05d}-of-{total}{ending}"
+        for name, total, ending in {(name, *more) for name, _, *more in shards}
+        for number in range(int(total))
+        if (name, f"{number:05d}", total, ending) not in shards
+    )
+    if missing:
+        some = ", ".join(missing[:MAX_SHOWN]) + (" ..." if len(missing) > MAX_SHOWN else "")
+        notes.append(
+            f"{path}: shards are missing, by the names of its files ({len(missing)}: {some}); "
+            "download them, unless you left them out on purpose"
+        )
+    return notes
+
+
+def unread_rows(stored: StoredSet) -> list[Path]:
+    """Return the files that were not read though they seem to hold rows of the set."""
+    return stored.unnamed + [file for file in stored.other if splits_told(file, stored.path)]

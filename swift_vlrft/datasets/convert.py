@@ -16,19 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.box_format import row_in_box_format
-from swift_vlrft.datasets.check import left_out_reason
-from swift_vlrft.datasets.declared import DeclaredBoxes
-from swift_vlrft.datasets.image import ImageInfo, stored_image, try_image_info
-from swift_vlrft.datasets.kept import kept_notes
-from swift_vlrft.datasets.opening import (
+from swift_vlrft.datasets.check import (
     file_notes,
-    open_set,
-    refuse_missing,
+    left_out_reason,
     rename_notes,
-    splits_of,
     unread_notes,
     unread_rows,
 )
+from swift_vlrft.datasets.declared import DeclaredBoxes
+from swift_vlrft.datasets.image import ImageInfo, stored_image, try_image_info
+from swift_vlrft.datasets.kept import kept_notes
+from swift_vlrft.datasets.opening import open_set, refuse_missing, splits_of
 from swift_vlrft.datasets.pass_rates import easiest_first, pass_rates
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.row import BadRow, Kind, Row

@@ -26,7 +26,6 @@ from swift_vlrft.datasets.schema import EXPLICIT
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of, scores
 from swift_vlrft.datasets.source import DataError, FileError
 from swift_vlrft.datasets.splits import (
-    SHARD,
     WORDS,
     by_split,
     files_of_split,
@@ -58,7 +57,6 @@ BESIDE = frozenset(
 """Endings of files that lie beside rows and hold none: images, documents, code."""
 SWIFT_COLUMNS = ("messages", "conversations", "conversation", "query", "response", "instruction")
 """Columns by which ms-swift's own loader knows its forms."""
-MAX_SHOWN = 5
 
 
 def open_set(
@@ -197,19 +195,6 @@ def check_columns(stored: StoredSet) -> None:
     )
 
 
-def rename_notes(stored: StoredSet) -> list[str]:
-    """Name the columns to rename that the set does not have: most likely mistyped, where it is the
-    only set of the command.
-    """
-    unknown = [name for name in stored.rename if name not in stored.names]
-    if not unknown:
-        return []
-    return [
-        f"{stored.path}: --columns renames {', '.join(unknown)}, but the set's columns are "
-        f"{', '.join(stored.names)}"
-    ]
-
-
 def splits_of(path: Path) -> list[str]:
     """Return the splits at ``path``, as its files name them; ["train"] where none are named."""
     if (path / "dataset_dict.json").is_file():
@@ -338,49 +323,6 @@ def _saved_dataset(folder: Path, keep_going: bool) -> StoredSet:
     there = sorted(folder.glob("*.arrow"))
     stored.other = [f for f in there if f not in files and not f.name.startswith("cache-")]
     return stored
-
-
-# ---- what is not read ------------------------------------------------------------------------
-
-
-def unread_notes(stored: StoredSet) -> list[str]:
-    """Say which files of a folder were not read, and what to do."""
-    path, notes = stored.path, []
-    if stored.unnamed:
-        notes.append(
-            f"{path}: these files are not read, as their names tell no split, but others do: "
-            f"{listed(stored.unnamed, path)}. Put train, validation or test into the name, or "
-            "give such a file itself"
-        )
-    if stored.other:
-        others = listed(stored.other, path)
-        notes.append(f"{path}: beside its {stored.kind} files, these are not read: {others}")
-    return notes
-
-
-def file_notes(stored: StoredSet) -> list[str]:
-    """Say the same, and which shards are missing by the names of the others."""
-    path, notes = stored.path, unread_notes(stored)
-    files = [*stored.files, *(bad.place.file for bad in stored.broken)] if path.is_dir() else []
-    shards = {(*m.groups(), f.suffix) for f in files if (m := SHARD.fullmatch(f.stem))}
-    missing = sorted(
-        f"{name}-{number:05d}-of-{total}{ending}"
-        for name, total, ending in {(name, *more) for name, _, *more in shards}
-        for number in range(int(total))
-        if (name, f"{number:05d}", total, ending) not in shards
-    )
-    if missing:
-        some = ", ".join(missing[:MAX_SHOWN]) + (" ..." if len(missing) > MAX_SHOWN else "")
-        notes.append(
-            f"{path}: shards are missing, by the names of its files ({len(missing)}: {some}); "
-            "download them, unless you left them out on purpose"
-        )
-    return notes
-
-
-def unread_rows(stored: StoredSet) -> list[Path]:
-    """Return the files that were not read though they seem to hold rows of the set."""
-    return stored.unnamed + [file for file in stored.other if splits_told(file, stored.path)]
 
 
 def why_unknown(path: Path) -> str:
