@@ -12,10 +12,10 @@ from typing import Any
 from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.image import ImageInfo, ImageInfoReader
 from swift_vlrft.datasets.instances import NOT_IN_FULL, UNSURE
-from swift_vlrft.datasets.kept import kept_notes
 from swift_vlrft.datasets.opening import open_set, splits_of
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.report import MAX_SHOWN, Report
+from swift_vlrft.datasets.reserved_columns import reserved_notes
 from swift_vlrft.datasets.routing import tasks_of_row
 from swift_vlrft.datasets.row import BadRow, Kind, Row
 from swift_vlrft.datasets.splits import SHARD, listed, splits_told
@@ -109,7 +109,7 @@ def left_out_notes(stored: StoredSet) -> list[str]:
     """Say how much of the set made no row though nothing is wrong with it, and which columns
     rewards get under another name; ask when all rows were read.
     """
-    notes = kept_notes(stored)
+    notes = reserved_notes(stored)
     for reason, places in stored.left_out.items():
         some = "; ".join(places[:MAX_SHOWN]) + ("; ..." if len(places) > MAX_SHOWN else "")
         notes.append(f"{stored.path}: {len(places)} times {left_out_reason(reason)} ({some})")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from swift_vlrft.datasets.row import BadRow, Kind, RowLocation
 from swift_vlrft.datasets.source import FileError
-from swift_vlrft.datasets.storage import Records, StoredSet, lies_ready, read_files
+from swift_vlrft.datasets.storage import Records, StoredSet, has_inline_bytes, read_files
 from swift_vlrft.files.writing import FULL
 
 if TYPE_CHECKING:
@@ -125,10 +125,10 @@ class ColumnFiles(StoredSet):
             )
         return Features.from_arrow_schema(joined)
 
-    def images_lie_ready(self) -> bool:
+    def has_inline_images(self) -> bool:
         if not self.files or self.features is None:
             return False
-        return lies_ready(self.features.arrow_schema.field(self.stored_name("image")).type)
+        return has_inline_bytes(self.features.arrow_schema.field(self.stored_name("image")).type)
 
     def _read(self, names: list[str]) -> Records:
         return read_files(self.files, lambda file: self._rows(file, names))

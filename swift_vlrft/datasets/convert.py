@@ -25,10 +25,10 @@ from swift_vlrft.datasets.check import (
 )
 from swift_vlrft.datasets.declared import DeclaredBoxes
 from swift_vlrft.datasets.image import ImageInfo, stored_image, try_image_info
-from swift_vlrft.datasets.kept import kept_notes
 from swift_vlrft.datasets.opening import open_set, refuse_missing, splits_of
 from swift_vlrft.datasets.pass_rates import easiest_first, pass_rates
 from swift_vlrft.datasets.read import rows_of
+from swift_vlrft.datasets.reserved_columns import reserved_notes
 from swift_vlrft.datasets.row import BadRow, Kind, Row
 from swift_vlrft.datasets.schemas import schema_of
 from swift_vlrft.datasets.source import DataError
@@ -114,7 +114,7 @@ def convert_folder(
     written.notes = [*rename_notes(first), *file_notes(first)]
     written.counts += chosen.counts if chosen else Counter()
     for form in opened.values():
-        written.notes += kept_notes(form)
+        written.notes += reserved_notes(form)
         for reason, places in form.left_out.items():
             written.counts[f"times {left_out_reason(reason)}"] += len(places)
     return written

@@ -20,7 +20,7 @@ from swift_vlrft.datasets.coco import CocoFile
 from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.instances import decoded
 from swift_vlrft.datasets.json_files import JsonFiles, is_lines, listed_in
-from swift_vlrft.datasets.kept import kept_as
+from swift_vlrft.datasets.reserved_columns import safe_name
 from swift_vlrft.datasets.row import BadRow, Kind, RowLocation
 from swift_vlrft.datasets.schema import EXPLICIT
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of, scores
@@ -161,7 +161,7 @@ def is_ours(stored: StoredSet, rewards: Sequence[str]) -> bool:
 def check_columns(stored: StoredSet) -> None:
     """Raise DataError if a set has no rows, lacks columns, or has two columns of one name."""
     columns = stored.columns
-    names = [kept_as(name) for name in columns]
+    names = [safe_name(name) for name in columns]
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         from_columns = [n for n, name in zip(stored.names, names, strict=True) if name == twice[0]]
         raise DataError(

@@ -14,8 +14,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from swift_vlrft.datasets.kept import kept_as
 from swift_vlrft.datasets.opening import open_set
+from swift_vlrft.datasets.reserved_columns import safe_name
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Drawn, Row, RowLocation
 from swift_vlrft.datasets.schema import Context, RawExample, class_name, drawn_on, task_of
 from swift_vlrft.datasets.schemas import SCHEMAS, schema_of
@@ -118,9 +118,9 @@ class _RowMaker:
         image, problem, solution = (example.pop(k, None) for k in ("image", "problem", "solution"))
         if isinstance(example.get("drawn"), Drawn):
             drawn = example.pop("drawn")
-        columns = {kept_as(name): value for name, value in example.items()}
+        columns = {safe_name(name): value for name, value in example.items()}
         if columns.keys() != example.keys():
-            self.stored.kept |= example.keys() - columns.keys()
+            self.stored.renamed_columns |= example.keys() - columns.keys()
         declared = stated or self.stored.task
         task = declared or columns.get("task") or None
         guess = None if declared else task or self._look(solution)

@@ -62,8 +62,8 @@ class StoredSet(ABC):
     """Files beside them in formats that are not read."""
     left_out: dict[str, list[str]] = field(default_factory=dict)
     """Places, by reason, of what correctly makes no row; filled while rows are read."""
-    kept: set[str] = field(default_factory=set)
-    """Further columns that rewards get under another name (kept.py); filled while rows are read."""
+    renamed_columns: set[str] = field(default_factory=set)
+    """Columns that rewards get under another name; filled while rows are read."""
     kind: str = "JSON"
 
     @property
@@ -81,7 +81,7 @@ class StoredSet(ABC):
         """Return the folder that image paths may not leave."""
         return self.root
 
-    def images_lie_ready(self) -> bool:
+    def has_inline_images(self) -> bool:
         """Tell whether all images are stored in a column that can be handed on as it lies."""
         return False
 
@@ -150,7 +150,7 @@ def _of_data_url(text: str) -> bytes:
         raise ValueError(f"the image {kind[:60]}... is no base64 text ({error})") from error
 
 
-def lies_ready(kind: pa.DataType) -> bool:
+def has_inline_bytes(kind: pa.DataType) -> bool:
     """Tell whether an image column of this type holds {bytes, path} or bytes, which can be handed
     on as they lie; else it holds paths, lists, or other types.
     """
@@ -179,8 +179,8 @@ class Table(StoredSet):
     def column(self, name: str) -> pa.ChunkedArray:
         return self.table.column(self.stored_name(name))
 
-    def images_lie_ready(self) -> bool:
-        return lies_ready(self.column("image").type)
+    def has_inline_images(self) -> bool:
+        return has_inline_bytes(self.column("image").type)
 
     def _read(self, names: list[str]) -> Records:
         start = 0

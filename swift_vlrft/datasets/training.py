@@ -24,9 +24,9 @@ from swift_vlrft.datasets.cache import image_infos_of_files, mapped, stored_file
 from swift_vlrft.datasets.check import left_out_notes
 from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.image import ImageInfo, try_image_info
-from swift_vlrft.datasets.kept import kept_as
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.report import Report
+from swift_vlrft.datasets.reserved_columns import safe_name
 from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.schemas import schema_of
 from swift_vlrft.datasets.source import DataError
@@ -84,8 +84,8 @@ def training_set(stored: StoredSet, options: LoadOptions) -> tuple[Dataset, Repo
     trained: list[tuple[_Loaded, Row]] = []
     checked = validate_rows(((item.row, item.info) for item in loaded), options, report)
     for item, result in zip(loaded, checked, strict=True):
-        if result.made is not None:
-            trained.append((item, result.made))
+        if result.training_row is not None:
+            trained.append((item, result.training_row))
     report.notes += left_out_notes(stored)
     report.finish(strict=options.strict, tasks=options.tasks)
     for item, row in trained:
@@ -134,7 +134,7 @@ def _table(stored: StoredSet, options: LoadOptions) -> Table | None:
     not all stored in a column that can be handed on as it lies.
     """
     schema = schema_of(stored.columns)
-    if schema is None or not schema.single or not stored.images_lie_ready():
+    if schema is None or not schema.single or not stored.has_inline_images():
         return None
     assert isinstance(stored, Table | ColumnFiles)
     table = mapped(stored, options.cache, options.num_proc)
@@ -258,7 +258,7 @@ def _dataset(
         known = table.features or Features.from_arrow_schema(table.table.schema)
         numbers = [item.number for item, _ in trained]
         held = {name for row in rows for name in row.columns} - ours
-        pairs = zip(map(kept_as, table.columns), table.names, strict=True)
+        pairs = zip(map(safe_name, table.columns), table.names, strict=True)
         names = {column: name for column, name in pairs if column in held}
         classes = [column for column, name in names.items() if name in table.labels]
         names = {column: name for column, name in names.items() if column not in classes}
