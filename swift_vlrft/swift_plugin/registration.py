@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import multiprocessing
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -81,7 +82,8 @@ def register(
     command.model_type = command.model_type or model_type
     register_model_of(command, check=check)
     if check:
-        if command.streaming and command.rlhf_type == "grpo":
+        megatron = "_megatron" in Path(sys.argv[0]).parts  # which streams by a loader of its own
+        if command.streaming and command.rlhf_type == "grpo" and not megatron:
             raise DataError(ANSWERS_OF_A_STREAM)
         _check_plugins(command.external_plugins)
         _check_reward_names(command.reward_funcs, command.external_plugins)

@@ -100,7 +100,7 @@ def _set(run: Run, flag: str, value: str, rewards: Sequence[str]) -> _Set:
 
     asked = parse(value, exists)
     described = partial(_Set, flag, value, asked.name, asked.subsets, count=asked.count)
-    streamed = run.true("streaming") and not run.grpo  # whose streams are refused as a whole
+    streamed = run.true("streaming") and not _groups_of_a_stream(run)
     for source in SOURCES:
         if source.hub_id == asked.name:
             if streamed:
@@ -178,7 +178,8 @@ def data_sets(run: Run) -> Iterator[Finding]:
             rows.append(known)
             lines = report.routing_notes(rewards) if report and not report.problems else []
             notes += [note(run, flag, "reward-rows", line) for line in lines]
-    yield from _stream(run)
+    if _groups_of_a_stream(run):
+        yield problem(run, "streaming", "streaming", ANSWERS_OF_A_STREAM)
     if all(rows) and run.lacks("cached_dataset"):
         yield from steps(run, sum(rows))
     if rewards and run.lacks("cached_dataset"):
@@ -211,12 +212,11 @@ def _of_set(run: Run, data_set: _Set) -> Iterator[Finding]:
         yield problem(run, flag, "reward-gold", text)
 
 
-def _stream(run: Run) -> Iterator[Finding]:
-    """On a stream ms-swift's sampler that repeats a prompt is not used (get_train_dataloader of
-    TRL).
+def _groups_of_a_stream(run: Run) -> bool:
+    """Tell whether GRPO is to make groups of a stream, for which TRL's get_train_dataloader does
+    not use the sampler that repeats a prompt.
     """
-    if run.true("streaming") and run.grpo:
-        yield problem(run, "streaming", "streaming", ANSWERS_OF_A_STREAM)
+    return run.true("streaming") and run.grpo and not run.megatron
 
 
 def _box_format(run: Run, data_set: _Set) -> Iterator[Finding]:
