@@ -12,7 +12,6 @@ from __future__ import annotations
 import glob
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 BATCH_ROWS = 16
 for _kind in ("parquet", "arrow"):  # what they log of a broken file is said by ``damage_named``
     logging.getLogger(f"datasets.packaged_modules.{_kind}.{_kind}").setLevel(logging.CRITICAL)
-FOOTERS = 16
-"""Files that are opened at the same time."""
 
 
 @dataclass
@@ -50,11 +47,9 @@ class ColumnFiles(StoredSet):
         first file's. With ``keep_going`` such a file goes to ``broken``.
         """
         stored = cls(path, kind=kind)
-        with ThreadPoolExecutor(FOOTERS) as pool:
-            futures = [pool.submit(stored._features_of, file) for file in files]
-        for file, read in zip(files, futures, strict=True):
+        for file in files:
             try:
-                features = read.result()
+                features = stored._features_of(file)
                 stored.features = stored._join(file, features) if stored.features else features
             except FileError as error:
                 if not keep_going:
@@ -69,7 +64,6 @@ class ColumnFiles(StoredSet):
         return stored
 
     def _features_of(self, file: Path) -> Features:
-        # Not by load_dataset, whose progress bars break in threads (tqdm's ensure_lock).
         import pyarrow as pa
         import pyarrow.parquet as pq
         from datasets import Features

@@ -293,10 +293,8 @@ SIZES = {
     "as stated": (saved(PHOTO, "JPEG"), (64, 48), True),
     "turned, drawn upright": (saved(PHOTO, "JPEG", exif=turned_by(6)), (48, 64), True),
     "turned, drawn as stored": (saved(PHOTO, "JPEG", exif=turned_by(6)), (64, 48), False),
-    "turned by half": (saved(PHOTO, "JPEG", exif=turned_by(3)), (64, 48), True),
     "sizes swapped": (UPRIGHT, (48, 64), False),
     "a smaller copy": (saved(photo((32, 24)), "JPEG"), (64, 48), False),
-    "another picture": (saved(photo((63, 48)), "WEBP"), (64, 48), False),
     "a turned tiff": (saved(PHOTO, "TIFF", exif=turned_by(8)), (48, 64), True),
 }
 FITS, TURNED, SMALLER = "turned, drawn upright", "turned, drawn as stored", "a smaller copy"
