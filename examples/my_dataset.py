@@ -12,8 +12,7 @@ It stands before our plugin, which then knows the schema.
 from swift.rewards import orms
 
 from swift_vlrft import REWARDS
-from swift_vlrft.datasets.schema import RecordSchema
-from swift_vlrft.datasets.schemas import SCHEMAS
+from swift_vlrft.datasets.schemas import SCHEMAS, RecordSchema
 
 
 def matches(columns):

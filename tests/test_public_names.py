@@ -1,6 +1,8 @@
 """What ``import swift_vlrft`` offers, and what it must not bring in."""
 
+import importlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -61,3 +63,11 @@ def test_evaluate_scores_existing_predictions(tmp_path):
         swift_vlrft.evaluate("model", **predictions)
     with pytest.raises(ValueError, match="--task"):
         swift_vlrft.evaluate("model", "data/held_out")
+
+
+def test_the_listed_names_are_there():
+    table = (ROOT / "examples" / "README.md").read_text().partition("## From Python")[2]
+    for line in table.splitlines():
+        if line.startswith("| `swift_vlrft"):
+            module, *names = re.findall(r"`(\w[\w.]*)`", line)
+            assert all(hasattr(importlib.import_module(module), name) for name in names), line

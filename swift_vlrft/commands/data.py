@@ -12,6 +12,7 @@ from swift_vlrft.commands.data_check import (
     Columns,
     Model,
     ModelType,
+    Plugins,
     Root,
     asked_format,
     check,
@@ -198,6 +199,7 @@ def convert(
     ] = None,
     root: Root = None,
     columns: Columns = "{}",
+    external_plugins: Plugins = None,
     task: Annotated[
         str | None, typer.Option(help="Task of the rows, if the set does not state it.")
     ] = None,
@@ -247,7 +249,9 @@ def convert(
     DST appears when it is complete; a killed run restarts from the first row.
     """
     from swift_vlrft.datasets.convert import convert_folder
+    from swift_vlrft.datasets.schemas import load_forms
 
+    load_forms(external_plugins or ())
     source, box_format, key, _ = asked_format(source, model, model_type, default="")
     written = convert_folder(
         source,

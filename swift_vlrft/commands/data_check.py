@@ -27,6 +27,10 @@ Model = Annotated[
 ModelType = Annotated[
     str | None, typer.Option(help="Family of --model, if it does not tell: qwen2_5_vl, ...")
 ]
+Plugins = Annotated[
+    list[Path] | None,
+    typer.Option("--external-plugins", help="File with a form of records of your own; repeatable."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -46,6 +50,7 @@ def check(
     split: Annotated[str | None, typer.Option(help="Only this split. Default: all.")] = None,
     root: Root = None,
     columns: Columns = "{}",
+    external_plugins: Plugins = None,
     reward: Annotated[
         list[str] | None,
         typer.Option(
@@ -81,10 +86,12 @@ def check(
     from swift_vlrft.datasets.check import check_splits
     from swift_vlrft.datasets.convert import write_clean
     from swift_vlrft.datasets.report import Report, nothing_scored
+    from swift_vlrft.datasets.schemas import load_forms
     from swift_vlrft.datasets.validate import RowRules
     from swift_vlrft.datasets.writer import with_bar
     from swift_vlrft.rewards import REWARDS
 
+    load_forms(external_plugins or ())
     rewards = tuple(reward or ())
     if unknown := [name for name in rewards if name not in REWARDS]:
         raise ValueError(f"--reward {unknown[0]}: no such reward; known: {', '.join(REWARDS)}")
@@ -116,7 +123,7 @@ def check(
         if not of_split.rows and not of_split.problems and not of_split.left_out
     ]
     if not report.unreadable and (nothing := nothing_scored(rewards, [report])):
-        problems.append((str(source), nothing.removeprefix("--reward_funcs ")))
+        problems.append((str(source), nothing))
     else:
         notes += [
             f"{source}: none of the given rewards scores a row of the split {name!r}: "
@@ -213,7 +220,7 @@ def _print(problems: list[tuple[str, str]], notes: list[str], show: int) -> None
         title = f"{len(problems)} problem{'s' * (len(problems) > 1)}"
         drawn = table("where", "what", title=title, wraps=("what",))
         for place, text in problems[:show]:
-            drawn.add_row(place, text.removeprefix(f"{place} "))
+            drawn.add_row(place, text)
         show_table(drawn)
         if len(problems) > show:
             say(f"and {len(problems) - show} more (--show {len(problems)})")

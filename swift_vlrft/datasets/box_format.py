@@ -24,7 +24,7 @@ from typing import NamedTuple
 from swift_vlrft.datasets.prompt_sentences import KEYS, prompt_in, said_of_coordinates, sentence
 from swift_vlrft.datasets.row import POINT_TASKS, Row
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.datasets.syntax import parse, path_of
+from swift_vlrft.datasets.syntax import parse
 from swift_vlrft.families import image_rule, known_family, resized_size
 from swift_vlrft.families.family import Family
 from swift_vlrft.families.resize import capped_size
@@ -144,7 +144,7 @@ def split_box_format(text: str, default: str = "norm1000") -> tuple[Path, str]:
     asked = parse(text)
     subset = "/".join(asked.subsets)
     if not asked.subsets or not (subset in SUBSETS or asked.path.exists()):
-        return path_of(text), default
+        return Path(text), default
     if subset not in SUBSETS:
         raise DataError(f"{text}: unknown subset {subset!r}; known: {', '.join(SUBSETS)}")
     return asked.path, subset

@@ -6,35 +6,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.box_format import ImageResize
-from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.image import ImageInfo, ImageInfoReader
 from swift_vlrft.datasets.instances import NOT_IN_FULL, UNSURE
-from swift_vlrft.datasets.kept import kept_notes
-from swift_vlrft.datasets.opening import file_notes, open_set, rename_notes, splits_of
+from swift_vlrft.datasets.opening import open_set, splits_of
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.report import MAX_SHOWN, Report
+from swift_vlrft.datasets.reserved_columns import reserved_notes
 from swift_vlrft.datasets.routing import tasks_of_row
 from swift_vlrft.datasets.row import BadRow, Kind, Row
-from swift_vlrft.datasets.storage import FIRST_RECORDS, StoredSet
+from swift_vlrft.datasets.splits import SHARD, listed, splits_told
+from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.datasets.validate import (
     RowRules,
     TooLong,
     Validated,
-    ask_boxes,
     fitting_tasks,
     in_box_format,
     validate_rows,
 )
 from swift_vlrft.parsing.answers import gold_text, read_boxes
-
-CHECKED = 1000
-"""Rows of a stream that are checked before it is read."""
 
 
 def check_set(
@@ -43,25 +37,17 @@ def check_set(
     images: bool = True,
     rewards: Sequence[str] = (),
     tasks: Sequence[str] = (),
-    first: int | None = None,
     **options: Any,
 ) -> Report:
-    """Check every row, or those of ``tasks``, or of the ``first`` so many, with ``images`` also its
-    image. ``options`` are ``open_set``'s. DataError only for a set that cannot be used at all.
+    """Check every row, or those of ``tasks``, with ``images`` also its image. ``options`` are
+    ``open_set``'s. DataError only for a set that cannot be used at all.
     """
     stored = open_set(path, keep_going=True, **options) if isinstance(path, Path) else path
     report = Report(stored.path)
     rules = RowRules(rewards=tuple(rewards), every_reward=images, tasks=tuple(tasks))
-    for _ in islice(check_rows(stored, rules, report, images=images), first):
+    for _ in check_rows(stored, rules, report, images=images):
         pass
-    if not any(problem.kind is Kind.SET for problem in report.problems):  # not read to its end
-        ask_boxes(report)
     return report
-
-
-def beginning(stored: StoredSet) -> StoredSet:
-    """Return the set as its first rows show it, where reading all would take long."""
-    return replace(stored, first=FIRST_RECORDS) if isinstance(stored, ColumnFiles) else stored
 
 
 def check_splits(
@@ -123,7 +109,7 @@ def left_out_notes(stored: StoredSet) -> list[str]:
     """Say how much of the set made no row though nothing is wrong with it, and which columns
     rewards get under another name; ask when all rows were read.
     """
-    notes = kept_notes(stored)
+    notes = reserved_notes(stored)
     for reason, places in stored.left_out.items():
         some = "; ".join(places[:MAX_SHOWN]) + ("; ..." if len(places) > MAX_SHOWN else "")
         notes.append(f"{stored.path}: {len(places)} times {left_out_reason(reason)} ({some})")
@@ -156,3 +142,59 @@ def length_check(resize: ImageResize, limit: int, text_tokens: Callable[[str], i
         return f"the prompt takes {image + text} tokens ({image} for the image), over {limit}"
 
     return too_long
+
+
+def rename_notes(stored: StoredSet) -> list[str]:
+    """Name the columns to rename that the set does not have: most likely mistyped, where it is the
+    only set of the command.
+    """
+    unknown = [name for name in stored.rename if name not in stored.names]
+    if not unknown:
+        return []
+    return [
+        f"{stored.path}: --columns renames {', '.join(unknown)}, but the set's columns are "
+        f"{', '.join(stored.names)}"
+    ]
+
+
+# ---- what is not read ------------------------------------------------------------------------
+
+
+def unread_notes(stored: StoredSet) -> list[str]:
+    """Say which files of a folder were not read, and what to do."""
+    path, notes = stored.path, []
+    if stored.unnamed:
+        notes.append(
+            f"{path}: these files are not read, as their names tell no split, but others do: "
+            f"{listed(stored.unnamed, path)}. Put train, validation or test into the name, or "
+            "give such a file itself"
+        )
+    if stored.other:
+        others = listed(stored.other, path)
+        notes.append(f"{path}: beside its {stored.kind} files, these are not read: {others}")
+    return notes
+
+
+def file_notes(stored: StoredSet) -> list[str]:
+    """Say the same, and which shards are missing by the names of the others."""
+    path, notes = stored.path, unread_notes(stored)
+    files = [*stored.files, *(bad.place.file for bad in stored.broken)] if path.is_dir() else []
+    shards = {(*m.groups(), f.suffix) for f in files if (m := SHARD.fullmatch(f.stem))}
+    missing = sorted(
+        f"{name}-{number:05d}-of-{total}{ending}"
+        for name, total, ending in {(name, *more) for name, _, *more in shards}
+        for number in range(int(total))
+        if (name, f"{number:05d}", total, ending) not in shards
+    )
+    if missing:
+        some = ", ".join(missing[:MAX_SHOWN]) + (" ..." if len(missing) > MAX_SHOWN else "")
+        notes.append(
+            f"{path}: shards are missing, by the names of its files ({len(missing)}: {some}); "
+            "download them, unless you left them out on purpose"
+        )
+    return notes
+
+
+def unread_rows(stored: StoredSet) -> list[Path]:
+    """Return the files that were not read though they seem to hold rows of the set."""
+    return stored.unnamed + [file for file in stored.other if splits_told(file, stored.path)]

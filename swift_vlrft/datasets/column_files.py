@@ -1,4 +1,4 @@
-"""``datasets`` reads files that state their columns, on this machine or in a store.
+"""``datasets`` reads files that state their columns.
 
 Parquet   train-00000-of-00002.parquet
 Arrow     data-00000-of-00001.arrow, as ``save_to_disk`` writes it
@@ -12,15 +12,14 @@ from __future__ import annotations
 import glob
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from swift_vlrft.datasets.row import BadRow, Kind, RowLocation
-from swift_vlrft.datasets.source import DataError
-from swift_vlrft.datasets.storage import Records, StoredSet, lies_ready, read_files
+from swift_vlrft.datasets.source import FileError
+from swift_vlrft.datasets.storage import Records, StoredSet, has_inline_bytes, read_files
 from swift_vlrft.files.writing import FULL
 
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 BATCH_ROWS = 16
 for _kind in ("parquet", "arrow"):  # what they log of a broken file is said by ``damage_named``
     logging.getLogger(f"datasets.packaged_modules.{_kind}.{_kind}").setLevel(logging.CRITICAL)
-FOOTERS = 16
-"""Files that are opened at the same time: of a store, most of the time is waiting."""
 
 
 @dataclass
@@ -46,20 +43,18 @@ class ColumnFiles(StoredSet):
     def of_files(
         cls, path: Path, files: Sequence[Path], kind: str, *, keep_going: bool = False
     ) -> Self:
-        """Open the files; DataError if a file is broken, or its columns or classes are not the
+        """Open the files; FileError if a file is broken, or its columns or classes are not the
         first file's. With ``keep_going`` such a file goes to ``broken``.
         """
         stored = cls(path, kind=kind)
-        with ThreadPoolExecutor(FOOTERS) as pool:
-            futures = [pool.submit(stored._features_of, file) for file in files]
-        for file, read in zip(files, futures, strict=True):
+        for file in files:
             try:
-                features = read.result()
+                features = stored._features_of(file)
                 stored.features = stored._join(file, features) if stored.features else features
-            except DataError as error:
+            except FileError as error:
                 if not keep_going:
                     raise
-                stored.broken.append(BadRow(RowLocation(file), str(error), Kind.FILE))
+                stored.broken.append(BadRow(RowLocation(file), error.problem, Kind.FILE))
                 continue
             if stored.counts.get(file) != 0:  # else nothing can be read from it
                 stored.files.append(file)
@@ -69,14 +64,12 @@ class ColumnFiles(StoredSet):
         return stored
 
     def _features_of(self, file: Path) -> Features:
-        # Not by load_dataset, whose progress bars break in threads (tqdm's ensure_lock).
-        import fsspec
         import pyarrow as pa
         import pyarrow.parquet as pq
         from datasets import Features
 
         source(self.kind, file)  # which refuses a path that datasets cannot read
-        with damage_named(file), fsspec.open(str(file), "rb") as opened:
+        with damage_named(file), file.open("rb") as opened:
             if self.kind == "Arrow":
                 return Features.from_arrow_schema(pa.ipc.open_stream(opened).schema)
             footer = pq.read_metadata(opened)
@@ -98,35 +91,38 @@ class ColumnFiles(StoredSet):
         assert self.features is not None
         first = self.files[0].name if self.files else "a file before it"
         if set(features) != set(self.features):
-            raise DataError(
-                f"{file} has the columns {', '.join(features)}, but {first} has "
-                f"{', '.join(self.features)}; all files of a set need the same columns"
+            raise FileError(
+                file,
+                f"it has the columns {', '.join(features)}, but {first} has "
+                f"{', '.join(self.features)}; all files of a set need the same columns",
             )
         labels, before = labels_of(features.to_dict()), labels_of(self.features.to_dict())
         if labels != before:
-            raise DataError(
-                f"{file} names other classes than {first}: {_briefly(labels)}, but "
-                f"{_briefly(before)}; save both with the same ClassLabel"
+            raise FileError(
+                file,
+                f"it names other classes than {first}: {_briefly(labels)}, but "
+                f"{_briefly(before)}; save both with the same ClassLabel",
             )
         both = self.features.arrow_schema, features.arrow_schema
         try:
             joined = pa.unify_schemas(both, promote_options="permissive")
         except pa.ArrowException as error:
-            raise DataError(
-                f"{file} has other types than {first} ({error}); all files need the same types"
+            raise FileError(
+                file, f"it has other types than {first} ({error}); all files need the same types"
             ) from error
         kinds = [schema.field("solution").type for schema in both if "solution" in features]
         if len({pa.types.is_integer(kind) for kind in kinds if not pa.types.is_null(kind)}) > 1:
-            raise DataError(
-                f"{file}: the column 'solution' holds {kinds[1]}, but {kinds[0]} in {first}, and 4 "
-                "would become 4.0; all files of a set need the same type"
+            raise FileError(
+                file,
+                f"the column 'solution' holds {kinds[1]}, but {kinds[0]} in {first}, and 4 would "
+                "become 4.0; all files of a set need the same type",
             )
         return Features.from_arrow_schema(joined)
 
-    def images_lie_ready(self) -> bool:
+    def has_inline_images(self) -> bool:
         if not self.files or self.features is None:
             return False
-        return lies_ready(self.features.arrow_schema.field(self.stored_name("image")).type)
+        return has_inline_bytes(self.features.arrow_schema.field(self.stored_name("image")).type)
 
     def _read(self, names: list[str]) -> Records:
         return read_files(self.files, lambda file: self._rows(file, names))
@@ -158,7 +154,7 @@ def source(kind: str, file: Path) -> dict[str, Any]:
     and "::" for a file in an archive.
     """
     if "::" in str(file):
-        raise DataError(f"{file}: datasets cannot read a path with '::' in it; rename it")
+        raise FileError(file, "datasets cannot read a path with '::' in it; rename it")
     return {"path": kind.lower(), "data_files": glob.escape(str(file)), "split": "train"}
 
 
@@ -174,12 +170,12 @@ def parquet_options() -> dict[str, Any]:
 
 @contextmanager
 def damage_named(file: Path, where: Callable[[], str] = lambda: "") -> Iterator[None]:
-    """Turn whatever ``datasets`` and Arrow raise for a file into a DataError that names it."""
+    """Turn whatever ``datasets`` and Arrow raise for a file into a FileError."""
     import pyarrow as pa
 
     try:
         yield
-    except (DataError, GeneratorExit, MemoryError):
+    except (FileError, GeneratorExit, MemoryError):
         raise
     except Exception as error:
         cause: BaseException = error
@@ -190,7 +186,7 @@ def damage_named(file: Path, where: Callable[[], str] = lambda: "") -> Iterator[
         why = str(cause).partition("\n")[0][:300].rstrip(".") or type(cause).__name__
         damaged = isinstance(cause, OSError | pa.ArrowInvalid)
         remedy = "copy or download it again" if damaged else "drop or cast the column"
-        raise DataError(f"{file} cannot be read{where()} ({why}); {remedy}") from error
+        raise FileError(file, f"cannot be read{where()} ({why}); {remedy}") from error
 
 
 def labels_of(features: Any) -> dict[str, list[str]]:

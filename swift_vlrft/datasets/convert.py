@@ -16,21 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.box_format import row_in_box_format
-from swift_vlrft.datasets.check import left_out_reason
-from swift_vlrft.datasets.declared import DeclaredBoxes
-from swift_vlrft.datasets.image import ImageInfo, stored_image, try_image_info
-from swift_vlrft.datasets.kept import kept_notes
-from swift_vlrft.datasets.opening import (
+from swift_vlrft.datasets.check import (
     file_notes,
-    open_set,
-    refuse_missing,
+    left_out_reason,
     rename_notes,
-    splits_of,
     unread_notes,
     unread_rows,
 )
+from swift_vlrft.datasets.declared import DeclaredBoxes
+from swift_vlrft.datasets.image import ImageInfo, stored_image, try_image_info
+from swift_vlrft.datasets.opening import open_set, refuse_missing, splits_of
 from swift_vlrft.datasets.pass_rates import easiest_first, pass_rates
 from swift_vlrft.datasets.read import rows_of
+from swift_vlrft.datasets.reserved_columns import reserved_notes
 from swift_vlrft.datasets.row import BadRow, Kind, Row
 from swift_vlrft.datasets.schemas import schema_of
 from swift_vlrft.datasets.source import DataError
@@ -116,7 +114,7 @@ def convert_folder(
     written.notes = [*rename_notes(first), *file_notes(first)]
     written.counts += chosen.counts if chosen else Counter()
     for form in opened.values():
-        written.notes += kept_notes(form)
+        written.notes += reserved_notes(form)
         for reason, places in form.left_out.items():
             written.counts[f"times {left_out_reason(reason)}"] += len(places)
     return written
@@ -163,7 +161,7 @@ def write_clean(
                 yield written_row(validated.row, stored_image(validated.row.image, base)[0])
             elif validated.problem is not None:
                 if validated.problem.kind is Kind.SET:
-                    raise DataError(validated.problem.problem)
+                    raise DataError(str(validated.problem))
                 yield validated.problem
 
     return write_folder(folder, {split: items(rows) for split, rows in checked.items()})
@@ -183,7 +181,7 @@ def item_of(
 ) -> dict[str, Any] | BadRow:
     """Return the row as it is stored, its image read from below ``base``, or a BadRow."""
     if isinstance(row, BadRow):
-        return BadRow(row.place, row.problem.removeprefix(f"{row.place}: "))
+        return row
     try:
         image, info = stored_image(row.image, base)
     except DataError as error:

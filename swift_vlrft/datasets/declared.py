@@ -60,9 +60,9 @@ class DeclaredBoxes:
                 names = [other.unit for other in others if other.unit != "percent"]
                 if not names:
                     do = "multiply them by 10 to get norm1000" if others else "correct them"
-                    return f"{path}: {said}; {do}"
+                    return f"{said}; {do}"
                 return (
-                    f"{path}: {said}; they fit {' or '.join(map(str, others))}. Say "
+                    f"{said}; they fit {' or '.join(map(str, others))}. Say "
                     f"so in a column frame ({' or '.join(names)}), or, where rows have none, with "
                     f"vlrft data convert {path} OUT --unit {names[0]}"
                 )

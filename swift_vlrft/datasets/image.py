@@ -4,8 +4,8 @@
     open_image(row.image, row.place)                   a PIL image, RGB, upright
 
 What ``image_info`` refuses is refused everywhere: a file that is no image, or too large for Pillow;
-one that is cut off or damaged (a JPEG is decoded at an eighth of its size, a PNG's checksums are
-verified and its pixels counted, any other image is decoded); grey of 32 bits or floats, of which no
+one that is cut off or damaged (a large JPEG is decoded at an eighth of its size, any other image as
+a whole); grey of 32 bits or floats, of which no
 value is known to be white; one that cannot be converted to RGB; and one more than 200 times as long
 as wide, which no model's processor takes.
 
@@ -20,8 +20,6 @@ import hashlib
 import io
 import os
 import stat
-import struct
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,13 +37,7 @@ GREY_16 = "I;16"
 """The beginning of the modes of 16 bits a pixel."""
 SMALL = 256 * 256
 """Pixels up to which decoding an image is as cheap as checking its bytes."""
-_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
-"""Numbers of a pixel, by a PNG's type of colour."""
-_PART = 1 << 16
-"""Bytes that are unpacked at a time."""
 LARGEST_FILE = 1 << 30
-_ORIENTED = {"exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp"}
-"""Metadata in which Pillow finds an orientation."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +192,7 @@ def _look(
             text = f"holds {kind} with no known value for white; save it as 8-bit RGB"
             raise _refused(image, text)
         try:
-            if decode or not _seems_whole(opened, content):
+            if decode or not _seems_whole(opened):
                 opened.load()
                 turned = _turned(opened)
                 shown = _shown(opened, turned)
@@ -269,49 +261,15 @@ def _opened(content: bytes, image: Mapping[str, Any]) -> Image:
         raise _refused(image, f"is not an image ({why}); get it again") from error
 
 
-def _seems_whole(image: Image, content: bytes) -> bool:
-    """Whether a JPEG or PNG decodes, at a part of the cost. False: only decoding tells. Raises as
+def _seems_whole(image: Image) -> bool:
+    """Whether a large JPEG decodes, at a part of the cost. False: only decoding tells. Raises as
     decoding does.
     """
-    if image.width * image.height <= SMALL:
+    if image.width * image.height <= SMALL or image.format != "JPEG":
         return False
-    if image.format == "JPEG":
-        image.draft(None, (1, 1))  # at an eighth: all of the data is read, few pixels are made
-        image.load()
-        return True
-    return image.format == "PNG" and not _ORIENTED & image.info.keys() and _sound_png(content)
-
-
-def _sound_png(content: bytes) -> bool:
-    """Whether every checksum holds, from the first chunk to the end mark, there are as many pixels
-    as the head says, and nothing stands behind them that could turn them. Nothing is kept of what
-    is unpacked, and no more of it than the head says.
-    """
-    view, at, pixels = memoryview(content), 8, False
-    width, height, depth, colour, *_, interlaced = struct.unpack_from(">IIBBBBB", content, 16)
-    line = 1 + (width * depth * _CHANNELS.get(colour, 9) + 7) // 8
-    unpacking, missing = zlib.decompressobj(), line * height
-    while at + 12 <= len(content) and not interlaced:
-        length, kind = struct.unpack_from(">I4s", content, at)
-        end = at + 8 + length
-        if end + 4 > len(content):
-            return False
-        if zlib.crc32(view[at + 4 : end]) != int.from_bytes(view[end : end + 4]):
-            return False
-        if kind == b"IEND":
-            return pixels and missing <= 0
-        if pixels and kind != b"IDAT":
-            return False
-        pixels = kind == b"IDAT"
-        packed: bytes | memoryview = view[at + 8 : end] if pixels else b""
-        while packed and missing > 0:
-            part = unpacking.decompress(packed, _PART)
-            filters = part[(missing - line * height) % line :: line]
-            if max(filters, default=0) > 4:
-                return False
-            missing, packed = missing - len(part), unpacking.unconsumed_tail
-        at = end + 4
-    return False
+    image.draft(None, (1, 1))  # at an eighth: all of the data is read, few pixels are made
+    image.load()
+    return True
 
 
 def _turned(image: Image) -> int:

@@ -25,7 +25,7 @@ from typing import Any
 from swift_vlrft.datasets import units
 from swift_vlrft.datasets.json_files import json_errors
 from swift_vlrft.datasets.schema import four_numbers
-from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.source import DataError, FileError
 from swift_vlrft.datasets.units import Reading
 from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.geometry.box_format import Corners, convert_box
@@ -92,7 +92,7 @@ def _stamp(path: Path) -> tuple[int, int]:
     try:
         stat = path.stat()
     except OSError as error:
-        raise DataError(f"{path} cannot be read ({error})") from error
+        raise FileError(path, f"cannot be read ({error})") from error
     return stat.st_size, stat.st_mtime_ns
 
 

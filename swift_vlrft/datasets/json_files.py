@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.row import BadRow, RowLocation
-from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.source import FileError
 from swift_vlrft.datasets.storage import Records, StoredSet, read_files
 from swift_vlrft.files.jsonl import Broken, LineError, json_lines, read_json
 
@@ -31,7 +31,7 @@ class JsonFiles(StoredSet):
     """A set in JSON Lines, a JSON list or CSV."""
 
     def add(self, file: Path) -> None:
-        """Add a file; DataError if it cannot be read at all."""
+        """Add a file; FileError if it cannot be read at all."""
         columns = dict.fromkeys(self.names)
         for number, row in enumerate(_rows(file)):
             if not isinstance(row, BadRow):
@@ -54,14 +54,14 @@ def _rows(file: Path) -> Records:
         else:
             content = listed_in(read_json(file))
             if content is None:
-                raise DataError(f"{file} holds no list of rows")
+                raise FileError(file, "no list of rows")
             values = ((f"row {number}", value) for number, value in enumerate(content))
         for row, (line, record) in enumerate(values):
             place = RowLocation(file, row)
             if isinstance(record, dict):
                 yield place, record
             elif isinstance(record, Broken):
-                yield BadRow(place, record.problem.removeprefix(f"{file}, "))
+                yield BadRow(place, f"{line}: {record.problem}")
             else:
                 text = f"{line}: an object is needed, found {str(record)[:80]!r}"
                 yield BadRow(place, text)
@@ -74,18 +74,18 @@ def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
             rows = csv.DictReader(lines, strict=True)
             names = rows.fieldnames or []
             if len(names) != len(set(names)) or (len(names) == 1 and set(";\t") & set(names[0])):
-                raise DataError(
-                    f"{file} begins with {', '.join(names)[:200]!r}; a header is needed, with "
-                    "commas between the columns and every name once"
+                raise FileError(
+                    file,
+                    f"it begins with {', '.join(names)[:200]!r}; a header is needed, with commas "
+                    "between the columns and every name once",
                 )
             for row in rows:
                 more = row.pop(None, None)  # type: ignore[call-overload]
-                place = f"line {rows.line_num}"
-                text = f"{place}: {len(more or ())} more values than the header has columns"
+                text = f"{len(more or ())} more values than the header has columns"
                 record = {name: value or None for name, value in row.items()}
-                yield place, Broken(text, False) if more else record
+                yield f"line {rows.line_num}", Broken(text, False) if more else record
     except (csv.Error, UnicodeDecodeError) as error:
-        raise DataError(f"{file} is no CSV in UTF-8 ({error}); save it again") from error
+        raise FileError(file, f"no CSV in UTF-8 ({error}); save it again") from error
 
 
 def listed_in(content: Any) -> list[Any] | None:
@@ -98,13 +98,13 @@ def listed_in(content: Any) -> list[Any] | None:
 
 @contextmanager
 def json_errors(file: Path) -> Iterator[None]:
-    """Raise the problem of a JSON file as a DataError."""
+    """Raise the problem of a JSON file as a FileError."""
     try:
         yield
     except OSError as error:
-        raise DataError(f"{file} cannot be read ({error})") from error
+        raise FileError(file, f"cannot be read ({error})") from error
     except LineError as error:
-        raise DataError(str(error)) from error
+        raise FileError(file, error.problem) from error
 
 
 def is_lines(file: Path) -> bool:

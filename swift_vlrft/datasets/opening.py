@@ -18,16 +18,14 @@ from typing import Any
 
 from swift_vlrft.datasets.coco import CocoFile
 from swift_vlrft.datasets.column_files import ColumnFiles
-from swift_vlrft.datasets.grefcoco import GREFCOCO_SCHEMA, GrefFile
 from swift_vlrft.datasets.instances import decoded
 from swift_vlrft.datasets.json_files import JsonFiles, is_lines, listed_in
-from swift_vlrft.datasets.kept import kept_as
+from swift_vlrft.datasets.reserved_columns import safe_name
 from swift_vlrft.datasets.row import BadRow, Kind, RowLocation
 from swift_vlrft.datasets.schema import EXPLICIT
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of, scores
-from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.source import DataError, FileError
 from swift_vlrft.datasets.splits import (
-    SHARD,
     WORDS,
     by_split,
     files_of_split,
@@ -38,7 +36,6 @@ from swift_vlrft.datasets.splits import (
     walk,
 )
 from swift_vlrft.datasets.storage import StoredSet
-from swift_vlrft.datasets.syntax import Address, path_of
 
 PARQUET = (".parquet",)
 JSON = (".json", ".jsonl")
@@ -60,7 +57,6 @@ BESIDE = frozenset(
 """Endings of files that lie beside rows and hold none: images, documents, code."""
 SWIFT_COLUMNS = ("messages", "conversations", "conversation", "query", "response", "instruction")
 """Columns by which ms-swift's own loader knows its forms."""
-MAX_SHOWN = 5
 
 
 def open_set(
@@ -79,7 +75,7 @@ def open_set(
     ms-swift's ROOT_IMAGE_DIR, else the set's own folder); ``task`` and ``box_format`` hold where a
     row's own columns state none; with ``keep_going`` a broken file becomes a BadRow.
     """
-    path = path_of(path)
+    path = Path(path)
     stored = find_set(path, split, keep_going=keep_going, rename=rename)
     if stored is None:
         raise DataError(why_unknown(path))
@@ -112,8 +108,6 @@ def find_set(
         stored = _saved_dataset(path, keep_going)
     else:
         stored = _of_files(path, split, keep_going)
-    if isinstance(stored, JsonFiles) and GREFCOCO_SCHEMA.matches(set(stored.names)):
-        stored = GrefFile.of(stored, split)
     if stored is not None:
         stored.rename, stored.root = dict(rename or {}), image_root()
     return stored
@@ -121,7 +115,7 @@ def find_set(
 
 def refuse_missing(path: Path) -> None:
     """Raise DataError if the path does not exist; it says what to do if it is an id of a hub."""
-    if isinstance(path, Address) or path.exists():
+    if path.exists():
         return
     text = f"{path} does not exist (from {Path.cwd()})"
     if len(path.parts) == 2 and not path.suffix and not path.parent.exists():
@@ -167,7 +161,7 @@ def is_ours(stored: StoredSet, rewards: Sequence[str]) -> bool:
 def check_columns(stored: StoredSet) -> None:
     """Raise DataError if a set has no rows, lacks columns, or has two columns of one name."""
     columns = stored.columns
-    names = [kept_as(name) for name in columns]
+    names = [safe_name(name) for name in columns]
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         from_columns = [n for n, name in zip(stored.names, names, strict=True) if name == twice[0]]
         raise DataError(
@@ -201,22 +195,8 @@ def check_columns(stored: StoredSet) -> None:
     )
 
 
-def rename_notes(stored: StoredSet) -> list[str]:
-    """Name the columns to rename that the set does not have: most likely mistyped, where it is the
-    only set of the command.
-    """
-    unknown = [name for name in stored.rename if name not in stored.names]
-    if not unknown:
-        return []
-    return [
-        f"{stored.path}: --columns renames {', '.join(unknown)}, but the set's columns are "
-        f"{', '.join(stored.names)}"
-    ]
-
-
 def splits_of(path: Path) -> list[str]:
     """Return the splits at ``path``, as its files name them; ["train"] where none are named."""
-    path = path_of(path)
     if (path / "dataset_dict.json").is_file():
         try:
             return _names_in(path / "dataset_dict.json", "splits") or ["train"]
@@ -224,35 +204,9 @@ def splits_of(path: Path) -> list[str]:
             return ["train"]  # reading it says what is wrong
     files = _row_files(path)
     if files == [path]:
-        if isinstance(stored := find_set(path, "", keep_going=True), GrefFile):
-            return stored.splits
         told = splits_in(path.stem)
         return told if len(told) == 1 else ["train"]
     return in_order(by_split(files, path).values()) or ["train"]
-
-
-def _in_store(path: Address) -> list[Path]:
-    """The Parquet files at an address, or below it; DataError where there is none."""
-    import fsspec
-
-    protocol = str(path).partition("://")[0]
-    try:
-        system, name = fsspec.url_to_fs(str(path))
-        names = [str(system.unstrip_protocol(address)) for address in sorted(system.find(name))]
-    except Exception as error:  # every store's client has errors of its own
-        # What follows a "?" may be a signature, which is a credential.
-        why = re.sub(r"\?\S*", "?...", str(error).partition("\n")[0])
-        raise DataError(
-            f"{path} cannot be read ({type(error).__name__}: {why}). Set address, region "
-            f"and credentials as for the store's own tools, and install fsspec's package for "
-            f"{protocol}:// (s3fs, gcsfs, adlfs)"
-        ) from error
-    files = [Address(address) for address in names if address.lower().endswith(PARQUET)]
-    depth = len(path.parts)
-    files = [f for f in files if not any(p.startswith((".", "__")) for p in f.parts[depth:])]
-    if not files:
-        raise DataError(f"{path} holds no Parquet file; of a store, only Parquet is read")
-    return [*files]
 
 
 # ---- files and folders -----------------------------------------------------------------------
@@ -263,8 +217,6 @@ def _row_files(path: Path) -> list[Path]:
     or else those below it whose names tell a split: a folder of images may hold a JSON file for
     each.
     """
-    if isinstance(path, Address):
-        return _in_store(path)
     if not path.is_dir():
         return [path] if path.suffix.lower() in PARQUET + JSON + CSV else []
     below = [file for file in walk(path) if file.name not in NO_ROWS]
@@ -287,25 +239,11 @@ def _of_files(path: Path, split: str, keep_going: bool) -> StoredSet | None:
         stored: StoredSet = ColumnFiles.of_files(path, chosen, "Parquet", keep_going=keep_going)
     else:
         series = {re.sub(r"\d+", "0", file.name) for file in chosen}
-        if len(series) > 1 and not splits_told(chosen[0], path) and not _in_parts(chosen):
+        if len(series) > 1 and not splits_told(chosen[0], path):
             return None  # nobody says which of them are rows
         stored = _json(path, chosen, keep_going)
     stored.unnamed, stored.other = unnamed, _other_files(path, files)
     return stored
-
-
-def _in_parts(files: list[Path]) -> bool:
-    """Whether each of the JSON files is a part of a set that is published in parts."""
-    for file in files:
-        part = JsonFiles(file)
-        try:
-            part.add(file)
-        except DataError:
-            return False
-        schema = schema_of(part.names)
-        if schema is None or not schema.in_parts:
-            return False
-    return True
 
 
 def _json(path: Path, files: list[Path], keep_going: bool) -> StoredSet:
@@ -317,17 +255,18 @@ def _json(path: Path, files: list[Path], keep_going: bool) -> StoredSet:
             if isinstance(content, dict) and listed_in(content) is None:
                 if not {"images", "annotations", "categories"} <= set(content):
                     keys = ", ".join(content) or "no key"
-                    raise DataError(
-                        f"{file} holds one object with {keys}; a list of rows is needed (also "
-                        "under data), or COCO's images, annotations and categories"
+                    raise FileError(
+                        file,
+                        f"it holds one object with {keys}; a list of rows is needed (also under "
+                        "data), or COCO's images, annotations and categories",
                     )
                 annotated.append(file)
                 continue
             stored.add(file)
-        except DataError as error:
+        except FileError as error:
             if not keep_going:
                 raise
-            stored.broken.append(BadRow(RowLocation(file), str(error), Kind.FILE))
+            stored.broken.append(BadRow(RowLocation(file), error.problem, Kind.FILE))
     if annotated and len(files) > 1:
         raise DataError(
             f"{path} holds several JSON files, but COCO's annotations are one file: "
@@ -384,49 +323,6 @@ def _saved_dataset(folder: Path, keep_going: bool) -> StoredSet:
     there = sorted(folder.glob("*.arrow"))
     stored.other = [f for f in there if f not in files and not f.name.startswith("cache-")]
     return stored
-
-
-# ---- what is not read ------------------------------------------------------------------------
-
-
-def unread_notes(stored: StoredSet) -> list[str]:
-    """Say which files of a folder were not read, and what to do."""
-    path, notes = stored.path, []
-    if stored.unnamed:
-        notes.append(
-            f"{path}: these files are not read, as their names tell no split, but others do: "
-            f"{listed(stored.unnamed, path)}. Put train, validation or test into the name, or "
-            "give such a file itself"
-        )
-    if stored.other:
-        others = listed(stored.other, path)
-        notes.append(f"{path}: beside its {stored.kind} files, these are not read: {others}")
-    return notes
-
-
-def file_notes(stored: StoredSet) -> list[str]:
-    """Say the same, and which shards are missing by the names of the others."""
-    path, notes = stored.path, unread_notes(stored)
-    files = [*stored.files, *(bad.place.file for bad in stored.broken)] if path.is_dir() else []
-    shards = {(*m.groups(), f.suffix) for f in files if (m := SHARD.fullmatch(f.stem))}
-    missing = sorted(
-        f"{name}-{number:05d}-of-{total}{ending}"
-        for name, total, ending in {(name, *more) for name, _, *more in shards}
-        for number in range(int(total))
-        if (name, f"{number:05d}", total, ending) not in shards
-    )
-    if missing:
-        some = ", ".join(missing[:MAX_SHOWN]) + (" ..." if len(missing) > MAX_SHOWN else "")
-        notes.append(
-            f"{path}: shards are missing, by the names of its files ({len(missing)}: {some}); "
-            "download them, unless you left them out on purpose"
-        )
-    return notes
-
-
-def unread_rows(stored: StoredSet) -> list[Path]:
-    """Return the files that were not read though they seem to hold rows of the set."""
-    return stored.unnamed + [file for file in stored.other if splits_told(file, stored.path)]
 
 
 def why_unknown(path: Path) -> str:

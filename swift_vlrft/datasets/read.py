@@ -14,13 +14,13 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from swift_vlrft.datasets.kept import kept_as
 from swift_vlrft.datasets.opening import open_set
+from swift_vlrft.datasets.reserved_columns import safe_name
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Drawn, Row, RowLocation
 from swift_vlrft.datasets.schema import Context, RawExample, class_name, drawn_on, task_of
 from swift_vlrft.datasets.schemas import SCHEMAS, schema_of
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.datasets.storage import Record, StoredSet, Stream, image_of
+from swift_vlrft.datasets.storage import Record, StoredSet, image_of
 from swift_vlrft.datasets.units import MisreadBoxes
 from swift_vlrft.parsing.answers import gold_text, normalise, read_boxes
 
@@ -86,7 +86,7 @@ def rows_of(stored: StoredSet, *, without_images: bool = False) -> Iterator[Row 
             raise
         except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
             text = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
-            yield BadRow(context.place, text.removeprefix(f"{context.place}: "))
+            yield BadRow(context.place, text)
 
 
 class _RowMaker:
@@ -99,22 +99,16 @@ class _RowMaker:
     @cached_property
     def holds_boxes(self) -> bool:
         """Whether any row without a task holds boxes: then "None" means no object, else it is a
-        class. If a stream's first rows are all empty answers, boxes are expected to follow.
+        class.
         """
-        empty = others = 0
         for record in self.stored.sample(("solution", "task")):
             if record.get("task"):
                 continue
             text = gold_text(record.get("solution"))
             boxes = read_boxes(text)
-            if boxes is None:
-                others += 1
-            elif any(box is not None for box in boxes.boxes) or not (boxes or normalise(text)):
+            if boxes is not None and (any(boxes.boxes) or not (boxes or normalise(text))):
                 return True  # a box, or [], which no class is called
-            else:
-                empty += 1
-        streamed = isinstance(self.stored, Stream) or self.stored.first is not None
-        return streamed and empty > 0 and not others
+        return False
 
     def row(
         self, place: RowLocation, example: RawExample, stated: Any, drawn: Drawn | None
@@ -124,9 +118,9 @@ class _RowMaker:
         image, problem, solution = (example.pop(k, None) for k in ("image", "problem", "solution"))
         if isinstance(example.get("drawn"), Drawn):
             drawn = example.pop("drawn")
-        columns = {kept_as(name): value for name, value in example.items()}
+        columns = {safe_name(name): value for name, value in example.items()}
         if columns.keys() != example.keys():
-            self.stored.kept |= example.keys() - columns.keys()
+            self.stored.renamed_columns |= example.keys() - columns.keys()
         declared = stated or self.stored.task
         task = declared or columns.get("task") or None
         guess = None if declared else task or self._look(solution)

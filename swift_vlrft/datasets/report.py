@@ -57,12 +57,6 @@ class Report:
         if len(tasks) > 1:
             self.shared[" and ".join(tasks)] += 1
 
-    def forget_last(self) -> BadRow:
-        """Take back the last problem and its row, where somebody else counts them."""
-        problem = self.problems.pop()
-        self.rows -= problem.place.row is not None
-        return problem
-
     def leave_unread(self) -> None:
         """Turn rows that no named reward reads into a note, where no other row is scored: the
         rewards may be for the other sets of the command.

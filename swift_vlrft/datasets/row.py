@@ -92,13 +92,14 @@ STOPS = (Kind.GOLD, Kind.NOT_READ, Kind.FILE, Kind.SET)
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row that cannot be read, trained on or written, or a file that cannot be read at all."""
+    """A row that cannot be read, trained on or written, or a file that cannot be read at all.
+
+    ``problem`` does not name the place.
+    """
 
     place: RowLocation
     problem: str
     kind: Kind = Kind.ROW
 
     def __str__(self) -> str:
-        """Put the place before the problem, unless the problem names it."""
-        place = str(self.place)
-        return self.problem if place in self.problem else f"{place}: {self.problem}"
+        return f"{self.place}: {self.problem}"

@@ -6,16 +6,14 @@ A new kind of set is one file like virft.py, opened by a real record, and a line
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from numbers import Real
-from pathlib import Path
 from typing import Any, TypeGuard
 
 from swift_vlrft.datasets import units
-from swift_vlrft.datasets.image import ImageInfo, image_info, image_path
+from swift_vlrft.datasets.image import ImageInfo, image_info
 from swift_vlrft.datasets.row import Drawn, RowLocation
 from swift_vlrft.datasets.storage import Record, StoredSet, image_of
 from swift_vlrft.parsing.answers import gold_text, read_boxes
@@ -50,25 +48,6 @@ class Context:
 
     def image_info(self, value: Any) -> ImageInfo:
         return image_info(image_of(value, self.stored.folder, self.stored.root))
-
-    def image_file(self, names: Sequence[str], folders: Sequence[str]) -> str:
-        """Return the first of ``names`` that is a file, as it stands or in one of ``folders``, from
-        the root or else the set's folder and the folder above; if none is, the first name.
-        """
-        here = Path(os.path.abspath(self.stored.root or self.stored.folder))
-        bases = [here] if self.stored.root else [here, here.parent]
-        tried = [
-            (base / folder, n)
-            for base in bases
-            for folder in ("", *folders)
-            for n in range(len(names))
-        ]
-        for folder, n in [*self.notes.get("images", ()), *tried]:
-            path = image_path(names[n], folder, None)
-            if path.is_relative_to(folder) and os.path.isfile(path):
-                self.notes["images"] = [(folder, n)]  # most likely those of the next records, too
-                return str(path)
-        return names[0]
 
     def reading(
         self,
@@ -108,7 +87,7 @@ class Context:
         return self.notes["reading"]  # type: ignore[no-any-return]
 
     def size_of(self, image: Any) -> units.PictureSize | None:
-        """Return the size of an image that can be opened; of a stream nobody has it at hand."""
+        """Return the size of an image that can be opened."""
         try:
             info = self.image_info(image)
         except ValueError:
@@ -125,16 +104,15 @@ class Context:
 class RecordSchema:
     """``rows(record, context)`` yields the rows of a record; ValueError names its problem.
 
-    ``single``: every record is one row, with the image in its column ``image``. ``in_parts``: the
-    JSON files of a folder are parts of one set, whatever their names. ``numbers``: the column that
-    holds boxes as numbers, read as the set's ``reading`` says; else they stand in ``solution``.
+    ``single``: every record is one row, with the image in its column ``image``. ``numbers``:
+    the column that holds boxes as numbers, read as the set's ``reading`` says; else they stand in
+    ``solution``.
     """
 
     name: str
     matches: Callable[[set[str]], bool]
     rows: Callable[[Record, Context], Iterator[RawExample]]
     single: bool = True
-    in_parts: bool = False
     numbers: str | None = None
 
 

@@ -1,20 +1,23 @@
-"""The known record schemas are tried in order, the most specific first."""
+"""The known record schemas are tried in order, the most specific first.
+
+A plugin file may put another in front: examples/my_dataset.py, examples/datasets.
+"""
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from swift_vlrft.datasets.coco import COCO_PARQUET_SCHEMA, COCO_SCHEMA
-from swift_vlrft.datasets.countbench import COUNTBENCH_SCHEMA
-from swift_vlrft.datasets.grefcoco import GREFCOCO_SCHEMA
 from swift_vlrft.datasets.lisa import LISA_SCHEMA
 from swift_vlrft.datasets.rec import REC_SCHEMA
-from swift_vlrft.datasets.schema import EXPLICIT, RecordSchema
-from swift_vlrft.datasets.screenspot import SCREENSPOT_SCHEMA
-from swift_vlrft.datasets.text_vqa import TEXT_VQA_SCHEMA
+from swift_vlrft.datasets.schema import ANSWER_FORM, EXPLICIT, RecordSchema, further, text_in
 from swift_vlrft.datasets.verl import VERL_SCHEMA
 from swift_vlrft.datasets.virft import VIRFT_SCHEMA
 from swift_vlrft.rewards import REWARDS
+
+__all__ = ["ANSWER_FORM", "SCHEMAS", "RecordSchema", "further", "text_in"]
 
 SCHEMAS: list[RecordSchema] = [
     COCO_SCHEMA,
@@ -23,12 +26,16 @@ SCHEMAS: list[RecordSchema] = [
     LISA_SCHEMA,
     VERL_SCHEMA,
     COCO_PARQUET_SCHEMA,
-    GREFCOCO_SCHEMA,
-    SCREENSPOT_SCHEMA,
-    TEXT_VQA_SCHEMA,
-    COUNTBENCH_SCHEMA,
 ]
-"""A plugin file may put another schema in front (examples/my_dataset.py)."""
+
+
+def load_forms(files: Sequence[Path]) -> None:
+    """Run plugin files that add schemas; ValueError for one that cannot be run."""
+    for file in files:
+        try:
+            runpy.run_path(str(file.expanduser()))
+        except Exception as error:
+            raise ValueError(f"--external-plugins {file}: {error!r}") from error
 
 
 def is_for_swift(columns: Iterable[str], rewards: Sequence[str] | None = None) -> bool:

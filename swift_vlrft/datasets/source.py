@@ -6,7 +6,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from swift_vlrft.files.text import InputError
+from swift_vlrft.files.text import InputError, PlacedError
 
 HUBS = {True: "Hugging Face", False: "ModelScope"}
 
@@ -17,12 +17,16 @@ class DataError(InputError):
     """
 
 
+class FileError(PlacedError, DataError):
+    """A file of a data set that cannot be read."""
+
+
 @dataclass(frozen=True)
 class Source:
     """A set on a hub: the task of its rows, and the box format that its boxes are in.
 
     ``hubs`` are those it is known to be on. The other one is tried all the same when asked for:
-    somebody may have put it there since. ``subset`` and ``split`` are what its id stands for there.
+    somebody may have put it there since.
     """
 
     hub_id: str
@@ -30,8 +34,6 @@ class Source:
     box_format: str | None = None
     hubs: tuple[str, ...] = ("Hugging Face",)
     about: str = ""
-    subset: str = "default"
-    split: str = "train"
 
     def other_hub(self, use_hf: bool) -> str | None:
         """Say what to type if the set is not known to be on the chosen hub."""

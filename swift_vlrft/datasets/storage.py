@@ -3,7 +3,7 @@
     ColumnFiles    column_files.py: Parquet, Arrow
     JsonFiles      json_files.py: rows.jsonl, rows.json
     CocoFile       coco.py: instances_train2017.json
-    Table, Stream  what ms-swift downloaded
+    Table          what ms-swift downloaded
 
 opening.py finds the one that a path holds.
 """
@@ -14,13 +14,12 @@ import base64
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swift_vlrft.datasets.image import ImageInfo, image_path
 from swift_vlrft.datasets.row import BadRow, Kind, RowLocation
-from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.source import FileError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,9 +32,6 @@ Records = Iterator[Found]
 
 Infos = list[ImageInfo | str | None]
 """The info of every row's image; None if it holds no bytes."""
-
-FIRST_RECORDS = 200
-"""Records of a stream that are inspected before the first is passed on."""
 
 
 @dataclass
@@ -66,11 +62,9 @@ class StoredSet(ABC):
     """Files beside them in formats that are not read."""
     left_out: dict[str, list[str]] = field(default_factory=dict)
     """Places, by reason, of what correctly makes no row; filled while rows are read."""
-    kept: set[str] = field(default_factory=set)
-    """Further columns that rewards get under another name (kept.py); filled while rows are read."""
+    renamed_columns: set[str] = field(default_factory=set)
+    """Columns that rewards get under another name; filled while rows are read."""
     kind: str = "JSON"
-    first: int | None = None
-    """The records by which the set is known as a whole: of a stream the first ones, else all."""
 
     @property
     def columns(self) -> list[str]:
@@ -87,7 +81,7 @@ class StoredSet(ABC):
         """Return the folder that image paths may not leave."""
         return self.root
 
-    def images_lie_ready(self) -> bool:
+    def has_inline_images(self) -> bool:
         """Tell whether all images are stored in a column that can be handed on as it lies."""
         return False
 
@@ -106,9 +100,8 @@ class StoredSet(ABC):
                 yield entry[0], {self.rename.get(k, k): value for k, value in entry[1].items()}
 
     def sample(self, columns: Sequence[str]) -> Iterator[Record]:
-        """Yield the records by which the set is known as a whole."""
-        entries = islice(self.records(columns), self.first)
-        return (entry[1] for entry in entries if not isinstance(entry, BadRow))
+        """Yield the columns of every record that can be read."""
+        return (entry[1] for entry in self.records(columns) if not isinstance(entry, BadRow))
 
     @abstractmethod
     def _read(self, names: list[str]) -> Records:
@@ -116,12 +109,12 @@ class StoredSet(ABC):
 
 
 def read_files(files: Sequence[Path], read: Callable[[Path], Records]) -> Records:
-    """Yield the records of files, as ``read`` yields them; a BadRow for a DataError."""
+    """Yield the records of files, as ``read`` yields them; a BadRow for a FileError."""
     for file in files:
         try:
             yield from read(file)
-        except DataError as error:
-            yield BadRow(RowLocation(file), str(error), Kind.FILE)
+        except FileError as error:
+            yield BadRow(RowLocation(file), error.problem, Kind.FILE)
 
 
 def image_of(value: Any, folder: Path, root: Path | None) -> dict[str, Any]:
@@ -157,7 +150,7 @@ def _of_data_url(text: str) -> bytes:
         raise ValueError(f"the image {kind[:60]}... is no base64 text ({error})") from error
 
 
-def lies_ready(kind: pa.DataType) -> bool:
+def has_inline_bytes(kind: pa.DataType) -> bool:
     """Tell whether an image column of this type holds {bytes, path} or bytes, which can be handed
     on as they lie; else it holds paths, lists, or other types.
     """
@@ -186,8 +179,8 @@ class Table(StoredSet):
     def column(self, name: str) -> pa.ChunkedArray:
         return self.table.column(self.stored_name(name))
 
-    def images_lie_ready(self) -> bool:
-        return lies_ready(self.column("image").type)
+    def has_inline_images(self) -> bool:
+        return has_inline_bytes(self.column("image").type)
 
     def _read(self, names: list[str]) -> Records:
         start = 0
@@ -199,22 +192,3 @@ class Table(StoredSet):
                     yield RowLocation(file, row), record
                     row += 1
             start += count
-
-
-@dataclass
-class Stream(StoredSet):
-    """Records of a stream, which is never read to its end for inspection."""
-
-    content: Any = ()
-    _first: list[Record] = field(default_factory=list)
-
-    def _read(self, names: list[str]) -> Records:
-        records = iter(self.content)
-        first = list(islice(records, FIRST_RECORDS))
-        # Without the images, which are let go when their rows were handed on.
-        self._first = [record | {"image": None} for record in first]
-        for number, record in enumerate(chain(first, records)):
-            yield RowLocation(self.path, number), record
-
-    def sample(self, columns: Sequence[str]) -> Iterator[Record]:
-        return iter(self._first)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import groupby
@@ -23,22 +23,20 @@ from typing import TYPE_CHECKING, Any
 from swift_vlrft.datasets.cache import image_infos_of_files, mapped, stored_file, upright_file
 from swift_vlrft.datasets.check import left_out_notes
 from swift_vlrft.datasets.column_files import ColumnFiles
-from swift_vlrft.datasets.image import ImageInfo, try_image_info, upright_bytes
-from swift_vlrft.datasets.kept import kept_as
+from swift_vlrft.datasets.image import ImageInfo, try_image_info
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.report import Report
-from swift_vlrft.datasets.row import BadRow, Kind, Row
+from swift_vlrft.datasets.reserved_columns import safe_name
+from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.schemas import schema_of
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.datasets.storage import FIRST_RECORDS, StoredSet, Table, image_of
+from swift_vlrft.datasets.storage import StoredSet, Table, image_of
 from swift_vlrft.datasets.validate import RowRules, validate_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from datasets import Dataset
 
-KEPT = 1000
-"""Rows that no named reward reads, of which a stream keeps a note."""
 MADE = ("messages", "images", "solution", "task", "frame", "system")
 
 
@@ -86,8 +84,8 @@ def training_set(stored: StoredSet, options: LoadOptions) -> tuple[Dataset, Repo
     trained: list[tuple[_Loaded, Row]] = []
     checked = validate_rows(((item.row, item.info) for item in loaded), options, report)
     for item, result in zip(loaded, checked, strict=True):
-        if result.made is not None:
-            trained.append((item, result.made))
+        if result.training_row is not None:
+            trained.append((item, result.training_row))
     report.notes += left_out_notes(stored)
     report.finish(strict=options.strict, tasks=options.tasks)
     for item, row in trained:
@@ -136,7 +134,7 @@ def _table(stored: StoredSet, options: LoadOptions) -> Table | None:
     not all stored in a column that can be handed on as it lies.
     """
     schema = schema_of(stored.columns)
-    if schema is None or not schema.single or not stored.images_lie_ready():
+    if schema is None or not schema.single or not stored.has_inline_images():
         return None
     assert isinstance(stored, Table | ColumnFiles)
     table = mapped(stored, options.cache, options.num_proc)
@@ -260,12 +258,12 @@ def _dataset(
         known = table.features or Features.from_arrow_schema(table.table.schema)
         numbers = [item.number for item, _ in trained]
         held = {name for row in rows for name in row.columns} - ours
-        pairs = zip(map(kept_as, table.columns), table.names, strict=True)
+        pairs = zip(map(safe_name, table.columns), table.names, strict=True)
         names = {column: name for column, name in pairs if column in held}
         classes = [column for column, name in names.items() if name in table.labels]
         names = {column: name for column, name in names.items() if column not in classes}
         further = {column: _at(table.table.column(name), numbers) for column, name in names.items()}
-        further |= _further(rows, classes)  # by their names, as streams and conversion have them
+        further |= _further(rows, classes)  # by their names, as conversion has them
         types = {column: known[name] for column, name in names.items() if name in known}
     features = Features(
         {"messages": List(Json())}
@@ -281,54 +279,3 @@ def _dataset(
         new_fingerprint=sha256(text.encode()).hexdigest()[:16],
         feature=List({"bytes": Value("binary"), "path": Value("string")}),
     )
-
-
-# ---- streaming -------------------------------------------------------------------------------
-
-
-def streamed_rows(
-    rows: Iterable[Row | BadRow],
-    options: LoadOptions,
-    report: Report,
-    tell: Callable[[BadRow], None] | None = None,
-    keep_unread: bool | None = None,
-) -> Iterator[dict[str, Any]]:
-    """Yield one row after the other, for ``--streaming true``; problems are counted as they come.
-
-    ``tell`` is told of each row that is left out, which ``report`` then forgets: a stream may have
-    millions. ``keep_unread``: whether rows train that no named reward reads; by default while none
-    of the set was read, as in training_set.
-    """
-    pairs = ((row, try_image_info(row.image) if isinstance(row, Row) else None) for row in rows)
-    for number, checked in enumerate(validate_rows(pairs, options, report)):
-        row, info, problem = checked.made, checked.info, checked.problem
-        if number == FIRST_RECORDS and (text := report.boxes.problem(report.path)):
-            raise DataError(text)
-        if row is None and problem is None:  # of a task that is not asked for
-            continue
-        unread = problem is not None and problem.kind is Kind.NOT_READ
-        keep = unread and (not report.scored if keep_unread is None else keep_unread)
-        if problem is not None and not keep:
-            if problem.kind is Kind.FILE:
-                raise DataError(str(problem))
-            if options.strict and problem.kind is not Kind.TOO_LONG:
-                raise DataError(f"{report.bad_rows}:\n{report.listed()}")
-            if tell is not None:
-                tell(report.forget_last())
-            continue
-        if keep and tell is not None and len(report.problems) > KEPT:
-            report.forget_last()
-        assert row is not None and info is not None
-        image = row.image if info.plain else upright_bytes(row.image, row.place)
-        # Several sets stream as one only if no half of an image is null in one of them.
-        content = image["bytes"]
-        if content is None:
-            content = Path(image["path"]).read_bytes()
-        path = image.get("path") or ""
-        image = {"bytes": content, "path": "" if os.path.exists(path) else path}
-        columns = {name: values[0] for name, values in _columns([row], options).items()}
-        further = {k: v for k, v in row.columns.items() if k not in (*columns, *MADE)}
-        yield further | columns | {"images": [image]}
-    if text := report.boxes.problem(report.path):
-        raise DataError(text)
-    report.leave_unread()

@@ -62,12 +62,12 @@ class RowRules:
 
 @dataclass(frozen=True)
 class Validated:
-    """A row is checked as it is stored, with the task whose rewards score it; ``made`` is the row
-    as it trains, unless it has a problem; ``info`` is its image's, where it was looked at.
+    """A row checked as it is stored, with the task whose rewards score it. ``training_row`` is None
+    if it has a problem; ``info`` is its image's, where it was looked at.
     """
 
     row: Row | BadRow
-    made: Row | None
+    training_row: Row | None
     info: ImageInfo | None
     problem: BadRow | None
 

@@ -62,8 +62,9 @@ def read_completions(path: Path, notes: list[str]) -> Iterator[Completion]:
         for key in ("solution", "prompt", "task"):
             if key in record and key not in columns:
                 raise LineError(
-                    f"{place}: {count} completions, but another number in {key!r}; for several "
-                    "completions of a row, write the row's 'id' into the line"
+                    place,
+                    f"{count} completions, but another number in {key!r}; for several completions "
+                    "of a row, write the row's 'id' into the line",
                 )
         for n in range(count):
             row = {key: values[n] for key, values in columns.items()}

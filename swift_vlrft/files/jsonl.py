@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.files.text import InputError
+from swift_vlrft.files.text import PlacedError
 
 _OTHER_CODES = {
     codecs.BOM_UTF32_LE: "UTF-32",  # before UTF-16, whose mark it begins with
@@ -26,13 +26,13 @@ _OTHER_CODES = {
 }
 
 
-class LineError(InputError):
-    """A file that cannot be read as JSON: the message names file, line, reason and remedy."""
+class LineError(PlacedError):
+    """A file, or a line of it, that cannot be read as JSON."""
 
 
 @dataclass(frozen=True)
 class Broken:
-    """A line that is not JSON. ``begun``: it starts like an object."""
+    """A line that is not JSON, and why. ``begun``: it starts like an object."""
 
     problem: str
     begun: bool
@@ -47,9 +47,9 @@ def read_json(path: Path, object_hook: Callable[[Any], Any] | None = None) -> An
         text = path.read_bytes().decode("utf-8-sig", "surrogatepass")
         return json.loads(text, object_hook=object_hook)
     except UnicodeError as error:
-        raise LineError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from None
+        raise LineError(path, f"not UTF-8 ({error}); save it as UTF-8") from None
     except (ValueError, RecursionError) as error:
-        raise LineError(f"{path} is not JSON ({error}); copy or download it again") from None
+        raise LineError(path, f"not JSON ({error}); copy or download it again") from None
 
 
 def begins_with_list(path: Path) -> bool:
@@ -67,19 +67,19 @@ def json_lines(path: Path) -> Iterator[tuple[int, Any]]:
             # Concatenated files have byte order marks inside, at the start of a line.
             text = raw.removeprefix(codecs.BOM_UTF8).strip()
             if text:
-                yield number, _value(text, f"{path}, line {number}")
+                yield number, _value(text)
 
 
-def _value(text: bytes, place: str) -> Any:
+def _value(text: bytes) -> Any:
     begun = text.startswith(b"{")
     try:
         return json.loads(text.decode("utf-8", "surrogatepass"))
     except UnicodeError as error:
-        return Broken(f"{place}: not UTF-8 ({error}); save the file as UTF-8", begun)
+        return Broken(f"not UTF-8 ({error}); save the file as UTF-8", begun)
     except (ValueError, RecursionError):
         return Broken(
-            f"{place}: not JSON; one JSON object per line is needed (a run that was killed leaves "
-            "half a line: remove it)",
+            "not JSON; one JSON object per line is needed (a run that was killed leaves half a "
+            "line: remove it)",
             begun,
         )
 
@@ -91,19 +91,17 @@ def json_objects(path: Path, notes: list[str]) -> Iterator[tuple[int, dict[str, 
     any_object = False
     lines = json_lines(path)
     for number, value in lines:
+        place = f"{path}, line {number}"
         if isinstance(value, Broken):
             if any_object and value.begun and next(lines, None) is None:
                 notes.append(
-                    f"{path}, line {number}: half a line at the end (the run was killed, or is "
+                    f"{place}: half a line at the end (the run was killed, or is "
                     "still writing), left out"
                 )
                 return
-            raise LineError(value.problem)
+            raise LineError(place, value.problem)
         if not isinstance(value, dict):
-            raise LineError(
-                f"{path}, line {number}: {str(value)[:40]!r} is no JSON object; one per line is "
-                "needed"
-            )
+            raise LineError(place, f"{str(value)[:40]!r} is no JSON object; one per line is needed")
         any_object = True
         yield number, value
 
@@ -121,11 +119,11 @@ def finite(value: Any) -> float | None:
 
 def _check_code(path: Path) -> None:
     if path.is_fifo():
-        raise LineError(f"{path} is a pipe, and it is read more than once: save it to a file")
+        raise LineError(path, "a pipe, and it is read more than once: save it to a file")
     with path.open("rb") as file:
         head = file.read(64)
     name = next((name for mark, name in _OTHER_CODES.items() if head.startswith(mark)), None)
     if name is None and b"\0" in head:
         name = "UTF-16 or no text at all"
     if name is not None:
-        raise LineError(f"{path} is {name}; JSON in UTF-8 is needed")
+        raise LineError(path, f"{name}; JSON in UTF-8 is needed")

@@ -44,6 +44,7 @@ def record_of(value: Any, kind: type[Record], place: str) -> Record:
         return msgspec.convert(value, kind, dec_hook=lambda expected, raw: expected(raw))
     except (msgspec.ValidationError, TypeError, UnicodeError) as error:
         raise LineError(
-            f"{place} cannot be read: it is no {kind.__name__} of `vlrft` ({error}); write it "
-            "again, or move it aside"
+            place,
+            f"cannot be read: it is no {kind.__name__} of `vlrft` ({error}); write it again, or "
+            "move it aside",
         ) from None

@@ -36,6 +36,17 @@ class InputError(ValueError):
         return lines(super().__str__())
 
 
+class PlacedError(InputError):
+    """Input that cannot be used; ``problem`` does not name the ``place``, a file or its line."""
+
+    def __init__(self, place: object, problem: str) -> None:
+        super().__init__(place, problem)
+        self.place, self.problem = place, problem
+
+    def __str__(self) -> str:
+        return lines(f"{self.place}: {self.problem}")
+
+
 def visible(text: str) -> str:
     """Write the characters that no page shows as their escapes."""
     return UNSEEN.sub(lambda match: repr(match[0])[1:-1], re.sub("\r\n?", "\n", text))

@@ -177,7 +177,7 @@ def record_of_run(folder: Path) -> Record | None:
         facts = json.loads(lines[2].removeprefix("# "))
         return msgspec.convert(facts | {"script": lines[3]}, Record)
     except (ValueError, TypeError, IndexError) as error:
-        raise LineError(f"{file}: its third line is no record of a run: {error}") from None
+        raise LineError(file, f"its third line is no record of a run: {error}") from None
 
 
 def earlier_checkpoints(folder: Path, step: int) -> dict[str, int]:

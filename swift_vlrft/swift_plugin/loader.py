@@ -7,7 +7,6 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,16 +24,15 @@ from swift_vlrft.datasets.instances import forget
 from swift_vlrft.datasets.opening import check_columns, image_root, open_set
 from swift_vlrft.datasets.report import Report
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
-from swift_vlrft.datasets.storage import StoredSet, Stream, Table
-from swift_vlrft.datasets.syntax import Address, parse, path_of
+from swift_vlrft.datasets.storage import StoredSet, Table
 from swift_vlrft.datasets.training import LoadOptions, training_set
 from swift_vlrft.families import known_family
 from swift_vlrft.files.text import lines
 from swift_vlrft.files.writing import DiskFull
+from swift_vlrft.recipe.rules.data import no_stream
 from swift_vlrft.rewards import TASK_NAMES
 from swift_vlrft.swift_plugin.command_line import running_command, supervised
 from swift_vlrft.swift_plugin.model import text_tokens, wanted_box_format
-from swift_vlrft.swift_plugin.streaming import streamed
 
 logger = get_logger()
 
@@ -55,39 +53,25 @@ class VlrftLoader(DatasetLoader):
         self._remove_asked = getattr(self, "remove_unused_columns", False)
         self.remove_unused_columns = False
         name, subsets = dataset_syntax.dataset, dataset_syntax.subsets
-        whole = ":".join([name, "/".join(subsets)])
-        if in_store := isinstance(path_of(whole), Address):
-            asked = parse(whole)
-            name, subsets = asked.name, list(asked.subsets)
         source: Source | None = getattr(dataset_meta, "vlrft_source", None)
         options = self._options(subsets, name)
-        if in_store or os.path.exists(name):
+        if os.path.exists(name):
             with safe_ddp_context(None, True):
                 stored = open_set(name, keep_going=not self.strict, rename=self.columns)
                 return self._rows(stored, source, options)
+        if use_hf and source is None and options.tasks and "default" not in subsets:
+            _refuse_names_of_both(name, options.tasks)
         usual = None if source is not None else dataset_meta.preprocess_func
-
-        def download(options: LoadOptions, of_hub: list[str]) -> Any:
-            meta, syntax = copy.copy(dataset_meta), copy.copy(dataset_syntax)
-            meta.preprocess_func = partial(self._hub, name, source, options, usual)
-            syntax.subsets = of_hub
-            return super(VlrftLoader, self).load(syntax, meta, use_hf=use_hf)
-
+        meta, syntax = copy.copy(dataset_meta), copy.copy(dataset_syntax)
+        meta.preprocess_func = partial(self._hub, name, source, options, usual)
+        syntax.subsets = []  # those that are left are ours
         try:
-            return download(options, [])
+            return super().load(syntax, meta, use_hf=use_hf)
         except Exception as error:
-            if source is not None or not options.tasks:
-                hint = source and source.other_hub(bool(use_hf))
-                if hint and not isinstance(error, DataError):
-                    raise DataError(f"{name} could not be loaded ({error}). {hint}") from error
-                raise
-            # The name of a task may also be that of one of the hub's subsets.
-            of_hub = [subset for subset in subsets if subset in options.tasks]
-            _warn([f"{name}: {'/'.join(of_hub)} is read as the hub's subset: {error}"])
-            try:
-                return download(replace(options, tasks=()), of_hub)
-            except Exception as second:
-                raise error from second
+            hint = source and source.other_hub(bool(use_hf))
+            if hint and not isinstance(error, DataError):
+                raise DataError(f"{name} could not be loaded ({error}). {hint}") from error
+            raise
 
     def _options(self, subsets: list[str], name: str) -> LoadOptions:
         command = running_command()
@@ -117,9 +101,8 @@ class VlrftLoader(DatasetLoader):
         """The rows of a set."""
         if source is not None:
             stored.task, stored.box_format = source.task, source.box_format
-        local = not isinstance(stored, Table | Stream)
-        if isinstance(stored, Stream) or (self.streaming and local):
-            return streamed(stored, options, _warn_here)
+        if self.streaming:
+            raise DataError(no_stream(stored.path))
         try:
             dataset, report = training_set(stored, options)
         except DiskFull as error:
@@ -139,8 +122,6 @@ class VlrftLoader(DatasetLoader):
         **further: Any,
     ) -> Any:
         """``usual`` is ms-swift's loading, for a set whose columns, as renamed, are not ours."""
-        from datasets import Dataset
-
         features = dataset.features or {}
         columns = list(dataset.column_names or next(iter(dataset)))
         ours = schema_of(columns) is not None and not is_for_swift(columns, options.rewards)
@@ -149,17 +130,12 @@ class VlrftLoader(DatasetLoader):
             refuse_subset(name, formats or [options.box_format])
             self.remove_unused_columns = self._remove_asked
             return usual(dataset, **further)
-        stored: StoredSet
-        if isinstance(dataset, Dataset):
-            if dataset._indices is not None:
-                dataset = dataset.flatten_indices()
-            table = dataset.data.table
-            origin = [(Path(name), len(dataset))]
-            stored = Table(Path(name), table=table, origin=origin, features=features)
-        else:
-            if features:  # without which nothing is decoded
-                dataset = dataset.decode(False)
-            stored = Stream(Path(name), content=dataset)
+        if self.streaming:
+            raise DataError(no_stream(name))
+        if dataset._indices is not None:
+            dataset = dataset.flatten_indices()
+        table, origin = dataset.data.table, [(Path(name), len(dataset))]
+        stored = Table(Path(name), table=table, origin=origin, features=features)
         stored.names, stored.root = columns, image_root()
         stored.labels = labels_of(features.to_dict() if hasattr(features, "to_dict") else {})
         check_columns(stored)
@@ -171,9 +147,17 @@ def _warn(notes: Sequence[str]) -> None:
         logger.warning(f"swift_vlrft: {lines(note)}")
 
 
-def _warn_here(note: str) -> None:
-    """From any process: a data worker may be the one that reads a bad row."""
-    logger.warning_if(f"swift_vlrft: {lines(note)}", True)
+def _refuse_names_of_both(name: str, tasks: Sequence[str]) -> None:
+    """Raise DataError where a task has the name of one of the hub's subsets."""
+    from datasets import get_dataset_config_names
+
+    for task in tasks:
+        if task in get_dataset_config_names(name):
+            raise DataError(
+                f"--dataset {name}:{task}: {task} is a task and a subset of the hub. Write "
+                f"{name}:default/{task} for the rows of the task; for the subset, give its folder "
+                f"after hf download {name} --repo-type dataset --local-dir DIR"
+            )
 
 
 def _tell(report: Report, options: LoadOptions) -> None:
@@ -207,11 +191,6 @@ def dataset_meta(name: str, source: Source | None = None) -> DatasetMeta:
     """Return a set's registration: a path; a source under its id on both hubs; or an unregistered
     hub id, which is read by us if its columns are ours, else by ms-swift.
     """
-    if isinstance(path := path_of(name), Address):
-        # All sets of this kind of store: ms-swift takes what is before the colon for the name.
-        store = path.parts[0].rstrip(":")
-        names = {"ms_dataset_id": store, "hf_dataset_id": store, "dataset_name": store}
-        return DatasetMeta(**names, loader=VlrftLoader, tags=["vlrft"])
     if os.path.exists(name):
         return DatasetMeta(dataset_path=name, loader=VlrftLoader, tags=["vlrft"])
     # Without a source the name differs from the id, so that a later plugin can register the id.
@@ -221,8 +200,6 @@ def dataset_meta(name: str, source: Source | None = None) -> DatasetMeta:
         hf_dataset_id=name,
         loader=VlrftLoader,
         tags=["vlrft", *([source.task] if source else [])],
-        subsets=[source.subset if source else "default"],
-        split=[source.split if source else "train"],
     )
     meta.vlrft_source = source
     return meta

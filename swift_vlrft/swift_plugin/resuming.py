@@ -72,10 +72,8 @@ class Resume(TrainerCallback):
         if args.ignore_data_skip:
             return  # ms-swift starts at the first row again
         loader = kwargs["train_dataloader"]
-        epochs, within = 0, state.global_step  # a stream has one epoch, without an end
-        if hasattr(loader, "__len__"):
-            updates = max(-(-len(loader) // args.gradient_accumulation_steps), 1)  # of an epoch
-            epochs, within = divmod(state.global_step, updates)
+        updates = max(-(-len(loader) // args.gradient_accumulation_steps), 1)  # of an epoch
+        epochs, within = divmod(state.global_step, updates)
         skip_epochs(loader, epochs)
         if getattr(loader, "persistent_workers", False):
             if within:  # the rest of this epoch has workers of its own

@@ -1,7 +1,6 @@
 """The one trainer of this package is ms-swift's GRPO trainer with what a run needs beyond it.
 
     shared_prefixes.py      each prompt and image of a micro-batch once (VLRFT_SHARED_PREFIX=1)
-    streamed_groups.py      groups of a stream (--streaming true)
     tasks.py                curves of each task
     faults.py               no rank waits forever, no checkpoint with NaN or half written
     resuming.py             a run that goes on is the run that was not interrupted
@@ -22,7 +21,6 @@ from swift_vlrft.files.environment import is_on, number
 from swift_vlrft.swift_plugin.faults import Faults
 from swift_vlrft.swift_plugin.resuming import Resume
 from swift_vlrft.swift_plugin.shared_prefixes import SharedPrefixes
-from swift_vlrft.swift_plugin.streamed_groups import StreamedGroups
 from swift_vlrft.swift_plugin.tasks import Tasks
 
 SWIFTS_TIMEOUT = 18_000_000
@@ -43,7 +41,7 @@ class VlrftGRPOConfig(GRPOConfig):
         return copyreg._reconstructor, (GRPOConfig, object, None), self.__dict__  # type: ignore[attr-defined]
 
 
-class VlrftGRPOTrainer(SharedPrefixes, StreamedGroups, Tasks, Faults, GRPOTrainer):
+class VlrftGRPOTrainer(SharedPrefixes, Tasks, Faults, GRPOTrainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.accelerator.device.type == "cpu":

@@ -120,14 +120,14 @@ def test_a_file_that_is_cut_while_it_is_read_does_not_kill_the_reader(tmp_path):
     command = [sys.executable, "-c", CUT_WHILE_READ, str(tmp_path / "set"), str(file)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1, done  # not -7, SIGBUS
-    assert f"{file} cannot be read after row " in done.stderr
+    assert f"{file}: cannot be read after row " in done.stderr
 
 
 @pytest.mark.parametrize("spoil", [lambda file: os.truncate(file, 5000), Path.unlink])
 def test_a_parquet_shard_that_goes_while_others_are_read(spoil, tmp_path):
     source = write_shards(tmp_path / "set")
     second = source / "train-00001-of-00002.parquet"
-    with pytest.raises(DataError, match="train-00001-of-00002.parquet cannot be read"):
+    with pytest.raises(DataError, match="train-00001-of-00002.parquet: cannot be read"):
         for n, _ in enumerate(read_rows(source)):
             if n == 1:
                 spoil(second)

@@ -218,7 +218,7 @@ def test_a_broken_image_stops_or_is_left_out(coco, tmp_path):
     with pytest.raises(DataError, match="is no folder"):
         build_folder(coco[0], tmp_path / "nowhere", tmp_path / "o", categories=["cat"])
     coco[0].write_text("{")
-    with pytest.raises(DataError, match="is not JSON"):
+    with pytest.raises(DataError, match="not JSON"):
         built(coco, tmp_path / "o")
 
 

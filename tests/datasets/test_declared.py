@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.stored_sets import command, picture, stream_of, train_on
+from support.stored_sets import command, picture, train_on
 from support.written_sets import rows_in
 
 from swift_vlrft.datasets import DataError
@@ -121,11 +121,3 @@ def test_shares_are_never_thousandths_or_pixels(boxes):
             row = Row(place, {}, "Where?", str(list(box)), {"task": "grounding", "frame": frame})
             seen.add(row, ImageInfo(640, 480, plain=True))
         assert "shares" in (seen.problem(Path("x")) or "")
-
-
-def test_a_stream_is_asked_as_well(tmp_path):
-    """Its first rows before a model is loaded, all again as they are read."""
-    path = stored(tmp_path / "set", drawn(250, 0.99), "pixels")
-    assert any("shares" in one.problem for one in check_set(path, images=False, first=9).problems)
-    with pytest.raises(DataError, match="shares"):
-        stream_of(path, tmp_path / "cache")

@@ -24,6 +24,7 @@ from support.stored_sets import (
 from swift_vlrft.datasets import BadRow, DataError, open_image, read_rows
 from swift_vlrft.datasets.convert import convert_folder
 from swift_vlrft.datasets.instances import read_instances
+from swift_vlrft.datasets.row import RowLocation
 
 ROW = {"image": "a.png", "problem": "Where?", "solution": "rose"}
 
@@ -166,11 +167,11 @@ COCO = {"images": IMAGES, "categories": [{"id": 18, "name": "dog"}], "annotation
 NO_SETS = [
     ("x.jsonl", "\n", "x.jsonl has no rows"),
     ("notes.txt", "\n", "save_to_disk"),
-    *[(name, "[1, 2", f"{name} is not JSON") for name in ("x.json", "instances_x.json")],
-    *[(name, "[" * 100_000, f"{name} is not JSON") for name in ("x.json", "instances_x.json")],
-    ("x.jsonl", LINES.encode("utf-16"), "x.jsonl is UTF-1"),
-    ("x.json", LIST.encode("utf-32"), "x.json is UTF-3"),
-    ("instances_x.json", LIST.encode("utf-16-le"), "instances_x.json is UTF-1"),
+    *[(name, "[1, 2", f"{name}: not JSON") for name in ("x.json", "instances_x.json")],
+    *[(name, "[" * 100_000, f"{name}: not JSON") for name in ("x.json", "instances_x.json")],
+    ("x.jsonl", LINES.encode("utf-16"), "x.jsonl: UTF-1"),
+    ("x.json", LIST.encode("utf-32"), "x.json: UTF-3"),
+    ("instances_x.json", LIST.encode("utf-16-le"), "instances_x.json: UTF-1"),
     ("x.csv", f"{HEADER},solution\n0.png,a,b,c\n", "a header is needed"),
     ("x.csv", "image;problem;solution\n0.png,a,b,c\n", "a header is needed"),
     ("x.csv", f"{HEADER}\n0.png,Where?,a,more\n", "line 2: 1 more"),
@@ -257,3 +258,25 @@ def test_a_column_that_datasets_has_no_type_for_is_to_be_dropped(tmp_path):
     table = pa.table(columns()).append_column("tags", pa.array([[("a", 1)]] * 3, kind))
     pq.write_table(table, tmp_path / "train.parquet")
     refused(tmp_path, "train.parquet", "drop or cast the column")
+
+
+def test_a_problem_has_its_place_in_front_and_no_other(tmp_path):
+    """Row 1 keeps its place though its problem ends in "row 12"."""
+    bad = BadRow(RowLocation(tmp_path / "a.jsonl", 1), f"as {tmp_path / 'a.jsonl'}, row 12")
+    assert str(bad).startswith(f"{tmp_path / 'a.jsonl'}, row 1: as ")
+    image = {"bytes": picture(), "path": None}
+    rows = [{"image": image, "problem": "?", "solution": "x"}]
+    (tmp_path / "pq").mkdir()
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "pq" / "a.parquet")
+    (tmp_path / "pq" / "b.parquet").write_bytes(b"PAR1")
+    (tmp_path / "a.jsonl").write_text(
+        '{"image": "a.png", "problem": "?", "solution": "x"}\n{"a\n3\n'
+    )
+    (tmp_path / "a.csv").write_text("image,problem,solution\na.png,?,x,y\nb.png,?,x\n")
+    for name, count in (("pq", 1), ("a.jsonl", 2), ("a.csv", 1)):
+        read = read_rows(tmp_path / name, keep_going=True)
+        problems = [row for row in read if isinstance(row, BadRow)]
+        assert len(problems) == count
+        for row in problems:
+            assert str(tmp_path) not in row.problem
+            assert str(row) == f"{row.place}: {row.problem}"

@@ -71,25 +71,15 @@ def trained(path, tmp_path):
 
 FOLDERS = [
     # files by split; "": those of no split, which are not read
-    ("parquet", {"train": "train_0 train_1", "validation": "validation"}),
-    ("jsonl", {"train": "train2017", "validation": "val2017"}),
-    ("parquet", {"train": "TRAIN", "validation": "Dev"}),
-    ("parquet", {"train": "training", "validation": "valid", "test": "testing"}),
-    ("parquet", {"train": "data-00000-of-00002 data-00001-of-00002"}),
-    ("jsonl", {"train": "data-00000-of-00002 data-00001-of-00002"}),
-    ("jsonl", {"train": "train", "validation": "dev", "": "extra"}),
+    ("parquet", {"train": "training", "validation": "Dev", "test": "testing"}),
+    ("jsonl", {"train": "train", "validation": "val2017", "": "extra"}),
     ("parquet", {"train": "train train_more", "validation": "dev", "": "extra"}),
     ("jsonl", {"train": "train/0 train/1", "validation": "validation/0"}),
     ("parquet", {"train": "train/a/0 train/b/0", "test": "test/a/0"}),
-    ("parquet", {"train": "train_0/x train_1/y"}),
     ("parquet", {"train": "0 1"}),
     (
         "parquet",
-        {
-            "train": "data/train-00000-of-00001",
-            "validation": "data/val-00000-of-00001",
-            "train_more": "data/train_more-00000-of-00001",
-        },
+        {"train": "data/train-00000-of-00001", "train_more": "data/train_more-00000-of-00001"},
     ),
 ]
 
@@ -100,34 +90,27 @@ def test_check_convert_and_training_read_the_same_files(ending, files, tmp_path)
     source, out = tmp_path / "s", tmp_path / "out"
     for name in " ".join(files.values()).split():
         write(source / f"{name}.{ending}", name)
-    (unread,) = files.pop("", "").split() or [""]
+    unread = files.pop("", "")
     assert splits_of(source) == list(files)
     for split, names in files.items():
         assert [row.solution for row in read_rows(source, split=split)] == sorted(names.split())
     rows, total = sorted(files["train"].split()), len(" ".join(files.values()).split())
     assert trained(source, tmp_path) == rows
     code, report = run("check", source)
-    assert (code, report["rows"], report["good"]) == (0, total, total)
-    notes = " ".join(report["notes"])
-    assert unread in notes and ("not read" in notes) == bool(unread)
-    code, converted = run("convert", source, out)
+    assert (code, report["good"], unread in str(report["notes"])) == (0, total, True)
     if unread:
-        assert code == 2 and unread in converted and not out.exists()
-        splits = [word for split in files for word in ("--split", split)]
-        code, converted = run("convert", source, out, *splits)
-        assert any(unread in note for note in converted["notes"])
-    assert (code, converted["rows"]) == (0, total)
-    assert trained(out, tmp_path) == rows and run("check", out)[1]["rows"] == total
-    assert splits_of(out) == list(files)
+        assert unread in run("convert", source, out)[1] and not out.exists()
+    splits = [word for split in files for word in ("--split", split)]
+    code, converted = run("convert", source, out, *splits)
+    assert (code, converted["rows"], splits_of(out)) == (0, total, list(files))
+    assert trained(out, tmp_path) == rows
 
 
 @pytest.mark.parametrize(
     ("files", "said"),
     [
         ("train_val_0 train_1", "the split of train_val_0.parquet is unclear"),
-        ("train/val_0 train/1", "the split of train/val_0.parquet is unclear"),
         ("main/train-00000-of-00001 socratic/train-00000-of-00001", "sets, in main, socratic[.]"),
-        ("data/a/train/0 data/b/train_0 data/b/test", "sets, in data/a, data/b[.]"),
         ("a/0 b/0", "sets, in a, b[.]"),
         ("train a/train", "sets, in .*/s, a[.]"),
     ],
@@ -137,10 +120,7 @@ def test_files_of_several_splits_and_sets_are_refused(files, said, tmp_path):
     for find in (open_set, splits_of):
         with pytest.raises(DataError, match=said):
             find(tmp_path / "s")
-    for words in (["check"], ["convert", tmp_path / "out"]):
-        assert run(words[0], tmp_path / "s", *words[1:])[0] == 2
     assert [row.solution for row in read_rows(paths[0])] == files.split()[:1]
-    assert run("convert", paths[0], tmp_path / "out")[0] == 0
 
 
 def test_a_split_without_rows_is_a_problem(tmp_path):
@@ -154,37 +134,26 @@ def test_a_split_without_rows_is_a_problem(tmp_path):
     assert code == 2 and "train.jsonlhasnorows" in said
 
 
-@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
-def test_a_file_of_no_split_is_read_where_it_is_asked_for(ending, tmp_path):
+def test_a_file_of_no_split_is_read_where_it_is_asked_for(tmp_path):
     for name in ("train", "extra", "dev"):
-        write(tmp_path / "s" / f"{name}.{ending}", name)
+        write(tmp_path / "s" / f"{name}.jsonl", name)
     (row,) = read_rows(tmp_path / "s", split="extra")
     assert row.solution == "extra"
-    splits = ("--split", "train", "--split", "dev", "--split", "extra")
-    code, converted = run("convert", tmp_path / "s", tmp_path / "out", *splits)
-    assert (code, converted["rows"]) == (0, 3)
     with pytest.raises(DataError, match=r"'test'.* train, validation, .* extra"):
         open_set(tmp_path / "s", split="test")
-    (tmp_path / "s" / f"train.{ending}").unlink()
+    (tmp_path / "s" / "train.jsonl").unlink()
     with pytest.raises(DataError, match="'train'.* validation, .* extra"):  # no training set
         open_set(tmp_path / "s")
 
 
-@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
-def test_links_are_followed_and_a_circle_ends(ending, tmp_path):
-    write(tmp_path / "elsewhere" / f"0.{ending}", "a", "b")
-    write(tmp_path / "blobs" / "x" / f"1.{ending}", "c")
+def test_links_are_followed_and_a_circle_ends(tmp_path):
+    write(tmp_path / "elsewhere" / "0.parquet", "a", "b")
     source = tmp_path / "s"
-    link = write(source / "validation" / f"0.{ending}", "d").with_stem("1")
-    link.symlink_to(tmp_path / "blobs" / "x" / f"1.{ending}")
+    write(source / "validation" / "0.parquet", "d")
     (source / "train").symlink_to(tmp_path / "elsewhere")
     (source / "validation" / "up").symlink_to(source)
     assert trained(source, tmp_path) == ["a", "b"]
-    assert run("check", source)[1]["rows"] == 4
-    assert run("convert", source, tmp_path / "out")[1]["rows"] == 4
-    (tmp_path / "blobs" / "x" / f"1.{ending}").unlink()
-    code, report = run("check", source)
-    assert code == 1 and any(f"/1.{ending}" in p["place"] for p in report["problems"])
+    assert run("check", source)[1]["rows"] == 3
 
 
 def test_files_of_other_kinds_are_named(tmp_path):
@@ -198,12 +167,6 @@ def test_files_of_other_kinds_are_named(tmp_path):
     assert note.endswith(": data.arrow, labels.json, more.jsonl.gz, part.csv, train2.pq")
     code, said = run("convert", source, tmp_path / "out")
     assert code == 2 and "train2.pq" in said  # its name says a split
-    (source / "train2.pq").unlink()
-    code, converted = run("convert", source, tmp_path / "out")
-    assert code == 0 and "part.csv" in converted["notes"][0]
-    write(source / "train.jsonl", "b")  # a copy, in another form
-    code, said = run("convert", source, tmp_path / "no")
-    assert code == 2 and "train.jsonl" in said
     assert run("convert", source, tmp_path / "yes", "--split", "train")[0] == 0
 
 
@@ -259,13 +222,8 @@ def test_a_dataset_dict_has_the_splits_that_it_names(tmp_path):
     DatasetDict(parts).save_to_disk(tmp_path / "d")
     assert trained(tmp_path / "d", tmp_path) == ["a"]
     assert [row.solution for row in read_rows(tmp_path / "d", split="validation")] == ["c"]
-    assert run("check", tmp_path / "d")[1]["rows"] == 4
     assert run("convert", tmp_path / "d", tmp_path / "out")[1]["rows"] == 4
-    assert trained(tmp_path / "out", tmp_path) == ["a"]
-    assert run("check", tmp_path / "out")[1]["rows"] == 4
     assert splits_of(tmp_path / "out") == ["train", "validation", "extra", "train_more"]
-    DatasetDict({"val": part("a"), "validation": part("b")}).save_to_disk(tmp_path / "v")
-    assert run("convert", tmp_path / "v", tmp_path / "both")[1]["rows"] == 2
     DatasetDict({"val": part("a"), "dev": part("b")}).save_to_disk(tmp_path / "w")
     assert [row.solution for row in read_rows(tmp_path / "w", split="dev")] == ["b"]
     with pytest.raises(DataError, match="'validation' may be val or dev; name one"):

@@ -115,8 +115,8 @@ def test_bombs_and_what_is_no_picture_are_named_rows(kind, tmp_path):
 @pytest.mark.parametrize("name", ["a" * 300 + ".png", "a\x00b.png", "x/" * 3000 + "a.png"])
 def test_a_name_that_no_disk_has_is_a_bad_row(name, tmp_path):
     (tmp_path / "0.png").write_bytes(picture())
-    row = {"img_filename": "0.png", "bbox": [10, 5, 20, 10], "instruction": "close it"}
-    (tmp_path / "set.json").write_text(json.dumps([row, row | {"img_filename": name}]))
+    row = {"image_path": "0.png", "boxes": [[10, 5, 20, 10]], "instruction": "close it"}
+    (tmp_path / "set.json").write_text(json.dumps([row, row | {"image_path": name}]))
     good, bad = read_rows(tmp_path / "set.json", keep_going=True)
     assert isinstance(good, Row)
     assert isinstance(bad, BadRow) or check_set(tmp_path / "set.json").good == 1

@@ -227,12 +227,10 @@ def test_convert_reads_every_set_as_it_is_told(reading, tmp_path):
     boxes = [(64, 48, 320, 240), (200, 100, 640, 480), (0, 0, 600, 300)]
     written = [stored(box, reading, FAR) for box in boxes]
     (folder := tmp_path / "in").mkdir()
-    screens = [{"image": "1.png", "instruction": "Click.", "bbox": box} for box in written]
     lisa = [{"image_path": "1.png", "instruction": ["It."], "boxes": [box]} for box in written]
+    (folder / "lisa.jsonl").write_text("\n".join(map(json.dumps, lisa)))
     sources = [instances(folder, written), parquet(folder / "objects", written)]
-    for name, rows in (("screens", screens), ("lisa", lisa)):
-        sources.append(folder / f"{name}.jsonl")
-        sources[-1].write_text("\n".join(map(json.dumps, rows)))
+    sources.append(folder / "lisa.jsonl")
     for number, source in enumerate(sources):
         out = tmp_path / str(number)
         flags = ["--boxes", reading.boxes, "--unit", reading.unit]
@@ -289,21 +287,12 @@ def test_a_stated_reading_takes_a_slip_for_a_bad_image(tmp_path):
     assert len(rows_in(tmp_path / "out")) == 7
 
 
-@pytest.mark.parametrize(
-    ("name", "row"),
-    [
-        ("screenspot", lambda box: {"image": "1.png", "instruction": "Click.", "bbox": box}),
-        (
-            "lisa",
-            lambda box: {"image_path": "1.png", "instruction": ["It."], "boxes": [box]},
-        ),
-    ],
-)
-def test_published_forms_are_asked_as_a_set(name, row, tmp_path):
+def test_a_published_form_is_asked_as_a_set(tmp_path):
     (tmp_path / "1.png").write_bytes(picture(size=FAR))
     thousandths = [[100 + 10 * i, 500, 900, 990 - i] for i in range(12)]
-    (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps(row(b)) for b in thousandths))
-    done = data("check", tmp_path / f"{name}.jsonl")
+    rows = [{"image_path": "1.png", "instruction": ["It."], "boxes": [b]} for b in thousandths]
+    (tmp_path / "lisa.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    done = data("check", tmp_path / "lisa.jsonl")
     (line,) = done.stderr.splitlines()
     assert done.exit_code == 2 and "--boxes xyxy --unit norm1000" in line
 

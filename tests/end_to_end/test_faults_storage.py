@@ -4,10 +4,8 @@ import json
 import random
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from support.swift_run import SUPPORT, grpo_command, run_swift, run_swift_unchecked
+from support.swift_run import grpo_command, run_swift, run_swift_unchecked
 
 from swift_vlrft.demo.tasks import TASKS
 from tests.support.parquet import png_bytes, write_parquet
@@ -74,26 +72,3 @@ def test_an_image_that_is_deleted_while_a_run_trains(tiny_qwen2_5_vl, rows, tmp_
     assert ended.returncode == 1
     last = ended.stdout.strip().splitlines()[-1]
     assert last.startswith("FileNotFoundError") and f"'{tmp_path}/" in last and ".png" in last
-
-
-def test_a_shard_that_is_deleted_while_it_is_streamed(tiny_qwen2_5_vl, rows, tmp_path):
-    """One that is reached after the steps that are trained at once."""
-    (tmp_path / "stream").mkdir()
-    for n in range(2):
-        name = f"train-{n:05d}-of-00002.parquet"
-        table = pa.table(columns((rows * 5)[:32] if n == 0 else rows))
-        pq.write_table(table, tmp_path / "stream" / name, row_group_size=2)
-    command = [
-        *("swift", "sft", "--model", str(tiny_qwen2_5_vl), "--dataset", str(tmp_path / "stream")),
-        *("--streaming", "true", "--dataset_shuffle", "false", "--callbacks", "fault"),
-        *("--external_plugins", str(SUPPORT.parents[1] / "plugins" / "vlrft.py"), str(FAULTS)),
-        *("--output_dir", str(tmp_path / "out"), "--add_version", "false", "--use_cpu", "true"),
-        *("--tuner_type", "lora", "--torch_dtype", "float32", "--max_length", "512"),
-        *("--per_device_train_batch_size", "4", "--gradient_accumulation_steps", "1"),
-        *("--max_steps", "14", "--logging_steps", "1", "--save_strategy", "no"),
-        *("--report_to", "none"),
-    ]
-    ended = run_swift_unchecked(command, VLRFT_TEST_FAULT="stream")
-    assert ended.returncode == 1
-    assert "train-00001-of-00002.parquet cannot be read before its first row (" in ended.stdout
-    assert "8/14" in ended.stdout

@@ -89,12 +89,10 @@ from swift_vlrft import register
 register()
 from swift.dataset import load_dataset
 for name in sys.argv[2:]:
-    # ModelScope's library forgets its own address before a stream begins, and asks elsewhere.
-    for streaming in (False, True) if name.startswith("hf::") else (False,):
-        dataset, _ = load_dataset([name], streaming=streaming)
-        row = list(dataset)[3]
-        images = [len(image["bytes"] or b"") for image in row.get("images") or []]
-        print("FOUND", json.dumps([row["messages"], images, row.get("task")]))
+    dataset, _ = load_dataset([name])
+    row = list(dataset)[3]
+    images = [len(image["bytes"] or b"") for image in row.get("images") or []]
+    print("FOUND", json.dumps([row["messages"], images, row.get("task")]))
 """
 
 
@@ -126,50 +124,16 @@ def test_ids_are_read_as_what_they_hold(hub, pushed, rows):
     size = len(table.column("image").to_pylist()[3]["bytes"])
     asked = [{"role": "user", "content": f"<image>{rows[3].problem}"}]
     assert found == [
-        *[[asked, [size], "classification"]] * 4,
-        *[[turns, [], None]] * 2,
+        *[[asked, [size], "classification"]] * 2,
+        [turns, [], None],
         [asked, [size], "classification"],
     ]
-
-
-CARD = """---
-configs:
-- config_name: DocVQA
-  data_files: [{split: validation, path: DocVQA/validation-*}]
-- config_name: InfographicVQA
-  data_files: [{split: validation, path: InfographicVQA/validation-*}]
----
-"""
 
 
 def as_parquet(record):
     file = io.BytesIO()
     pq.write_table(pa.Table.from_pylist([record] * 4), file)
     return file.getvalue()
-
-
-def test_ids_of_published_sets_are_read_from_their_subset_and_split(hub, tmp_path):
-    """Sets that have no train split, or several subsets, under the ids that are known."""
-    picture = {"bytes": one_picture(size=(400, 200)), "path": None}
-    click = {"image": picture, "instruction": "close it", "bbox": [0.25, 0.5, 0.75, 1.0]}
-    asked = {"image": picture, "questionId": "9", "question": "who?", "answers": ["ITC", "itc"]}
-    count = {"image": picture, "text": "six", "question": "How many owls?", "number": 6}
-    other = as_parquet(asked | {"question": "of the other subset?"})
-    files = {
-        "README.md": CARD.encode(),
-        "DocVQA/validation-00000-of-00001.parquet": as_parquet(asked),
-    }
-    files["InfographicVQA/validation-00000-of-00001.parquet"] = other
-    of_test = "data/test-00000-of-00001.parquet"
-    hub.repos["lmms-lab/DocVQA"] = Repo(False, None, files)
-    hub.repos["rootsautomation/ScreenSpot"] = Repo(False, None, {of_test: as_parquet(click)})
-    hub.repos["vikhyatk/CountBenchQA"] = Repo(False, None, {of_test: as_parquet(count)})
-    names = ["hf::lmms-lab/DocVQA", "hf::rootsautomation/ScreenSpot", "hf::vikhyatk/CountBenchQA"]
-    found = loaded(without_token(hub_environment(hub.url, tmp_path)), *names)
-    asked_for = ["who?", "who?", "close it", "close it", "How many owls?", "How many owls?"]
-    for (turns, _, _), question in zip(found, asked_for, strict=True):
-        assert question in turns[0]["content"]
-    assert [task for _, _, task in found] == ["ocr"] * 2 + ["pointing"] * 2 + ["counting"] * 2
 
 
 OWN_CARD = """---
@@ -182,20 +146,17 @@ configs:
 """
 
 
-def test_a_task_may_be_the_name_of_a_hubs_subset(hub, pushed, rows):
-    """Rows of a task where the id has them; else the subset, in our form or in ms-swift's."""
+def test_a_name_of_a_task_and_of_a_hubs_subset_is_refused(hub, pushed, rows):
+    """`default/ocr` is the task; the subset's own files are given by their folder."""
     picture = {"bytes": one_picture(size=(40, 20)), "path": None}
-    for name, record in {
-        "me/texts": {"image": picture, "problem": "ocr?", "solution": "Exit", "task": "ocr"},
-        "me/chats": {"messages": [{"role": "user", "content": "ocr?"}]},
-    }.items():
-        other = record | {"task": "other"}
-        files = {
-            "ocr/train-0.parquet": as_parquet(record),
-            "list/train-0.parquet": as_parquet(other),
-        }
-        hub.repos[name] = Repo(False, None, {"README.md": OWN_CARD.encode()} | files)
-    names = ["hf::me/shapes:classification", "hf::me/texts:ocr", "hf::me/chats:ocr"]
-    found = loaded(pushed, *names)
-    assert [task for _, _, task in found] == ["classification"] * 2 + ["ocr"] * 2 + [None] * 2
-    assert all("ocr?" in turns[0]["content"] for turns, _, _ in found[2:])
+    record = {"image": picture, "problem": "ocr?", "solution": "Exit"}
+    files = {
+        "ocr/train-0.parquet": as_parquet(record | {"task": "list"}),
+        "list/train-0.parquet": as_parquet(record | {"task": "ocr"}),
+    }
+    card = OWN_CARD.replace("config_name: list", "config_name: default")
+    hub.repos["me/texts"] = Repo(False, None, {"README.md": card.encode()} | files)
+    names = ["hf::me/shapes:classification", "hf::me/texts:default/ocr"]
+    assert [task for _, _, task in loaded(pushed, *names)] == ["classification", "ocr"]
+    with pytest.raises(AssertionError, match="me/texts:default/ocr for the rows of the task"):
+        loaded(pushed, "hf::me/texts:ocr")

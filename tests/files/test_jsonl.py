@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
-from swift_vlrft.files.jsonl import Broken, finite, json_lines
+from swift_vlrft.files.jsonl import finite, json_lines
 
 LINES = [
     json.dumps(
@@ -138,8 +138,7 @@ def test_any_bytes_are_lines_or_one_error(tmp_path_factory, content):
     except ValueError as error:
         assert str(file) in str(error)
         return
-    for number, value in values:
-        assert not isinstance(value, Broken) or f"line {number}:" in value.problem
+    assert all(number > 0 for number, _ in values)
 
 
 @pytest.mark.parametrize(

@@ -53,18 +53,12 @@ def turns(who: tuple[str, str], question: str, answer: str) -> list[dict[str, st
 
 
 LISA = f"<img>{NAMES[0]}</img>\n Output the bounding box in the image corresponding to the instruction: x"
-SCREEN = {"img_filename": NAMES[0], "bbox": [10, 5, 20, 10], "instruction": "close it"}
-QUESTION = {"question": "Which one?", "image": NAMES[0], "data_split": "train"}
 SINGLE: dict[str, Callable[[int], dict[str, Any]]] = {
     "rec": lambda n: {
         "id": n,
         "image": NAMES[n % 3],
         "conversations": turns(("human", "gpt"), "<image>Where is the lady?", "[10, 3, 30, 18]"),
     },
-    "screenspot": lambda n: (
-        SCREEN | ({"img_size": [40, 20], "id": str(n)} if n % 2 else {"data_type": "icon"})
-    ),
-    "countbench": lambda n: {"image": NAMES[0], "text": "Six owls, and six eggs", "number": 6},
 }
 """Every record is one row, as those of ``virft`` are."""
 FORMS = SINGLE | {
@@ -77,7 +71,6 @@ FORMS = SINGLE | {
         "id": f"lisa_{n}",
         "conversations": turns(("user", "assistant"), LISA, "(184,83),(628,772)"),
     },
-    "text-vqa": lambda n: QUESTION | {"questionId": n, "answers": ["ITC  Limited", "ITC"]},
 }
 
 

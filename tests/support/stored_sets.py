@@ -11,9 +11,7 @@ from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.datasets.opening import open_set
-from swift_vlrft.datasets.read import rows_of
-from swift_vlrft.datasets.report import Report
-from swift_vlrft.datasets.training import LoadOptions, streamed_rows, training_set
+from swift_vlrft.datasets.training import LoadOptions, training_set
 
 GOLD = "<answer>[{'Position': [254, 303, 291, 365], 'Confidence': 1}]</answer>"
 PROBLEM = "Detect all dogs (between 0 and 1000, integer)."
@@ -118,13 +116,6 @@ def parquet_of_plain_bytes(folder):
 def train_on(path, cache, **options):
     """The Dataset that ms-swift would train on, and the report."""
     return training_set(open_set(path, keep_going=True), LoadOptions(cache=cache, **options))
-
-
-def stream_of(path, cache, **options):
-    """The rows of the same set streamed, and the report."""
-    report = Report(path)
-    rows = rows_of(open_set(path, keep_going=True))
-    return list(streamed_rows(rows, LoadOptions(cache=cache, **options), report)), report
 
 
 def shown(row):

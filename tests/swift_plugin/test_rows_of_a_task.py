@@ -17,9 +17,7 @@ import swift_vlrft
 from swift_vlrft.cli import app
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.opening import open_set
-from swift_vlrft.datasets.read import rows_of
-from swift_vlrft.datasets.report import Report
-from swift_vlrft.datasets.training import LoadOptions, streamed_rows, training_set
+from swift_vlrft.datasets.training import LoadOptions, training_set
 from tests.support.parquet import write_parquet
 
 BROKEN = {"bytes": b"no image", "path": None}
@@ -67,17 +65,11 @@ def test_signs_in_a_path_are_no_subset(sets, dataset):
 
 
 @pytest.mark.parametrize("name", ["gold", "image", "prompt", "users"])
-@pytest.mark.parametrize("streaming", [False, True])
-def test_rows_that_are_not_asked_for_stop_nothing(sets, tmp_path, name, streaming):
+def test_rows_that_are_not_asked_for_stop_nothing(sets, tmp_path, name):
     options = LoadOptions(cache=tmp_path, rewards=("vlrft_ocr",), tasks=("ocr",), strict=True)
     stored = open_set(sets[name], keep_going=True)
-    report = Report(sets[name])
-    if streaming:
-        tasks = [row["task"] for row in streamed_rows(rows_of(stored), options, report)]
-    else:
-        table, report = training_set(stored, options)
-        tasks = table["task"][:]
-    assert tasks == ["ocr"] * 2 and report.rows == 2
+    table, report = training_set(stored, options)
+    assert table["task"][:] == ["ocr"] * 2 and report.rows == 2
     others = {task: 2 for task in MIXED if task not in ("ocr", "grounding")}
     assert report.other_tasks == others | {CHANGES[name].get("task", "grounding"): 2}
 

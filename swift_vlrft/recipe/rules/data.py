@@ -13,7 +13,7 @@ from functools import partial
 
 from swift_vlrft.datasets import SOURCES, DataError
 from swift_vlrft.datasets import box_format as formats
-from swift_vlrft.datasets.check import CHECKED, beginning, check_set
+from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.opening import check_columns, image_root, is_ours, local_set
 from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
 from swift_vlrft.datasets.row import STOPS
@@ -27,6 +27,19 @@ from swift_vlrft.recipe.rules.finding import Finding, note, problem
 from swift_vlrft.recipe.rules.model import family, given_plugins, no_such_path
 from swift_vlrft.recipe.run import NoValue, Run
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
+
+ANSWERS_OF_A_STREAM = (
+    "--streaming true: of a stream ms-swift 4.6.0 samples one answer a prompt, so GRPO would "
+    "compare answers to different prompts; leave it out"
+)
+
+
+def no_stream(data_set: object) -> str:
+    """Say that one of our sets is asked for as a stream, and what to write instead."""
+    return (
+        f"--streaming true: {data_set} is a set in a form of this package, which is read from disk "
+        "or a hub as a whole; leave --streaming out (images stay on the disk)"
+    )
 
 
 def reward_names(run: Run) -> Iterator[Finding]:
@@ -87,21 +100,22 @@ def _set(run: Run, flag: str, value: str, rewards: Sequence[str]) -> _Set:
 
     asked = parse(value, exists)
     described = partial(_Set, flag, value, asked.name, asked.subsets, count=asked.count)
-    if asked.in_store:
-        if not run.true("streaming"):
-            raise DataError(f"--{flag} {value}: a set in a store needs --streaming true")
-        return described(ours=True)
+    streamed = run.true("streaming") and not _groups_of_a_stream(run)
     for source in SOURCES:
         if source.hub_id == asked.name:
+            if streamed:
+                raise DataError(no_stream(value))
             hub = report_of_source(source)
             return described(("image", "problem", "solution"), ours=True, report=hub)
     path = run.recipe.at(asked.name)
     stored = local_set(path, rename=renamed(run)) if path and path.exists() else None
     if stored and (root := run.variable("ROOT_IMAGE_DIR")):
         stored.root = image_root(run.recipe.at(root) or root)
-    columns = tuple(stored.columns) if stored else ()
+    columns = () if stored is None or _adds_forms(run) else tuple(stored.columns)
     if stored is None or not is_ours(stored, run.texts("reward_funcs")):
         return described(columns)
+    if streamed:
+        raise DataError(no_stream(value))
     check_columns(stored)
     report = _report(run, stored, asked.subsets, rewards)
     return described((*columns, "solution"), ours=True, report=report)
@@ -114,21 +128,24 @@ def _report(
     or no row is of the tasks that are asked for.
     """
     tasks = [task for task in subsets if task in TASK_NAMES]
-    first = CHECKED if run.true("streaming") else None
     try:
-        part = beginning(stored) if first else stored
-        report = check_set(part, images=False, rewards=rewards, tasks=tasks, first=first)
+        report = check_set(stored, images=False, rewards=rewards, tasks=tasks)
     except OSError:
         return None
     report.leave_unread()
     if report.good and not run.true("strict"):
         report.problems = [bad for bad in report.problems if bad.kind in STOPS]
-    more = first is not None and report.other_tasks.total() >= first  # rows of them may follow
-    if not more and (text := report.no_row_of(tasks)):
+    if text := report.no_row_of(tasks):
         raise DataError(text)
-    if not report.rows and not report.problems and not more:
+    if not report.rows and not report.problems:
         raise DataError(f"{stored.path} has no rows")
     return report
+
+
+def _adds_forms(run: Run) -> bool:
+    """Tell whether a plugin file may add a form of records, whose columns no rule knows."""
+    files = [path for *_, path in given_plugins(run) if path and path.is_file()]
+    return any(b"SCHEMAS" in file.read_bytes() for file in files)
 
 
 def renamed(run: Run) -> dict[str, str]:
@@ -164,7 +181,8 @@ def data_sets(run: Run) -> Iterator[Finding]:
             rows.append(known)
             lines = report.routing_notes(rewards) if report and not report.problems else []
             notes += [note(run, flag, "reward-rows", line) for line in lines]
-    yield from _stream(run)
+    if _groups_of_a_stream(run):
+        yield problem(run, "streaming", "streaming", ANSWERS_OF_A_STREAM)
     if rewards and all(rows) and run.lacks("cached_dataset"):
         yield from steps(run, sum(rows))
     if rewards and run.lacks("cached_dataset"):
@@ -201,20 +219,11 @@ def _of_set(run: Run, data_set: _Set) -> Iterator[Finding]:
         yield problem(run, flag, "reward-gold", text)
 
 
-def _stream(run: Run) -> Iterator[Finding]:
-    """On a stream ms-swift's sampler that repeats a prompt is not used (get_train_dataloader of
-    TRL).
+def _groups_of_a_stream(run: Run) -> bool:
+    """Tell whether GRPO is to make groups of a stream, for which TRL's get_train_dataloader does
+    not use the sampler that repeats a prompt.
     """
-    if not run.true("streaming") or run.command not in ("rlhf", "sft", "pt"):
-        return
-    if run.grpo and run.integer("num_generations") > 1 and not given_plugins(run):
-        text = "--streaming true: ms-swift 4.6.0 samples one answer a prompt, so GRPO compares "
-        text += "answers to different prompts. Our plugin repeats prompts: "
-        text += '--external_plugins "$(vlrft plugin)"'
-        yield problem(run, "streaming", "streaming", text)
-    if run.grpo and run.texts("val_dataset"):
-        text = "--streaming true: GRPO needs the length of --val_dataset, and a stream has none"
-        yield problem(run, "val_dataset", "streaming", text)
+    return run.true("streaming") and run.grpo and not run.megatron
 
 
 def _box_format(run: Run, data_set: _Set) -> Iterator[Finding]:

@@ -20,11 +20,7 @@ def image(output: Path) -> None:
         one.unlink()
 
 
-def stream(output: Path) -> None:
-    (output.parent / "stream" / "train-00001-of-00002.parquet").unlink(missing_ok=True)
-
-
-FAULTS = {one.__name__: one for one in (files, image, stream)}
+FAULTS = {one.__name__: one for one in (files, image)}
 
 
 class Fault(TrainerCallback):

@@ -32,17 +32,17 @@ TAKEN_BEGINNINGS = ("rejected_", "positive_", "negative_")
 """Columns that begin so become a second conversation of the row (TemplateInputs)."""
 
 
-def kept_as(column: str) -> str:
+def safe_name(column: str) -> str:
     """Return the name under which rewards get a column."""
     taken = column in TAKEN or column.startswith(TAKEN_BEGINNINGS)
     return f"row_{column}" if taken else column
 
 
-def kept_notes(stored: StoredSet) -> list[str]:
+def reserved_notes(stored: StoredSet) -> list[str]:
     """Name the columns that rewards get under another name; ask when all rows were read."""
-    if not (taken := sorted(stored.kept)):
+    if not (taken := sorted(stored.renamed_columns)):
         return []
-    names = ", ".join(f"{name} as {kept_as(name)}" for name in taken)
+    names = ", ".join(f"{name} as {safe_name(name)}" for name in taken)
     return [
         f"{stored.path}: rewards get the column{'s' * (len(taken) > 1)} {names}, since ms-swift "
         "uses a column of the first name itself"
