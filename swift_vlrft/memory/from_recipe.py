@@ -72,8 +72,9 @@ def settings_of(
     notes += [f"planned without this problem of `vlrft check`: {text}" for text in problems]
     notes += not_planned(run)
     model = read_model(model_name(run))
-    if nodes is None and (nodes := _stated_nodes(run)) > 1:
-        notes.append(f"{nodes} nodes (NNODES), each with {gpus.count} of these GPUs")
+    if nodes is None:
+        nodes = _stated_nodes(run)
+        notes += [f"{nodes} nodes (NNODES), each with {gpus.count} of these GPUs"] * (nodes > 1)
     processes, spread = _processes(run, gpus, nodes, notes)
     flags = {f.name: f.metadata for f in fields(Settings) if f.metadata}
     flags = {name: its for name, its in flags.items() if its["flag"] in run.flags}

@@ -71,7 +71,10 @@ def register(
     if shared_prefix.switched_on():
         shared_prefix.cache_bytes()
     if datasets is not None:
-        run, check = run_of(["--dataset", *map(os.fspath, datasets)], model_type), True
+        run, check = (
+            run_of(["--dataset", *(os.fspath(name) for name in datasets)], model_type),
+            True,
+        )
     else:
         run, is_child = running_run(model_type), multiprocessing.parent_process() is not None
         check = not is_child and os.environ.get("RANK", "0") == "0"

@@ -118,7 +118,8 @@ def _fixed(run: Run, name: str, rule: ImageRule) -> Iterator[Finding]:
 def liger(run: Run) -> Iterator[Finding]:
     known = family(run) if run.trains else None
     if known and not known.memory.liger and run.true("use_liger_kernel"):
-        text = f"liger has no kernels for {known.name}: GRPO stops, or its loss is wrong"
+        text = f"--use_liger_kernel: liger has no kernels for {known.name}: GRPO stops, or its "
+        text += "loss is wrong"
         drop = Edit("use_liger_kernel", run.line("use_liger_kernel"), drop=True)
         yield problem(run, "use_liger_kernel", "liger", text, drop)
 
