@@ -1,10 +1,12 @@
-"""``REWARDS`` names every reward: a function in its task's file; a new file joins ``_FILES``."""
+"""Rewards by name: each is a function in its task's file; a new file joins ``_FILES``.
+
+from swift_vlrft.rewards import vlrft_counting
+vlrft_counting(["<answer>4</answer>"], ["4"])       [1.0]
+"""
 
 from importlib import import_module
 
 from swift_vlrft.rewards.contract import Reward, RewardFunction, Scores, Task
-
-__all__ = ["REWARDS", "TASK_NAMES", "Reward", "RewardFunction", "Scores", "Task"]
 
 _FILES = (
     *("detection", "detection_map", "paper", "grounding", "pointing", "classification", "counting"),
@@ -21,3 +23,11 @@ REWARDS: dict[str, Reward] = {
 
 TASK_NAMES: dict[str, Task] = {r.task.name: r.task for r in REWARDS.values() if r.task is not None}
 """The tasks by the name that a row's ``task`` column holds."""
+
+__all__ = ["REWARDS", "TASK_NAMES", "Reward", "RewardFunction", "Scores", "Task", *REWARDS]
+
+
+def __getattr__(name: str) -> Reward:
+    if name in REWARDS:
+        return REWARDS[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -97,13 +97,17 @@ class Reward:
     least_iou: float = 0.5
     """Under this IoU a pair of boxes earns nothing, where the threshold does not change."""
     recommended: bool = True
-    """Return whether it is proposed as a reward for a data set."""
+    """If false, `data check` never suggests this reward."""
     __name__: str = field(init=False)
     """The name in ms-swift's logs: the function's name."""
 
     def __post_init__(self) -> None:
-        for name in ("__name__", "__doc__"):
+        for name in ("__name__", "__doc__", "__module__"):
             object.__setattr__(self, name, getattr(self.score, name))
+
+    def __reduce__(self) -> str:
+        """Return the name to pickle it by, as a function is: its module's attribute."""
+        return self.__name__
 
     def __call__(self, completions: Sequence[Any], solution: Any = None, **columns: Any) -> Scores:
         """Return a score in [0, 1] per completion; None for rows of other tasks and for gold that
