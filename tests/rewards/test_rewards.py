@@ -225,7 +225,7 @@ def test_an_unreadable_gold_gives_none_and_one_warning(caplog):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_many_boxes_score_as_few_do(seed, monkeypatch):
-    """Pairs as a list, found by Python or by numpy, or as a table: no other numbers."""
+    """The pairs of Python and the table of numpy give the same numbers."""
     generator = random.Random(seed)
     labels = [["dog"], ["dog", "cat"], ["dog", "cat", None]][seed % 3]
 
@@ -241,12 +241,10 @@ def test_many_boxes_score_as_few_do(seed, monkeypatch):
 
     completion, solution = boxes(generator.randint(60, 120)), boxes(generator.randint(16, 30))
     scores = []
-    for few, many in ((10**9, 10**9), (0, 10**9), (0, 0)):
+    for few in (10**9, 0):
         monkeypatch.setattr(matching, "FEW_COMPARED", few)
-        monkeypatch.setattr(matching, "MANY_PAIRS", many)
         answers.forget()
         detection = {n: r for n, r in REWARDS.items() if r.task is matching.DETECTION}
         scores.append({name: r([completion], [solution])[0] for name, r in detection.items()})
     assert scores[0] == pytest.approx(scores[1], abs=1e-12)
-    assert scores[0] == pytest.approx(scores[2], abs=1e-12)
     assert scores[0]["vlrft_detection_map50"] > 0
