@@ -7,7 +7,7 @@ import pytest
 
 from swift_vlrft.datasets.writer import write_folder
 from swift_vlrft.demo.rows import stored
-from swift_vlrft.families import family_of
+from swift_vlrft.families import FAMILIES, family_of
 from swift_vlrft.tiny.checkpoint import COMPACT
 from tests.support.drawn_rows import boxed_rows
 
@@ -18,7 +18,6 @@ def test_a_start_model_of_every_family_is_trained_and_opens_again(family, tmp_pa
     from swift.model import get_model_processor
     from swift.template import get_template
 
-    from swift_vlrft.swift_plugin.model import STATED_IDS
     from swift_vlrft.swift_plugin.warm_start import write_warm_start
 
     write_folder(tmp_path / "set", {"train": map(stored, boxed_rows(random.Random(0), 24))})
@@ -39,7 +38,7 @@ def test_a_start_model_of_every_family_is_trained_and_opens_again(family, tmp_pa
     template = get_template(processor)
     of_folder = family_of(name=str(tmp_path / "start"))  # as `swift rlhf --model` knows it
     assert of_folder is not None
-    assert (of_folder.name in STATED_IDS) == (family in STATED_IDS)
+    assert of_folder.states_ids == FAMILIES[family].states_ids
     picture = boxed_rows(random.Random(1), 1)[0].image
     if family in ("glm4v", "glm46v"):  # which do not read MAX_PIXELS
         picture = picture.resize((640, 480))
