@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from swift_vlrft.commands.output import number, print_json, say, show, table
+from swift_vlrft.rewards import TASK_NAMES
 
 Categories = Annotated[
     list[str] | None,
@@ -48,10 +49,7 @@ def evaluate(
     rest: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
     task: Annotated[
         str | None,
-        typer.Option(
-            help="detection, grounding, pointing, classification, counting, choice, yes_no, "
-            "number, math, ocr, list or ordering."
-        ),
+        typer.Option(help=f"{', '.join(TASK_NAMES)}."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder to write; default: runs/eval/MODEL-DATASET.")

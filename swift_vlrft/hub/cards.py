@@ -21,21 +21,17 @@ from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.datasets.schema import task_of
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import by_split
-from swift_vlrft.evaluation.predictions import EVALUATED
 from swift_vlrft.evaluation.summary import Summary
+from swift_vlrft.families import family_of
 from swift_vlrft.files.jsonl import LineError
 from swift_vlrft.files.markdown import code, fenced, inline
 from swift_vlrft.files.records import read_record
 from swift_vlrft.hub.checkpoint import Checkpoint, name_of
 from swift_vlrft.hub.refused import check_files
-from swift_vlrft.memory.new_recipe import TASKS
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.recipe.facts import facts
-from swift_vlrft.rewards import REWARDS, TASK_NAMES
+from swift_vlrft.rewards import PAYING, REWARDS, TASK_NAMES
 
-CATEGORIES = dict.fromkeys(("detection", "grounding"), "object-detection")
-CATEGORIES |= {"classification": "image-classification", "ocr": "image-to-text"}
-"""Our tasks as the hubs name them; all others are questions about an image."""
 FLAGS = (
     *("rlhf_type", "tuner_type", "lora_rank", "lora_alpha", "freeze_vit", "freeze_aligner"),
     *("torch_dtype", "learning_rate", "lr_scheduler_type", "warmup_ratio", "weight_decay"),
@@ -46,8 +42,6 @@ FLAGS = (
     *("num_train_epochs", "max_steps", "seed"),
 )
 """What a reader compares runs by; none of them holds a path."""
-NEEDS_PLUGIN = ("chatglm4v", "cogagent", "gemma4", "internvl")
-"""Model types, or what they begin with, that ms-swift loads or prompts rightly with our plugin."""
 SAME = ("dataset", "split", "task", "frame", "protocol", "categories", "max_queries", "seed")
 """The settings in which two evaluations must agree to stand beside each other."""
 NO_LICENCE = "the card states no licence; state it with --license NAME"
@@ -104,13 +98,12 @@ def dataset_card(folder: Path, hub: str, repo: str, licence: str | None = None) 
         of_splits = [{"split": split, "path": path} for split, path in paths.items()]
         data = DatasetCardData(
             license=licence,
-            task_categories=sorted({CATEGORIES.get(t, "visual-question-answering") for t in tasks}),
+            task_categories=sorted({TASK_NAMES[task].hub_category for task in tasks}),
             tags=["virft", "grpo", "ms-swift"],
             configs=[{"config_name": "default", "data_files": of_splits}],
         )
-        evaluated = next((task for task in tasks if task in EVALUATED), "")
         values: dict[str, Any] = {"counts": counts, "columns": columns, "formats": formats}
-        values["evaluated"] = evaluated
+        values["evaluated"] = tasks[0]
         named = [(name, boxes[name]) for name in sorted(boxes, key=lambda n: -boxes[n].total())]
         values["boxes"] = [("all", sum(boxes.values(), Counter())), *filter(itemgetter(0), named)]
         rewards = {name: _meaning(name) for name in rewards_of(tasks)}
@@ -193,12 +186,10 @@ def _stated(file: Path, licence: str | None) -> tuple[str | None, bytes]:
 
 def rewards_of(tasks: list[str]) -> list[str]:
     """Return the rewards that a first run on these tasks would take."""
-    pairs = [TASKS.get(task, (f"vlrft_{task} vlrft_format",))[0] for task in tasks]
-    names = list(dict.fromkeys(" ".join(pairs).split()))
-    formats = [name for name in names if REWARDS[name].scores_format]
-    # Of several tasks the one that every answer can meet.
+    formats = {TASK_NAMES[task].format_reward for task in tasks}
+    # Every answer can meet the plain format.
     chosen = formats if len(formats) == 1 else ["vlrft_format"]
-    return [*(name for name in names if name not in formats), *chosen]
+    return [*(PAYING[task][0] for task in tasks), *chosen]
 
 
 # ---- a model -----------------------------------------------------------------------------------
@@ -256,6 +247,7 @@ def model_card(
         data["tasks"], data["frameworks"] = ["image-text-to-text"], ["pytorch"]
     names = [name_of(str(name)) for name in args.get("reward_funcs") or []]
     weights = args.get("reward_weights") or [1] * len(names)
+    family = family_of(model_type=str(args.get("model_type")))
     text = _from_template(
         *(ModelCard, "model.md", data, hub, repo),
         opened=opened,
@@ -265,7 +257,7 @@ def model_card(
         rewards=[(name, of, _meaning(name)) for name, of in zip(names, weights, strict=False)],
         ours=any(name in REWARDS for name in names),
         flags=FLAGS,
-        plugin=str(args.get("model_type")).startswith(NEEDS_PLUGIN),
+        plugin=bool(family and family.needs_plugin),
         results=results,
         limits={k: v for s, _ in results for k, v in (s.run.get("resolution") or {}).items()},
         name_of=name_of,

@@ -24,26 +24,7 @@ from swift_vlrft.memory.models import Model, read_model
 from swift_vlrft.memory.settings import GIB, Gpus
 from swift_vlrft.recipe.reader import read_recipe
 from swift_vlrft.recipe.shipped import shipped_recipes
-
-OTHERS = (
-    "classification",
-    "pointing",
-    "counting",
-    "choice",
-    "yes_no",
-    "number",
-    "list",
-    "ordering",
-)
-
-TASKS = {
-    "detection": ("vlrft_detection_iou vlrft_detection_format", 1024),
-    "grounding": ("vlrft_grounding_iou vlrft_format", 512),
-    **{task: (f"vlrft_{task} vlrft_format", 512) for task in OTHERS},
-    "math": ("vlrft_math vlrft_boxed_format", 1024),
-    "ocr": ("vlrft_ocr vlrft_format", 1024),
-}
-"""Rewards, and tokens for a completion."""
+from swift_vlrft.rewards import PAYING, TASK_NAMES
 
 NAME = re.compile(r"\w+/([a-z]+)_(?:lora_)?(?:(\d+)nodes_)?(\d+)x(\d+)g")
 """Of a recipe that a new one can begin with: it trains where it generates, and vLLM does; QLoRA,
@@ -78,7 +59,7 @@ def tested() -> list[Tested]:
     """Return all recipes that a new recipe can begin with."""
     recipes = []
     for name, path in shipped_recipes().items():
-        if (parts := NAME.fullmatch(name)) and parts[1] in TASKS:
+        if (parts := NAME.fullmatch(name)) and parts[1] in TASK_NAMES:
             model = read_model(str(read_recipe(path, {}).get("model")))
             nodes, count, size = (int(part or 1) for part in parts.groups()[1:])
             recipes.append(Tested(name, path, parts[1], nodes, count, size, model))
@@ -117,8 +98,8 @@ def draft(
     """Return the nearest recipe, its text for this model, task and data set, and the differences;
     ValueError for what is unknown.
     """
-    if task not in TASKS:
-        raise ValueError(f"--task {task}: known tasks are {', '.join(TASKS)}")
+    if task not in TASK_NAMES:
+        raise ValueError(f"--task {task}: known tasks are {', '.join(TASK_NAMES)}")
     model = read_model(name)
     if not model.sees:
         raise ValueError(f"--model {name} sees no images; begin with a copy of a text_*.sh recipe")
@@ -133,9 +114,11 @@ def draft(
         text = _without(text, "VLRFT_SHARED_PREFIX")
         said.append(f"no VLRFT_SHARED_PREFIX: {model.why_not_shared}")
     if task != start.task:
-        rewards, completion = TASKS[task]
+        known = TASK_NAMES[task]
+        rewards = f"{PAYING[task][0]} {known.format_reward}"
         longest = max(
-            completion, int(read_recipe(start.path, {}).get("max_completion_length") or 0)
+            known.completion_tokens,
+            int(read_recipe(start.path, {}).get("max_completion_length") or 0),
         )
         text = with_flags(text, {"max_completion_length": str(longest)})
         text = re.sub(r"--reward_funcs .* \\", rf"--reward_funcs {rewards} \\", text)

@@ -24,7 +24,14 @@ REWARDS: dict[str, Reward] = {
 TASK_NAMES: dict[str, Task] = {r.task.name: r.task for r in REWARDS.values() if r.task is not None}
 """The tasks by the name that a row's ``task`` column holds."""
 
-__all__ = ["REWARDS", "TASK_NAMES", "Reward", "RewardFunction", "Scores", "Task", *REWARDS]
+PAYING: dict[str, list[str]] = {
+    task: [n for n, r in REWARDS.items() if r.task is known and r.recommended]
+    for task, known in TASK_NAMES.items()
+}
+"""The rewards of each task that pay 1.0 for the gold answer, the main one first."""
+
+__all__ = ["PAYING", "REWARDS", "TASK_NAMES", "Reward", "RewardFunction", "Scores", "Task"]
+__all__ += [*REWARDS]
 
 
 def __getattr__(name: str) -> Reward:

@@ -32,7 +32,7 @@ def read_valid_boxes(text: str) -> BoxList | None:
     return None if boxes is None or None in boxes.boxes else boxes
 
 
-def sure_boxes(gold: BoxList) -> str:
+def gold_as_answer(gold: BoxList) -> str:
     """Return the gold boxes as an answer, each with confidence 1."""
     pairs = zip(gold.boxes, gold.labels, strict=True)
     listed = [{"Position": b, "Confidence": 1} | ({"label": n} if n else {}) for b, n in pairs]
@@ -40,7 +40,17 @@ def sure_boxes(gold: BoxList) -> str:
 
 
 _HOLDS = "a list of boxes or 'No Objects'"
-DETECTION = Task("detection", read_valid_boxes, _HOLDS, has_boxes=True, answer_of=sure_boxes)
+DETECTION = Task(
+    "detection",
+    read_valid_boxes,
+    _HOLDS,
+    has_boxes=True,
+    answer_of=gold_as_answer,
+    headline="AP",
+    format_reward="vlrft_detection_format",
+    completion_tokens=1024,
+    hub_category="object-detection",
+)
 read_gold = DETECTION.read_gold
 
 Formula = Callable[[BoxList, BoxList, list[Pair]], float]
