@@ -83,20 +83,20 @@ class ImageRule(ABC):
         return low, self.max_pixels if max_pixels is None else max_pixels
 
     def parts(self, width: int, height: int, **limits: int | None) -> list[Size]:
-        """Sizes of the pictures that the ViT gets of one image."""
+        """Return the sizes of the pictures that the ViT gets of one image."""
         return [self.size(width, height, **limits)]
 
     def tokens(self, width: int, height: int, **limits: int | None) -> int:
-        """Tokens of an image in the prompt, without its marks."""
+        """Count the tokens of an image in the prompt, without its marks."""
         return sum(map(math.prod, self.parts(width, height, **limits))) // self.factor**2
 
     def marks(self, width: int, height: int, **limits: int | None) -> int:
-        """Tokens around those of the image: its start and its end."""
+        """Count the tokens around those of the image: its start and its end."""
         return 2
 
     @abstractmethod
     def largest(self, min_pixels: int, max_pixels: int) -> Size:
-        """An image that takes as many tokens as any, under these limits."""
+        """Return an image that takes as many tokens as any, under these limits."""
 
     def limits(
         self, *, model: str | Path | None = None, environ: Mapping[str, str] | None = None
@@ -111,11 +111,11 @@ class ImageRule(ABC):
         """Do ``limits``."""
 
     def capped(self, min_pixels: int, max_pixels: int, flag: int) -> tuple[int, int]:
-        """The limits where ms-swift's flag ``--max_pixels`` is given too."""
+        """Return the limits where ms-swift's flag ``--max_pixels`` is given too."""
         return min_pixels, max_pixels
 
     def loses_a_side(self, width: int, height: int, *, max_pixels: int | None = None) -> bool:
-        """Whether a thin image ends in a side of 0 pixels."""
+        """Return whether a thin image ends in a side of 0 pixels."""
         return False
 
 
@@ -197,7 +197,7 @@ class SmartResize(ImageRule):
 
 
 def squarest(area: int) -> tuple[int, int]:
-    """The sides of the rectangle of that area that is nearest to a square."""
+    """Return the sides of the rectangle of that area that is nearest to a square."""
     rows = next(n for n in range(math.isqrt(area), 0, -1) if area % n == 0)
     return area // rows, rows
 
@@ -211,8 +211,8 @@ def number_in(environ: Mapping[str, str], name: str) -> int | None:
 
 
 def of_image_processor(model: str | Path | None, name: str) -> Any:
-    """What the folder of a checkpoint says of its image processor under that name; None for a name
-    on the hub, or a folder that does not say.
+    """Return what a checkpoint's folder says of its image processor under that name; None for a
+    name on the hub, or a folder that does not say.
     """
     for file in ("preprocessor_config.json", "processor_config.json") if model else ():
         try:
@@ -226,7 +226,7 @@ def of_image_processor(model: str | Path | None, name: str) -> Any:
 
 
 def capped_size(width: int, height: int, max_pixels: int | None) -> Size:
-    """An image's size after ms-swift's flag ``--max_pixels``, which scales the image before the
+    """Return an image's size after ms-swift's flag ``--max_pixels``, which scales it before the
     family's resize.
     """
     if max_pixels is None or max_pixels <= 0 or width * height <= max_pixels:

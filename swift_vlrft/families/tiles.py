@@ -62,7 +62,7 @@ class Tiles(ImageRule):
         return best[0] * side, best[1] * side
 
     def parts(self, width: int, height: int, **limits: int | None) -> list[Size]:
-        """The tiles, and the thumbnail."""
+        """Return the sizes of the tiles, and of the thumbnail."""
         low, high = self.bounds(width, height, **limits)
         side = math.isqrt(low)
         tiles = math.prod(self.seen_as(width, height, low, high)) // side**2
@@ -107,7 +107,7 @@ class Slices(ImageRule):
         return seen[0] * columns, seen[1] * rows
 
     def marks(self, width: int, height: int, **limits: int | None) -> int:
-        """Also the image's number between two tokens and the line break of ms-swift's template;
+        """Count also the image's number between two tokens, the line break of ms-swift's template,
         two tokens around each slice, and a line break between their rows.
         """
         columns, rows = self._grid(width, height, *self.bounds(width, height, **limits))
@@ -144,7 +144,7 @@ class Slices(ImageRule):
         return side**2, (1 + (self.slices if slices is None else slices)) * side**2
 
     def _grid(self, width: int, height: int, low: int, high: int) -> tuple[int, int]:
-        """Columns and rows of the slices; the grid whose shape is nearest to the image's."""
+        """Return columns and rows of the slices: the grid whose shape is nearest to the image's."""
         side, most = math.isqrt(low), high // low - 1
         needed = min(math.ceil(width * height / side**2), most)
         if needed <= 1:
