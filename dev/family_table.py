@@ -2,9 +2,8 @@
 
     python dev/family_table.py
 
-A cell says what the family's file says; tests/families/test_family_table.py checks that the page
-is up to date and that the test of every cell exists. A column that says yes for every family is a
-sentence of the page, and recipes have a page of their own.
+A cell says what the family's file says. A column that says yes for every family is a sentence of
+the page, and recipes have a page of their own.
 """
 
 from __future__ import annotations

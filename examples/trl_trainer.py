@@ -14,7 +14,7 @@ from datasets import Dataset
 from PIL import Image, ImageDraw
 from trl import GRPOConfig, GRPOTrainer
 
-from swift_vlrft.rewards import REWARDS
+from swift_vlrft.rewards import vlrft_counting, vlrft_format
 
 
 def shapes(count: int) -> Image.Image:
@@ -38,7 +38,7 @@ def main(model: str, output: str = "output/trl") -> list[dict[str, float]]:
     ]
     trainer = GRPOTrainer(
         model=model,
-        reward_funcs=[REWARDS["vlrft_counting"], REWARDS["vlrft_format"]],
+        reward_funcs=[vlrft_counting, vlrft_format],
         args=GRPOConfig(
             output_dir=output,
             max_steps=2,

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from swift_vlrft.commands.options import with_options
 from swift_vlrft.commands.output import number, print_json, say, show, table
 from swift_vlrft.evaluation.settings import Scoring, Settings
+from swift_vlrft.rewards import TASK_NAMES
 
 SHOWN_CLASSES = 20
 
@@ -36,10 +37,7 @@ def evaluate(
     rest: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
     task: Annotated[
         str | None,
-        typer.Option(
-            help="detection, grounding, pointing, classification, counting, choice, yes_no, "
-            "number, math, ocr, list or ordering."
-        ),
+        typer.Option(help=f"{', '.join(TASK_NAMES)}."),
     ] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,

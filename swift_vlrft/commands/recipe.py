@@ -20,6 +20,7 @@ from swift_vlrft.commands.plan import (
 )
 from swift_vlrft.commands.recipe_words import WITH_FLAGS, flags_after, no_flag
 from swift_vlrft.recipe.shipped import shipped_recipes
+from swift_vlrft.rewards import TASK_NAMES
 
 if TYPE_CHECKING:
     from swift_vlrft.memory.recipe_plan import NewRecipe
@@ -65,10 +66,7 @@ def new(
     model: Annotated[str, typer.Option(help="Hub id, checkpoint folder or config.json.")],
     task: Annotated[
         str,
-        typer.Option(
-            help="detection, grounding, pointing, classification, counting, choice, yes_no, "
-            "number, math, ocr, list or ordering."
-        ),
+        typer.Option(help=f"{', '.join(TASK_NAMES)}."),
     ] = "detection",
     gpus: GpusOption = None,
     nodes: NodesOption = None,

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from swift_vlrft.datasets.declared import DeclaredBoxes
-from swift_vlrft.datasets.routing import FULL, named_tasks, tasks_of_row
+from swift_vlrft.datasets.routing import named_tasks, tasks_of_row
 from swift_vlrft.datasets.row import STOPS, BadRow, Kind, Row
 from swift_vlrft.datasets.source import DataError, Source
-from swift_vlrft.rewards import REWARDS, TASK_NAMES
+from swift_vlrft.rewards import PAYING, REWARDS, TASK_NAMES
 
 MAX_SHOWN = 5
 NO_TASK = "without a task"
@@ -111,7 +111,7 @@ class Report:
         """
         return {
             name: [rows, max(rows, self.tasks[task] + self.tasks[NO_TASK])]
-            for task, names in FULL.items()
+            for task, names in PAYING.items()
             for name in names
             if (rows := self.fits[task])
         }
@@ -132,7 +132,8 @@ class Report:
         tasks = "/".join(task for task in self.tasks if task in named)
         return [
             f"{self.path}: {sum(others.values())} of {self.good} rows state a task that no named "
-            f"reward of this package scores: {counts}. Name {', '.join(FULL[t][0] for t in others)}"
+            f"reward of this package scores: {counts}. Name "
+            + ", ".join(PAYING[t][0] for t in others)
             + (f", or train on {self.path}:{tasks} alone" if tasks else "")
         ]
 

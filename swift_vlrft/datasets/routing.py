@@ -20,17 +20,6 @@ from swift_vlrft.datasets.schema import task_of
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
-# The formulas of the paper are left out: they do not pay for two equal boxes.
-FULL = {
-    task: [
-        name
-        for name, reward in REWARDS.items()
-        if reward.task is not None and reward.task.name == task and reward.recommended
-    ]
-    for task in TASK_NAMES
-}
-"""The rewards of each task that pay 1.0 for the gold answer."""
-
 
 def named_tasks(rewards: Iterable[str]) -> dict[str, list[str]]:
     """Return the tasks of the named rewards of this package, with the rewards' names."""

@@ -24,16 +24,16 @@ from swift_vlrft.datasets.box_format import (
 from swift_vlrft.datasets.image import ImageInfo, size_problem
 from swift_vlrft.datasets.prompt_sentences import contradiction, without_box_format
 from swift_vlrft.datasets.report import NO_TASK, Report
-from swift_vlrft.datasets.routing import FULL, named_tasks, reads, routed, tasks_of_row
+from swift_vlrft.datasets.routing import named_tasks, reads, routed, tasks_of_row
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Kind, Row, RowLocation
 from swift_vlrft.datasets.schema import solution_problem, task_of
 from swift_vlrft.datasets.units import ROUNDING, is_dot
 from swift_vlrft.families.marks import first_mark
 from swift_vlrft.geometry.box_format import FORMATS, BoxFormat
 from swift_vlrft.parsing.answers import Box, BoxList, gold_text, read_boxes
-from swift_vlrft.rewards import REWARDS, TASK_NAMES, reward_columns
+from swift_vlrft.rewards import PAYING, REWARDS, TASK_NAMES, reward_columns
 
-FIRST = {task: names[:1] for task, names in FULL.items()}
+MAIN = {task: names[:1] for task, names in PAYING.items()}
 
 Rewards = Mapping[str, Sequence[str]]
 Found = Iterator[tuple[str, Kind]]
@@ -179,7 +179,7 @@ def row_problem(
     rewards: Sequence[str] = (),
 ) -> BadRow | None:
     """Say what is wrong with a row as it is stored; ``info`` is its image's, where it was read."""
-    problem = next(_problems(row, info, FULL if every_reward else FIRST, rewards), None)
+    problem = next(_problems(row, info, PAYING if every_reward else MAIN, rewards), None)
     return None if problem is None else BadRow(row.place, *problem)
 
 
@@ -287,7 +287,7 @@ def fitting_tasks(row: Row, info: ImageInfo | None = None, known: Sequence[str] 
         task
         for task in tasks
         if (row.guess is None or reads(task, row))
-        and (task in known or not any(_task_problems(task, row, text, info, FULL)))
+        and (task in known or not any(_task_problems(task, row, text, info, PAYING)))
     ]
 
 
@@ -307,9 +307,9 @@ def fitting_rewards(rows: Iterable[dict[str, Any]]) -> list[str]:
         fits[key] = set(fitting_tasks(row))
     known = [tasks for tasks in fits.values() if tasks]
     every = set.intersection(*known) if known else set()
-    fitting = [task for task in FULL if task in (every or set().union(*known))]
+    fitting = [task for task in PAYING if task in (every or set().union(*known))]
     fitting.sort(key=lambda task: task == "classification")  # any short text reads as a class
-    return [FULL[task][0] for task in (fitting[:1] if every else fitting)]
+    return [PAYING[task][0] for task in (fitting[:1] if every else fitting)]
 
 
 def _other_key(text: str, of: BoxFormat) -> Iterator[str]:

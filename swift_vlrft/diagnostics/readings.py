@@ -62,7 +62,7 @@ class _Row:
     own: Scale
     scales: dict[str, Scale]
     stated: bool
-    """Return whether the row says in which format its gold is."""
+    """If true, the row says in which format its gold is."""
     points: bool
 
 

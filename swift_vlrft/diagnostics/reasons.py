@@ -34,23 +34,6 @@ UNREAD = frozenset(
 """Codes of answers that could not be read: they lower the parse rate."""
 MOST_NAMES = 10
 """Accepted names that a reason lists."""
-_NUMBER = ("number", "answer states no number, several, or leaves it open")
-_OPTION = ("choice", "answer states none of the options, or several")
-_LIST = ("items", "answer is empty or too long to be read as a list")
-STATED = {
-    "classification": ("label", "label", "answer names no class"),
-    "counting": ("number", *_NUMBER),
-    "number": ("decimal", *_NUMBER),
-    "ocr": ("plain", "text", "answer is empty or too long to be read"),
-    "list": ("items", *_LIST),
-    "ordering": ("order", *_LIST),
-    "choice": ("choice", *_OPTION),
-    "yes_no": ("yes_no", *_OPTION),
-    "math": ("mathematics", "text", "answer is empty"),
-}
-"""By task: the field of the answer, what it is in a code, and the reason if it is missing."""
-SHORT = STATED.keys() - {"ocr", "list", "ordering"}
-"""The tasks whose answer may stand in ``\\boxed{}`` alone."""
 _NO_FORMAT = "ask for the answer's form in the prompt, or train on such answers first (SFT)"
 ADVICE = {
     **dict.fromkeys(UNREAD | {"bad_format"}, _NO_FORMAT),
@@ -116,19 +99,21 @@ def explain(name: str, completion: Any, solution: Any, **row: Any) -> Reason:
 
 def _losses(reward: Reward, answer: Answer, gold: Any, row: dict[str, Any], state: Any) -> Losses:
     """Code and text of each reason why points were lost, the main one first."""
-    kind, of_format = reward.task.name if reward.task else "", reward.scores_format
-    text = answer.short if kind in SHORT else answer.text
+    task, of_format = reward.task, reward.scores_format
+    kind, states = (task.name, task.states) if task else ("", None)
+    text = answer.short if states and states.may_be_boxed else answer.text
     if reward.reason is not None and (answer.well_formed or not of_format):
         yield reward.reason
-    elif of_format and not kind and answer.well_formed:
+    elif of_format and not task and answer.well_formed:
         yield "bad_format", "not one non-empty think block, then text with one non-empty \\boxed{}"
     elif of_format and not answer.well_formed:
         yield "bad_format", "not one non-empty think block, then one non-empty answer block"
     elif text is None:
         yield "no_answer", "no complete answer block after the reasoning"
-    elif of_format or kind in ("detection", "grounding", "pointing"):
-        what, noun = ("points", "point") if kind == "pointing" else ("boxes", "box")
-        placed: Any = answer.points if kind == "pointing" else answer.boxes
+    elif of_format or (task and task.gold_has_boxes):
+        points = bool(task and task.has_points)
+        what, noun = ("points", "point") if points else ("boxes", "box")
+        placed: Any = answer.points if points else answer.boxes
         if placed is None and too_long(text) and not of_format:
             yield "too_long", f"answer of {len(text)} characters is too long to be read"
         elif placed is None:
@@ -144,25 +129,24 @@ def _losses(reward: Reward, answer: Answer, gold: Any, row: dict[str, Any], stat
             yield "false_empty_prediction", f"says there is no object{there}"
         elif kind == "grounding":
             yield from _grounding(answer, gold)
-        elif kind == "pointing":
+        elif points:
             yield from _pointing(placed, gold)
         else:
             threshold = threshold_at(state) if reward.changes_in_training else reward.least_iou
             yield from _detection(reward, answer, gold, threshold)
-    elif kind not in STATED:
+    elif task is None or states is None:
         yield "wrong_answer", f"{_short(text)} does not earn full score"
     else:
-        field, what, missing = STATED[kind]
-        stated = getattr(answer, field)
+        stated, what = getattr(answer, states.field), states.noun
         if stated is None or stated == "":
-            yield f"no_{what}", missing
+            yield f"no_{what}", states.missing
         elif kind == "classification":
             names = list(map(_short, sorted(right_names(gold, row.get("aliases")))))
             right = " or ".join(names[:MOST_NAMES] + ["..."] * (len(names) > MOST_NAMES))
             yield "wrong_label", f"label mismatch: {_short(stated)} is not {right}"
         elif kind == "ocr":
             yield _text(stated, right_texts(gold, row.get("aliases")))
-        elif kind in ("list", "ordering"):
+        elif task.has_items:
             yield from _items(meant(stated, gold), gold)
         else:
             said, right = (

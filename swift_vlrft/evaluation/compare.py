@@ -19,13 +19,13 @@ from swift_vlrft.evaluation.intervals import intervals, resamples
 from swift_vlrft.evaluation.metrics import Table, build_table
 from swift_vlrft.evaluation.pairing import gold_key, ids_of, pair, question_key
 from swift_vlrft.evaluation.predictions import (
-    EVALUATED,
     EvaluationError,
     Prediction,
     Predictions,
 )
 from swift_vlrft.evaluation.run import image_limits, open_runs
 from swift_vlrft.evaluation.settings import DRAWS
+from swift_vlrft.rewards import PAYING, TASK_NAMES
 
 RIGHT = 0.5
 
@@ -133,7 +133,7 @@ def compare(
             flips.append(Flip(row.id, reason.score, other.score, reason.text, other.text))
     flips.sort(key=lambda flip: (flip.a - flip.b, flip.id))
     scored = first.predictions.rows
-    reward, headline = EVALUATED[a.task]
+    reward, headline = PAYING[a.task][0], TASK_NAMES[a.task].headline
     return Comparison(
         verdict=verdict(
             metrics, headline, reward, len(scored or first.units), _finding(second, metrics)
@@ -193,7 +193,7 @@ def verdict(
 
 def _finding(after: Table, metrics: dict[str, Difference]) -> Finding | None:
     """The finding on B's answers, if A's are those of the first step."""
-    reward = EVALUATED[after.predictions.task][0]
+    reward = PAYING[after.predictions.task][0]
     health = Health(reward, sampled=False)
     for row, reason in zip(after.predictions.rows, after.reasons, strict=True):
         width, height = row.seen or (row.width, row.height)

@@ -20,14 +20,13 @@ from swift_vlrft.evaluation.average_precision import CocoScores, coco_scores
 from swift_vlrft.evaluation.detections import detection_boxes
 from swift_vlrft.evaluation.misread import note_of_answers
 from swift_vlrft.evaluation.predictions import (
-    EVALUATED,
     EvaluationError,
     Prediction,
     Predictions,
     Problems,
 )
 from swift_vlrft.evaluation.row_metrics import NO_TARGET, SUBSTRING, TARGET, row_metrics
-from swift_vlrft.rewards import REWARDS, TASK_NAMES
+from swift_vlrft.rewards import PAYING, REWARDS, TASK_NAMES
 
 Array = NDArray[np.float64]
 
@@ -105,7 +104,7 @@ def reason_of(task: str, row: Prediction) -> Reason:
         return Reason(None, "incomplete_gold", "the annotations do not say every object")
     columns = {"aliases": row.aliases, "tolerance": row.tolerance}
     stated = {name: value for name, value in columns.items() if value is not None}
-    return explain(EVALUATED[task][0], row.completion, row.solution, **stated)
+    return explain(PAYING[task][0], row.completion, row.solution, **stated)
 
 
 def _ratios(task: str, rows: list[Prediction], reasons: list[Reason]) -> dict[str, Array]:
@@ -145,7 +144,7 @@ def _classes(
         "counting": lambda row: row.solution,
     }
     names = [name_of[task](row) or "" for row in rows] if task in name_of else []
-    shown = ["accuracy", SUBSTRING, EVALUATED["detection"][0], "vlrft_detection_f1"]
+    shown = ["accuracy", SUBSTRING, PAYING["detection"][0], "vlrft_detection_f1"]
     labels = np.array(names, dtype=object)
     return {
         name: {m: ratios[m] * (labels == name)[:, None] for m in shown if m in ratios}

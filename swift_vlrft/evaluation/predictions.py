@@ -30,24 +30,6 @@ from swift_vlrft.parsing.answers import gold_text, text_of
 from swift_vlrft.parsing.turns import earlier_turns
 from swift_vlrft.rewards import TASK_NAMES
 
-EVALUATED = {
-    "detection": ("vlrft_detection_iou", "AP"),
-    "grounding": ("vlrft_grounding_iou", "acc50"),
-    "pointing": ("vlrft_pointing", "point_accuracy"),
-    "classification": ("vlrft_classification", "accuracy"),
-    "counting": ("vlrft_counting", "accuracy"),
-    "choice": ("vlrft_choice", "accuracy"),
-    "yes_no": ("vlrft_yes_no", "accuracy"),
-    "number": ("vlrft_number", "accuracy"),
-    "math": ("vlrft_math", "accuracy"),
-    "ocr": ("vlrft_ocr", "anls"),
-    "list": ("vlrft_list", "f1"),
-    "ordering": ("vlrft_ordering", "mean_tau"),
-}
-"""The tasks that ``vlrft eval`` knows: the reward whose score and reason is shown for a row, and
-the metric by which two summaries are compared.
-"""
-
 LONGEST_EXAMPLE = 300  # a path is named whole
 MOST_EXAMPLES = 5
 
@@ -158,8 +140,8 @@ class Predictions:
 
 def read_predictions(path: Path, task: str | None = None) -> Predictions:
     """Read a file, or the predictions of a run's folder. EvaluationError names an unusable line."""
-    if task not in (None, *EVALUATED):
-        raise EvaluationError(f"unknown task {task!r}; known: {', '.join(EVALUATED)}")
+    if task not in (None, *TASK_NAMES):
+        raise EvaluationError(f"unknown task {task!r}; known: {', '.join(TASK_NAMES)}")
     path = file_of_run(path)
     try:
         return _coco_results(path, task) if begins_with_list(path) else _completions(path, task)
@@ -291,9 +273,9 @@ def category_of(prompt: str) -> str | None:
 
 def _task_of(rows: list[Prediction], path: Path) -> str:
     tasks = Counter(row.task for row in rows if row.task is not None)
-    if len(tasks) == 1 and (task := next(iter(tasks))) in EVALUATED:
+    if len(tasks) == 1 and (task := next(iter(tasks))) in TASK_NAMES:
         return task
-    known = ", ".join(EVALUATED)
+    known = ", ".join(TASK_NAMES)
     what = f"holds {next(iter(tasks), None)} rows; known: {known}"
     if not tasks:
         what = f"does not say what its {len(rows)} rows ask for; say it with --task ({known})"

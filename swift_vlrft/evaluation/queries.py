@@ -30,7 +30,6 @@ from swift_vlrft.datasets.row import Row, RowLocation
 from swift_vlrft.datasets.splits import WORDS
 from swift_vlrft.evaluation.annotations import Annotations, open_annotations
 from swift_vlrft.evaluation.predictions import (
-    EVALUATED,
     EvaluationError,
     Prediction,
     Problems,
@@ -40,6 +39,7 @@ from swift_vlrft.evaluation.settings import Settings
 from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.geometry.box_format import Size
 from swift_vlrft.recipe.rules.turns import MOST_TURNS
+from swift_vlrft.rewards import TASK_NAMES
 
 SPLITS = ("test", "validation", "train")
 
@@ -141,8 +141,8 @@ class QuerySet:
     def problems(self) -> Iterator[str]:
         """Yield each contradiction in the settings, and each name of something missing."""
         settings, protocol = self.settings, self.settings.protocol
-        if settings.task not in EVALUATED:
-            yield f"unknown task {settings.task!r}; known: {', '.join(EVALUATED)}"
+        if settings.task not in TASK_NAMES:
+            yield f"unknown task {settings.task!r}; known: {', '.join(TASK_NAMES)}"
         if not settings.dataset.exists():
             yield f"the data set {settings.dataset} does not exist (from {Path.cwd()})"
         of_detection = protocol or settings.existence_map or settings.categories

@@ -2,7 +2,8 @@
 
     row_metrics("counting", row, reason, {})    {"accuracy": 0.0, "mean_absolute_error": (2, 1)}
 
-A task's own metrics are a function in ``TASK_METRICS``; those of all tasks are in ``row_metrics``.
+A task's own metrics are a function in ``TASK_METRICS``, else its accuracy; those of all tasks are
+in ``row_metrics``.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class Scored:
 def row_metrics(task: str, row: Prediction, reason: Reason, rewards: dict[str, float]) -> Metrics:
     """Return every metric of an answer; ``reason`` is under its task's first reward."""
     answer, gold = read(row.completion), TASK_NAMES[task].read_gold(row.solution)
-    metrics = TASK_METRICS[task](Scored(answer, gold, row, reason.score or 0.0, rewards))
+    own = TASK_METRICS.get(task, _accuracy)
+    metrics = own(Scored(answer, gold, row, reason.score or 0.0, rewards))
     metrics |= {"parse_rate": reason.was_read, "mean_characters": len(row.completion)}
     if row.tokens is not None:
         metrics["mean_tokens"] = row.tokens
@@ -69,6 +71,10 @@ def row_metrics(task: str, row: Prediction, reason: Reason, rewards: dict[str, f
         metrics["truncated_rate"] = row.finish == "length"
     metrics.setdefault("empty_prediction_rate", is_empty_set(answer.short or ""))
     return metrics
+
+
+def _accuracy(scored: Scored) -> Metrics:
+    return {"accuracy": scored.score}
 
 
 def _classification(scored: Scored) -> Metrics:
@@ -166,7 +172,6 @@ TASK_METRICS: dict[str, Callable[[Scored], Metrics]] = {
     "pointing": _pointing,
     "classification": _classification,
     "counting": _counting,
-    **dict.fromkeys(("choice", "yes_no", "number", "math"), lambda s: {"accuracy": s.score}),
     "ocr": _ocr,
     "list": _list,
     "ordering": _ordering,

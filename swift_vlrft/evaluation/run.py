@@ -29,7 +29,6 @@ import msgspec
 
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Annotations, Gold, open_annotations
 from swift_vlrft.evaluation.predictions import (
-    EVALUATED,
     EvaluationError,
     Prediction,
     Predictions,
@@ -43,7 +42,7 @@ from swift_vlrft.files.jsonl import LineError, read_json
 from swift_vlrft.files.records import as_json, read_record, write_record
 from swift_vlrft.files.writing import beside
 from swift_vlrft.geometry.box_format import Size
-from swift_vlrft.rewards import REWARDS
+from swift_vlrft.rewards import PAYING, REWARDS
 
 PACKAGES = ("swift-vlrft", "ms-swift", "transformers", "torch", "vllm", "peft", "faster-coco-eval")
 RESULTS = ("run.json", "parts", "predictions.jsonl", "predictions.json", "summary.json")
@@ -196,7 +195,7 @@ def with_pass_rate(lines: list[str], task: str) -> Iterator[str]:
     Both are by the task's first reward, and absent where the gold cannot be read. An answer passes
     with the full score, or with ``BOXES_PASS`` for boxes.
     """
-    reward = REWARDS[EVALUATED[task][0]]
+    reward = REWARDS[PAYING[task][0]]
     answers = [json.loads(line) for line in lines]
     columns = {key: [a.get(key) for a in answers] for key in ("aliases", "tolerance")}
     texts = [a["completion"] for a in answers], [a.get("solution", "") for a in answers]

@@ -16,9 +16,10 @@ from swift_vlrft.datasets.build import CATEGORY_LISTS
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold
 from swift_vlrft.evaluation.intervals import intervals, resamples
 from swift_vlrft.evaluation.metrics import build_table, ratio
-from swift_vlrft.evaluation.predictions import EVALUATED, EvaluationError, Predictions
+from swift_vlrft.evaluation.predictions import EvaluationError, Predictions
 from swift_vlrft.evaluation.row_metrics import SUBSTRING
 from swift_vlrft.evaluation.settings import DRAWS
+from swift_vlrft.rewards import TASK_NAMES
 
 PROTOCOL_NOTES = {
     "all": "protocol all: every query that was asked is scored; boxes of others are not missed",
@@ -116,7 +117,7 @@ def summarise(
         task=predictions.task,
         rows=len(rows),
         images=len(table.units),
-        headline=EVALUATED[predictions.task][1],
+        headline=TASK_NAMES[predictions.task].headline,
         metrics=metrics,
         by_class=dict(sorted(by_class.items())),
         reasons=dict(Counter(reason.code for reason in table.reasons).most_common()),

@@ -64,7 +64,7 @@ def family_of(
     name: str | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> Family | None:
-    """The family of ms-swift's or transformers' model type, else of a config.json, else of a
+    """Return the family of ms-swift's or transformers' model type, else of a config.json, else of a
     checkpoint's folder or a name on the hub; None if it is not known. Families that share a type
     are told apart by the config.json, else by the name.
     """
@@ -96,7 +96,7 @@ def _values_in(file: Path) -> dict[str, Any]:
 
 
 def why_not_shared(config: Mapping[str, Any]) -> str | None:
-    """Why a model with this config.json cannot share prefixes; None if it can."""
+    """Return why a model with this config.json cannot share prefixes; None if it can."""
     kind = config.get("model_type")
     if kind in SHARED_PREFIX_TYPES:
         return None
@@ -108,7 +108,7 @@ def why_not_shared(config: Mapping[str, Any]) -> str | None:
 
 
 def known_family(name: str) -> Family:
-    """The family of that name or model type; a ValueError lists the known ones."""
+    """Return the family of that name or model type; a ValueError lists the known ones."""
     if name in FAMILIES:
         return FAMILIES[name]
     if name not in _BY_TYPE:
@@ -117,7 +117,7 @@ def known_family(name: str) -> Family:
 
 
 def image_rule(name: str) -> ImageRule:
-    """How that family resizes images; a ValueError lists the known ones."""
+    """Return how that family resizes images; a ValueError lists the known ones."""
     rule = known_family(name).images
     if rule is None:
         raise ValueError(f"{name} takes no images; families that do: {', '.join(IMAGE_TYPES)}")
@@ -125,19 +125,19 @@ def image_rule(name: str) -> ImageRule:
 
 
 def resized_size(family: str, width: int, height: int, **limits: int | None) -> Size:
-    """Width and height of the image that the model sees, under ``min_pixels`` and ``max_pixels``;
+    """Return the size of the image that the model sees, under ``min_pixels`` and ``max_pixels``;
     ValueError for an image that no processor takes.
     """
     return image_rule(family).size(width, height, **limits)
 
 
 def image_tokens(family: str, width: int, height: int, **limits: int | None) -> int:
-    """Tokens of an image in the prompt, without the two that mark its start and end."""
+    """Count the tokens of an image in the prompt, without the two that mark its start and end."""
     return image_rule(family).tokens(width, height, **limits)
 
 
 def sees_images(name: str) -> bool:
-    """Whether a model of that name takes images; also for unknown families."""
+    """Return whether a model of that name takes images; also for unknown families."""
     family = family_of(name=name)
     if family is not None:
         return family.images is not None
@@ -145,7 +145,7 @@ def sees_images(name: str) -> bool:
 
 
 def sizes_in_pixels(width: float, height: float) -> dict[str, tuple[float, float]]:
-    """An image as each family sees it that writes pixels: under the recipes' limit, and its own."""
+    """Return the size that each family that writes pixels sees: under our limit, and its own."""
     found: dict[str, tuple[float, float]] = {}
     for name, family in FAMILIES.items():
         if family.box_format == "pixels" and family.images is not None:

@@ -102,6 +102,7 @@ FAMILY = Family(
     ),
     images=Squash(factor=28, side=1120),
     why_not_shared="the token that ends its answers also stands for an image's patches",
+    needs_plugin=True,
     memory=MemoryFacts(
         llm_saved=28.7, vit_saved=50.7, vit_attention="query_key_value", liger=False
     ),

@@ -117,6 +117,10 @@ class Family:
     """What prevents its other types from sharing prefixes, for the log and the planner."""
     no_vllm: Mapping[str, str] = field(default_factory=dict)
     """Its types in transformers for which GRPO with vLLM does not run, and why not."""
+    states_ids: bool = False
+    """Whether its template in ms-swift states token ids of the real vocabulary."""
+    needs_plugin: bool = False
+    """Whether ms-swift loads or prompts it rightly only with our plugin."""
     gated_delta_net: bool = False
     """Whether three of four text layers are Gated DeltaNet's, which has kernels of its own."""
     memory: MemoryFacts = MemoryFacts()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from swift_vlrft.families.resize import ImageRule, of_image_processor, refuse_empty, squarest
+from swift_vlrft.families.resize import ImageRule, of_image_processor, squarest
 from swift_vlrft.geometry.box_format import Size
 
 
@@ -36,24 +36,14 @@ class Squash(ImageRule):
     def max_pixels(self) -> int:
         return self.side**2
 
-    def size(
-        self,
-        width: int,
-        height: int,
-        *,
-        min_pixels: int | None = None,
-        max_pixels: int | None = None,
-    ) -> Size:
-        refuse_empty(width, height)
-        side = math.isqrt(min_pixels or self.min_pixels)
+    def seen_as(self, width: int, height: int, low: int, high: int) -> Size:
+        side = math.isqrt(low)
         return side, side
 
     def largest(self, min_pixels: int, max_pixels: int) -> Size:
         return self.size(1, 1, min_pixels=min_pixels)
 
-    def limits(
-        self, *, model: str | Path | None = None, environ: Mapping[str, str] | None = None
-    ) -> tuple[int, int]:
+    def limits_of(self, model: str | Path | None, environ: Mapping[str, str]) -> tuple[int, int]:
         side = self.side
         if model is not None:
             try:
@@ -82,20 +72,12 @@ class Budget(ImageRule):
     def max_pixels(self) -> int:
         return self.budget * self.factor**2
 
-    def size(
-        self,
-        width: int,
-        height: int,
-        *,
-        min_pixels: int | None = None,
-        max_pixels: int | None = None,
-    ) -> Size:
-        refuse_empty(width, height)
-        area, factor = max_pixels or self.max_pixels, self.factor
-        scale = math.sqrt(area / (height * width))
+    def seen_as(self, width: int, height: int, low: int, high: int) -> Size:
+        factor = self.factor
+        scale = math.sqrt(high / (height * width))
         seen = [math.floor(scale * side / factor) * factor for side in (width, height)]
         if 0 in seen:  # a thin image: one token wide
-            longest = min(max(width, height) // min(width, height), area // factor**2) * factor
+            longest = min(max(width, height) // min(width, height), high // factor**2) * factor
             return (longest, factor) if width > height else (factor, longest)
         return seen[0], seen[1]
 
@@ -103,8 +85,6 @@ class Budget(ImageRule):
         columns, rows = squarest(max_pixels // self.factor**2)
         return columns * self.factor, rows * self.factor
 
-    def limits(
-        self, *, model: str | Path | None = None, environ: Mapping[str, str] | None = None
-    ) -> tuple[int, int]:
+    def limits_of(self, model: str | Path | None, environ: Mapping[str, str]) -> tuple[int, int]:
         tokens = of_image_processor(model, "max_soft_tokens") or self.budget
         return int(tokens) * self.factor**2, int(tokens) * self.factor**2

@@ -97,6 +97,7 @@ FAMILY = Family(
     box_format="yx1000",
     box_answer='```json\n[{"box_2d": [303, 254, 365, 291], "label": "cat"}]\n```',
     why_not_shared="most of its layers see a window of tokens, not the whole prompt",
+    needs_plugin=True,
     memory=MemoryFacts(
         llm_saved=34.0,  # four norms a layer, as GLM-4.1V
         vit_saved=49.9,

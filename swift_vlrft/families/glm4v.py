@@ -57,6 +57,7 @@ FAMILY = Family(
     box_format="norm1000",
     box_answer="<|begin_of_box|>[[254,303,291,365]]<|end_of_box|>",
     shared_prefix=("glm4v",),
+    states_ids=True,
     memory=MemoryFacts(
         llm_saved=34.0, vit_saved=51.0, vit_gated=True, vit_intermediate="out_hidden_size"
     ),

@@ -94,5 +94,6 @@ FAMILY = Family(
     box_format="norm1000",
     box_answer="<box>[[254,303,291,365]]</box>",
     shared_prefix=("internvl",),
+    needs_plugin=True,
     memory=MemoryFacts(llm_saved=28.7, vit_attention="q_proj"),
 )

@@ -24,6 +24,6 @@ _MARK = re.compile(
 
 
 def first_mark(text: str) -> str | None:
-    """The first such mark in a text, but for ms-swift's ``<image>``; None if it holds none."""
+    """Return the first such mark in a text, but for ms-swift's ``<image>``; None without one."""
     found = _MARK.search(text)
     return None if found is None else found[0]

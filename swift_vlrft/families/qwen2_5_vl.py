@@ -30,5 +30,6 @@ FAMILY = Family(
     box_format="pixels",
     box_answer='```json\n[{"bbox_2d": [164, 144, 187, 174], "label": "cat"}]\n```',
     shared_prefix=("qwen2_5_vl",),
+    states_ids=True,
     memory=MemoryFacts(vit_saved=49.9, vit_gated=True),
 )

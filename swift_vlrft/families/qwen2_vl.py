@@ -36,5 +36,6 @@ FAMILY = Family(
     box_format="norm1000",
     box_answer="<|box_start|>(254,303),(291,365)<|box_end|>",
     shared_prefix=("qwen2_vl",),
+    states_ids=True,
     memory=MemoryFacts(vit_saved=44.4),
 )

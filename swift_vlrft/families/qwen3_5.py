@@ -45,5 +45,6 @@ FAMILY = Family(
     box_format="norm1000",
     box_answer=qwen3_vl.FAMILY.box_answer,
     shared_prefix=("qwen3_5", "qwen3_5_moe"),
+    states_ids=True,
     memory=MemoryFacts(llm_saved=28.7),
 )

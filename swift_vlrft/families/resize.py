@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from swift_vlrft.geometry.box_format import Size
 
@@ -50,49 +50,72 @@ class ImageRule(ABC):
     seen: ClassVar[str] = "in the same size"
     """How the model sees an image of any size, where no flag changes that."""
 
+    if TYPE_CHECKING:  # fields of SmartResize, else properties
+
+        @property
+        def min_pixels(self) -> int: ...
+
+        @property
+        def max_pixels(self) -> int: ...
+
     @abstractmethod
-    def size(
+    def seen_as(self, width: int, height: int, low: int, high: int) -> Size:
+        """Do ``size`` between ``low`` and ``high`` pixels."""
+
+    def size(self, width: int, height: int, **limits: int | None) -> Size:
+        """Return width and height of the whole image as the model sees it; ValueError for an image
+        that no processor takes.
+        """
+        return self.seen_as(width, height, *self.bounds(width, height, **limits))
+
+    def bounds(
         self,
         width: int,
         height: int,
         *,
         min_pixels: int | None = None,
         max_pixels: int | None = None,
-    ) -> Size:
-        """Width and height of the whole image as the model sees it; ValueError for an image that
-        no processor takes.
-        """
+    ) -> tuple[int, int]:
+        """Return the limits of a run, else the family's; ValueError for an image without area."""
+        if width < 1 or height < 1:
+            raise ValueError(f"an image of {width} x {height} pixels has no area")
+        low = self.min_pixels if min_pixels is None else min_pixels
+        return low, self.max_pixels if max_pixels is None else max_pixels
 
     def parts(self, width: int, height: int, **limits: int | None) -> list[Size]:
-        """Sizes of the pictures that the ViT gets of one image."""
+        """Return the sizes of the pictures that the ViT gets of one image."""
         return [self.size(width, height, **limits)]
 
     def tokens(self, width: int, height: int, **limits: int | None) -> int:
-        """Tokens of an image in the prompt, without its marks."""
+        """Count the tokens of an image in the prompt, without its marks."""
         return sum(map(math.prod, self.parts(width, height, **limits))) // self.factor**2
 
     def marks(self, width: int, height: int, **limits: int | None) -> int:
-        """Tokens around those of the image: its start and its end."""
+        """Count the tokens around those of the image: its start and its end."""
         return 2
 
     @abstractmethod
     def largest(self, min_pixels: int, max_pixels: int) -> Size:
-        """An image that takes as many tokens as any, under these limits."""
+        """Return an image that takes as many tokens as any, under these limits."""
 
-    @abstractmethod
     def limits(
         self, *, model: str | Path | None = None, environ: Mapping[str, str] | None = None
     ) -> tuple[int, int]:
-        """min_pixels and max_pixels as ms-swift's template uses them for the checkpoint in the
-        folder ``model``.
+        """Return min_pixels and max_pixels as ms-swift's template uses them for the checkpoint in
+        the folder ``model``.
         """
+        return self.limits_of(model, os.environ if environ is None else environ)
+
+    @abstractmethod
+    def limits_of(self, model: str | Path | None, environ: Mapping[str, str]) -> tuple[int, int]:
+        """Do ``limits``."""
 
     def capped(self, min_pixels: int, max_pixels: int, flag: int) -> tuple[int, int]:
-        """The limits where ms-swift's flag ``--max_pixels`` is given too."""
+        """Return the limits where ms-swift's flag ``--max_pixels`` is given too."""
         return min_pixels, max_pixels
 
     def loses_a_side(self, width: int, height: int, *, max_pixels: int | None = None) -> bool:
-        """Whether a thin image ends in a side of 0 pixels."""
+        """Return whether a thin image ends in a side of 0 pixels."""
         return False
 
 
@@ -107,17 +130,7 @@ class SmartResize(ImageRule):
     from_environment: bool = True
     adjustable: ClassVar[bool] = True
 
-    def size(
-        self,
-        width: int,
-        height: int,
-        *,
-        min_pixels: int | None = None,
-        max_pixels: int | None = None,
-    ) -> Size:
-        low = self.min_pixels if min_pixels is None else min_pixels
-        high = self.max_pixels if max_pixels is None else max_pixels
-        refuse_empty(width, height)
+    def seen_as(self, width: int, height: int, low: int, high: int) -> Size:
         if high < low:
             raise ValueError(f"max_pixels {high} is smaller than min_pixels {low}")
         factor, frames = self.factor, self.frames
@@ -160,9 +173,7 @@ class SmartResize(ImageRule):
             and min(width, height) / math.sqrt(width * height / high) < self.factor
         )
 
-    def limits(
-        self, *, model: str | Path | None = None, environ: Mapping[str, str] | None = None
-    ) -> tuple[int, int]:
+    def limits_of(self, model: str | Path | None, environ: Mapping[str, str]) -> tuple[int, int]:
         """Qwen: IMAGE_MAX_TOKEN_NUM, else MAX_PIXELS in whole tokens, else the default; the same
         for MIN. GLM: ``size`` of the checkpoint, whatever MAX_PIXELS.
         """
@@ -185,19 +196,14 @@ class SmartResize(ImageRule):
         return [max(factor, round(side / factor) * factor) for side in (width, height)]
 
 
-def refuse_empty(width: int, height: int) -> None:
-    if width < 1 or height < 1:
-        raise ValueError(f"an image of {width} x {height} pixels has no area")
-
-
 def squarest(area: int) -> tuple[int, int]:
-    """The sides of the rectangle of that area that is nearest to a square."""
+    """Return the sides of the rectangle of that area that is nearest to a square."""
     rows = next(n for n in range(math.isqrt(area), 0, -1) if area % n == 0)
     return area // rows, rows
 
 
-def number_in(environ: Mapping[str, str] | None, name: str) -> int | None:
-    text = (os.environ if environ is None else environ).get(name, "").strip()
+def number_in(environ: Mapping[str, str], name: str) -> int | None:
+    text = environ.get(name, "").strip()
     try:
         return int(text) if text else None
     except ValueError:
@@ -205,8 +211,8 @@ def number_in(environ: Mapping[str, str] | None, name: str) -> int | None:
 
 
 def of_image_processor(model: str | Path | None, name: str) -> Any:
-    """What the folder of a checkpoint says of its image processor under that name; None for a name
-    on the hub, or a folder that does not say.
+    """Return what a checkpoint's folder says of its image processor under that name; None for a
+    name on the hub, or a folder that does not say.
     """
     for file in ("preprocessor_config.json", "processor_config.json") if model else ():
         try:
@@ -220,7 +226,7 @@ def of_image_processor(model: str | Path | None, name: str) -> Any:
 
 
 def capped_size(width: int, height: int, max_pixels: int | None) -> Size:
-    """An image's size after ms-swift's flag ``--max_pixels``, which scales the image before the
+    """Return an image's size after ms-swift's flag ``--max_pixels``, which scales it before the
     family's resize.
     """
     if max_pixels is None or max_pixels <= 0 or width * height <= max_pixels:

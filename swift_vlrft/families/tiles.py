@@ -20,7 +20,6 @@ from swift_vlrft.families.resize import (
     ImageRule,
     number_in,
     of_image_processor,
-    refuse_empty,
     squarest,
 )
 from swift_vlrft.geometry.box_format import Size
@@ -47,43 +46,33 @@ class Tiles(ImageRule):
     def max_pixels(self) -> int:
         return self.most * self.side**2
 
-    def size(
-        self,
-        width: int,
-        height: int,
-        *,
-        min_pixels: int | None = None,
-        max_pixels: int | None = None,
-    ) -> Size:
-        """Of the canvas."""
-        refuse_empty(width, height)
-        tile = min_pixels or self.min_pixels
-        most = (max_pixels or self.max_pixels) // tile
+    def seen_as(self, width: int, height: int, low: int, high: int) -> Size:
+        """Return the size of the canvas."""
+        most = high // low
         counts = range(1, most + 1)
         grids = [(columns, rows) for columns in counts for rows in counts if columns * rows <= most]
         best, nearest = (1, 1), math.inf
         for columns, rows in sorted(grids, key=math.prod):
             away = abs(width / height - columns / rows)
             # Of canvases of the same shape the larger one, unless the image has half its area.
-            larger = away == nearest and width * height > 0.5 * tile * columns * rows
+            larger = away == nearest and width * height > 0.5 * low * columns * rows
             if away < nearest or larger:
                 best, nearest = (columns, rows), away
-        side = math.isqrt(tile)
+        side = math.isqrt(low)
         return best[0] * side, best[1] * side
 
     def parts(self, width: int, height: int, **limits: int | None) -> list[Size]:
-        """The tiles, and the thumbnail."""
-        side = math.isqrt(limits.get("min_pixels") or self.min_pixels)
-        tiles = math.prod(self.size(width, height, **limits)) // side**2
+        """Return the sizes of the tiles, and of the thumbnail."""
+        low, high = self.bounds(width, height, **limits)
+        side = math.isqrt(low)
+        tiles = math.prod(self.seen_as(width, height, low, high)) // side**2
         return [(side, side)] * (tiles + (tiles > 1))
 
     def largest(self, min_pixels: int, max_pixels: int) -> Size:
         side = math.isqrt(min_pixels)
         return max_pixels // min_pixels * side, side
 
-    def limits(
-        self, *, model: str | Path | None = None, environ: Mapping[str, str] | None = None
-    ) -> tuple[int, int]:
+    def limits_of(self, model: str | Path | None, environ: Mapping[str, str]) -> tuple[int, int]:
         size = of_image_processor(model, "size") or {}
         tile = int(size.get("height", self.side)) * int(size.get("width", self.side))
         return tile, tile * int(of_image_processor(model, "max_patches") or self.most)
@@ -111,23 +100,23 @@ class Slices(ImageRule):
     def max_pixels(self) -> int:
         return (1 + self.slices) * self.side**2
 
-    def size(self, width: int, height: int, **limits: int | None) -> Size:
-        """In the finest views."""
-        columns, rows = self._grid(width, height, **limits)
-        seen = self.parts(width, height, **limits)[-1]
+    def seen_as(self, width: int, height: int, low: int, high: int) -> Size:
+        """Return the size in the finest views."""
+        columns, rows = self._grid(width, height, low, high)
+        seen = self.parts(width, height, min_pixels=low, max_pixels=high)[-1]
         return seen[0] * columns, seen[1] * rows
 
     def marks(self, width: int, height: int, **limits: int | None) -> int:
-        """Also the image's number between two tokens and the line break of ms-swift's template;
+        """Count also the image's number between two tokens, the line break of ms-swift's template,
         two tokens around each slice, and a line break between their rows.
         """
-        columns, rows = self._grid(width, height, **limits)
+        columns, rows = self._grid(width, height, *self.bounds(width, height, **limits))
         around = 2 * columns * rows + rows - 1 if columns * rows > 1 else 0
         return super().marks(width, height) + 4 + around
 
     def parts(self, width: int, height: int, **limits: int | None) -> list[Size]:
-        columns, rows = self._grid(width, height, **limits)
-        side, _ = self._bounds(**limits)
+        low, high = self.bounds(width, height, **limits)
+        side, (columns, rows) = math.isqrt(low), self._grid(width, height, low, high)
         whole = self._fitted(width, height, side)
         if columns * rows == 1:
             return [whole]
@@ -136,8 +125,8 @@ class Slices(ImageRule):
 
     def largest(self, min_pixels: int, max_pixels: int) -> Size:
         """Rounding of the sides gives some shapes an eighth more tokens."""
-        side, slices = self._bounds(min_pixels=min_pixels, max_pixels=max_pixels)
-        columns, rows = squarest(max(1, slices))
+        side = math.isqrt(min_pixels)
+        columns, rows = squarest(max(1, max_pixels // min_pixels - 1))
         return side * columns, side * rows
 
     def capped(self, min_pixels: int, max_pixels: int, flag: int) -> tuple[int, int]:
@@ -146,9 +135,7 @@ class Slices(ImageRule):
         views = 1 + (needed + 1 if needed > 1 else 1)
         return min_pixels, min(max_pixels, views * min_pixels)
 
-    def limits(
-        self, *, model: str | Path | None = None, environ: Mapping[str, str] | None = None
-    ) -> tuple[int, int]:
+    def limits_of(self, model: str | Path | None, environ: Mapping[str, str]) -> tuple[int, int]:
         """ms-swift's template takes the number of slices from MAX_SLICE_NUMS, else 9, and the size
         of a view from the checkpoint.
         """
@@ -156,17 +143,9 @@ class Slices(ImageRule):
         slices = number_in(environ, "MAX_SLICE_NUMS")
         return side**2, (1 + (self.slices if slices is None else slices)) * side**2
 
-    def _bounds(
-        self, *, min_pixels: int | None = None, max_pixels: int | None = None
-    ) -> tuple[int, int]:
-        """Side of a view, and the largest number of slices."""
-        low = min_pixels or self.min_pixels
-        return math.isqrt(low), (max_pixels or self.max_pixels) // low - 1
-
-    def _grid(self, width: int, height: int, **limits: int | None) -> tuple[int, int]:
-        """Columns and rows of the slices; the grid whose shape is nearest to the image's."""
-        refuse_empty(width, height)
-        side, most = self._bounds(**limits)
+    def _grid(self, width: int, height: int, low: int, high: int) -> tuple[int, int]:
+        """Return columns and rows of the slices: the grid whose shape is nearest to the image's."""
+        side, most = math.isqrt(low), high // low - 1
         needed = min(math.ceil(width * height / side**2), most)
         if needed <= 1:
             return 1, 1

@@ -98,27 +98,18 @@ def array_of(boxes: Sequence[Box | None]) -> Array:
     return np.ascontiguousarray(np.fromiter(numbers, np.float64, 4 * len(boxes)).reshape(-1, 4).T)
 
 
-def overlapping_in_arrays(
-    a: Array, b: Array, threshold: float
-) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
-    """Find ``overlapping_pairs`` of ``a`` (4, N) and ``b`` (4, M), for many boxes: columns of
-    ``a``, columns of ``b``, IoU; all of shape (pairs,).
+def overlap_table(a: Array, b: Array, threshold: float) -> Array:
+    """Return the IoU of each box of ``a`` with each of ``b``: (N, M), 0 where it is under
+    ``threshold`` (> 0).
     """
     import numpy as np
 
-    p, q = a[:, :, None], b[:, None, :]
-    touching = p[:2] < q[2:]
-    touching &= q[:2] < p[2:]
-    flat = (touching[0] & touching[1]).ravel()
-    i, j = np.divmod(flat.nonzero()[0], b.shape[1])  # faster than nonzero of a table
-    p, q = np.take(a, i, axis=1), np.take(b, j, axis=1)
-    width, height = np.minimum(p[2:], q[2:]) - np.maximum(p[:2], q[:2])
-    shared = width * height
-    p[2:] -= p[:2]
-    q[2:] -= q[:2]
-    overlaps = np.minimum(shared / (p[2] * p[3] + q[2] * q[3] - shared), 1.0)
-    enough = (overlaps >= threshold - EPSILON).nonzero()[0]
-    return i.take(enough), j.take(enough), overlaps.take(enough)
+    ax1, ay1, ax2, ay2 = a[:, :, None]
+    bx1, by1, bx2, by2 = b
+    shared = np.maximum(np.minimum(ax2, bx2) - np.maximum(ax1, bx1), 0.0)
+    shared *= np.maximum(np.minimum(ay2, by2) - np.maximum(ay1, by1), 0.0)
+    overlaps = shared / ((ax2 - ax1) * (ay2 - ay1) + (bx2 - bx1) * (by2 - by1) - shared)
+    return np.where(overlaps >= threshold - EPSILON, np.minimum(overlaps, 1.0), 0.0)
 
 
 RECALLS = [0.01 * n for n in range(100)] + [1.0]

@@ -16,26 +16,20 @@ from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.datasets.schema import task_of
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import by_split
-from swift_vlrft.evaluation.predictions import EVALUATED
 from swift_vlrft.evaluation.summary import Summary
+from swift_vlrft.families import family_of
 from swift_vlrft.files.markdown import code, fenced, inline
 from swift_vlrft.files.records import read_record
 from swift_vlrft.hub.checkpoint import Checkpoint, is_hub_id, name_of
 from swift_vlrft.hub.refused import check_files
-from swift_vlrft.memory.new_recipe import TASKS
-from swift_vlrft.rewards import REWARDS, TASK_NAMES
+from swift_vlrft.rewards import PAYING, REWARDS, TASK_NAMES
 
-CATEGORIES = dict.fromkeys(("detection", "grounding"), "object-detection")
-CATEGORIES |= {"classification": "image-classification", "ocr": "image-to-text"}
-"""Our tasks as the hubs name them; all others are questions about an image."""
 FLAGS = (
     *("lora_rank", "lora_alpha", "freeze_vit", "learning_rate", "loss_type", "beta", "epsilon"),
     *("num_generations", "temperature", "max_length", "max_completion_length", "max_pixels"),
     *("per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs", "seed"),
 )
 """What a reader compares runs by; none of them holds a path."""
-NEEDS_PLUGIN = ("chatglm4v", "cogagent", "gemma4", "internvl")
-"""Model types, or what they begin with, that ms-swift loads or prompts rightly with our plugin."""
 
 
 def _from_template(kind: Any, name: str, data: Any, hub: str, repo: str, values: Any) -> bytes:
@@ -73,12 +67,11 @@ def dataset_files(
     else:
         data = DatasetCardData(
             license=licence,
-            task_categories=sorted({CATEGORIES.get(t, "visual-question-answering") for t in tasks}),
+            task_categories=sorted({TASK_NAMES[task].hub_category for task in tasks}),
             tags=["virft", "grpo", "ms-swift"],
         )
         values = {
-            **{"counts": counts, "columns": columns, "formats": formats},
-            "evaluated": next((task for task in tasks if task in EVALUATED), ""),
+            **{"counts": counts, "columns": columns, "formats": formats, "evaluated": tasks[0]},
             "rewards": {name: _meaning(name) for name in rewards_of(tasks)},
         }
         files["README.md"] = _from_template(DatasetCard, "dataset.md", data, hub, repo, values)
@@ -114,11 +107,10 @@ def _counted(splits: Mapping[Path, str]) -> tuple[Counter[tuple[str, str]], list
 
 def rewards_of(tasks: list[str]) -> list[str]:
     """Return the rewards that a first run on these tasks would take."""
-    pairs = [TASKS.get(task, (f"vlrft_{task} vlrft_format",))[0] for task in tasks]
-    names = list(dict.fromkeys(" ".join(pairs).split()))
-    formats = [name for name in names if REWARDS[name].scores_format]
+    formats = {TASK_NAMES[task].format_reward for task in tasks}
+    # Every answer can meet the plain format.
     chosen = formats if len(formats) == 1 else ["vlrft_format"]
-    return [*(name for name in names if name not in formats), *chosen]
+    return [*(PAYING[task][0] for task in tasks), *chosen]
 
 
 def model_files(
@@ -147,13 +139,14 @@ def model_files(
     )
     names = [name_of(str(name)) for name in args.get("reward_funcs") or []]
     weights = args.get("reward_weights") or [1] * len(names)
+    family = family_of(model_type=str(args.get("model_type")))
     values = {
         **{"opened": opened, "args": args, "flags": FLAGS, "name_of": name_of},
         **{"before": first, "after": last, "sets": [name_of(name) for name in sets]},
         "start": name_of(str(args.get("model"))),
         "rewards": [(name, of, _meaning(name)) for name, of in zip(names, weights, strict=False)],
         "ours": any(name in REWARDS for name in names),
-        "plugin": str(args.get("model_type")).startswith(NEEDS_PLUGIN),
+        "plugin": bool(family and family.needs_plugin),
     }
     content = _from_template(ModelCard, "model.md", data, hub, repo, values)
     files: dict[str, Path | bytes] = {"README.md": content, **opened.files}

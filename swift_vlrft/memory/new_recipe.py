@@ -20,16 +20,8 @@ from swift_vlrft.geometry.box_format import SUBSETS
 from swift_vlrft.memory.models import Model, read_model
 from swift_vlrft.memory.scripts import Script, scripts
 from swift_vlrft.memory.settings import Gpus, parse_gpus
-from swift_vlrft.rewards import TASK_NAMES
+from swift_vlrft.rewards import PAYING, TASK_NAMES
 from swift_vlrft.shared_prefix.settings import SWITCH
-
-TASKS = {task: (f"vlrft_{task} vlrft_format", 512) for task in TASK_NAMES} | {
-    "detection": ("vlrft_detection_iou vlrft_detection_format", 1024),
-    "grounding": ("vlrft_grounding_iou vlrft_format", 512),
-    "math": ("vlrft_math vlrft_boxed_format", 1024),
-    "ocr": ("vlrft_ocr vlrft_format", 1024),
-}
-"""Rewards, and tokens for a completion."""
 
 IMAGE_TOKENS = 512
 """What our recipes allow an image where its size can be limited."""
@@ -63,8 +55,8 @@ def draft(
     """Return the nearest recipe for this model, task and data set, and the differences; ValueError
     for what is unknown.
     """
-    if task not in TASKS:
-        raise ValueError(f"--task {task}: known tasks are {', '.join(TASKS)}")
+    if task not in TASK_NAMES:
+        raise ValueError(f"--task {task}: known tasks are {', '.join(TASK_NAMES)}")
     model = read_model(name)
     if not model.sees:
         raise ValueError(f"--model {name} sees no images; begin with a copy of a text_*.sh recipe")
@@ -81,8 +73,9 @@ def draft(
         script = script.with_flags({SWITCH: ""})
         said.append(f"no {SWITCH}: {model.why_not_shared}")
     if task != script.task:
-        rewards, completion = TASKS[task]
-        longest = max(completion, int(script.flags["max_completion_length"]))
+        rewards = f"{PAYING[task][0]} {TASK_NAMES[task].format_reward}"
+        asked = TASK_NAMES[task].completion_tokens
+        longest = max(asked, int(script.flags["max_completion_length"]))
         changed = {"reward_funcs": rewards, "max_completion_length": str(longest)}
         said.append(f"{task} in place of {script.task}: --reward_funcs {rewards}")
         script = replace(script, flags=script.flags | changed)

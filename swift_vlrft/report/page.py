@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from swift_vlrft.evaluation.compare import Comparison, Verdict, compare
-from swift_vlrft.evaluation.predictions import EVALUATED, EvaluationError
+from swift_vlrft.evaluation.predictions import EvaluationError
 from swift_vlrft.evaluation.run import SavedRun, open_runs
 from swift_vlrft.evaluation.summary import Summary, summarise
 from swift_vlrft.files.writing import write_atomically
@@ -21,6 +21,7 @@ from swift_vlrft.report.curves import curve, ends
 from swift_vlrft.report.html import render, short
 from swift_vlrft.report.run_log import RunLog, Series, read_run
 from swift_vlrft.report.samples import samples
+from swift_vlrft.rewards import PAYING, TASK_NAMES
 
 SHOWN = 2
 """The rows of each kind that a page shows."""
@@ -65,6 +66,7 @@ def _page(run: RunLog, evaluated: list[Evaluated], result: Comparison | None) ->
     notes = [note for side in evaluated for note in side.summary.notes]
     notes += result.notes if result is not None else []
     task = evaluated[0].summary.task if evaluated else ""
+    chief = [PAYING[task][0], TASK_NAMES[task].headline] if task in TASK_NAMES else []
     per_class = "AP" if task == "detection" else "accuracy"
     tables = evaluated[0].summary.by_class if evaluated else {}
     return {
@@ -78,7 +80,7 @@ def _page(run: RunLog, evaluated: list[Evaluated], result: Comparison | None) ->
         "more_settings": sorted(run.settings.items()),
         "evaluated": evaluated,
         "result": result,
-        "chief": {*EVALUATED.get(task, ()), "parse_rate", "empty_prediction_rate"},
+        "chief": {*chief, "parse_rate", "empty_prediction_rate"},
         "notes": list(dict.fromkeys(notes)),
         "per_class": per_class,
         "classes": [name for name, row in tables.items() if row.get(per_class) is not None],

@@ -1,12 +1,14 @@
-"""``REWARDS`` names every reward: a function in its task's file; a new file joins ``_FILES``."""
+"""Rewards by name: each is a function in its task's file; a new file joins ``_FILES``.
+
+from swift_vlrft.rewards import vlrft_counting
+vlrft_counting(["<answer>4</answer>"], ["4"])       [1.0]
+"""
 
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 from swift_vlrft.rewards.contract import Reward, RewardFunction, Scores, Task
-
-__all__ = ["REWARDS", "TASK_NAMES", "Reward", "RewardFunction", "Scores", "Task", "reward_columns"]
 
 _FILES = (
     *("detection", "detection_map", "paper", "grounding", "pointing", "classification", "counting"),
@@ -24,10 +26,25 @@ REWARDS: dict[str, Reward] = {
 TASK_NAMES: dict[str, Task] = {r.task.name: r.task for r in REWARDS.values() if r.task is not None}
 """The tasks by the name that a row's ``task`` column holds."""
 
+PAYING: dict[str, list[str]] = {
+    task: [n for n, r in REWARDS.items() if r.task is known and r.recommended]
+    for task, known in TASK_NAMES.items()
+}
+"""The rewards of each task that pay 1.0 for the gold answer, the main one first."""
+
 _COLUMNS = {"task", "response_prefix", *(c for r in REWARDS.values() for c in r.needs + r.takes)}
+
+__all__ = ["PAYING", "REWARDS", "TASK_NAMES", "Reward", "RewardFunction", "Scores", "Task"]
+__all__ += ["reward_columns", *REWARDS]
 
 
 def reward_columns(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of a row that rewards read besides the solution."""
     read = _COLUMNS - {"solution"}
     return {key: row[key] for key in sorted(read) if row.get(key) is not None}
+
+
+def __getattr__(name: str) -> Reward:
+    if name in REWARDS:
+        return REWARDS[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,10 +9,11 @@ solution    <answer>yes</answer>                                 vlrft_yes_no 1.
 
 from swift_vlrft.parsing.answers import Answer
 from swift_vlrft.parsing.short_answers import choice, yes_no
-from swift_vlrft.rewards.contract import Task, reward
+from swift_vlrft.rewards.contract import Stated, Task, reward
 
-CHOICE = Task("choice", choice, "an option letter")
-YES_NO = Task("yes_no", yes_no, "yes or no")
+_NO_OPTION = "answer states none of the options, or several"
+CHOICE = Task("choice", choice, "an option letter", states=Stated("choice", "choice", _NO_OPTION))
+YES_NO = Task("yes_no", yes_no, "yes or no", states=Stated("yes_no", "choice", _NO_OPTION))
 
 
 @reward(CHOICE)

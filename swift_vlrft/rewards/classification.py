@@ -10,9 +10,15 @@ from contextlib import suppress
 from typing import Any
 
 from swift_vlrft.parsing.answers import Answer, normalise, plain
-from swift_vlrft.rewards.contract import Task, reward
+from swift_vlrft.rewards.contract import Stated, Task, reward
 
-CLASSIFICATION = Task("classification", lambda text: normalise(text) or None, "a class name")
+CLASSIFICATION = Task(
+    "classification",
+    lambda text: normalise(text) or None,
+    "a class name",
+    states=Stated("label", "label", "answer names no class"),
+    hub_category="image-classification",
+)
 
 
 @reward(CLASSIFICATION, takes=("aliases",))

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from swift_vlrft.parsing.answers import gold_text, plain, read, with_prefix
 
@@ -26,6 +26,18 @@ log = logging.getLogger("swift_vlrft")
 Scores = list[float | None]
 RewardFunction = Callable[..., Scores]
 """What ms-swift calls: a ``Reward``, or a function around one."""
+
+
+class Stated(NamedTuple):
+    """Describes the short answer of a task: the field of ``Answer``, what it is called in the codes
+    of reasons, and the reason where it is missing.
+    """
+
+    field: str
+    noun: str
+    missing: str
+    may_be_boxed: bool = True
+    """It may stand in ``\\boxed{}`` alone."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +61,16 @@ class Task:
     """Most solutions read as its gold: it is proposed only for a set that states this task."""
     answer_of: Callable[[Any], str] | None = None
     """The answer to a gold that earns 1.0, where that is not the gold's own text."""
+    states: Stated | None = None
+    """The short answer that its rewards compare; None: boxes or points."""
+    headline: str = "accuracy"
+    """The metric by which two evaluations are compared."""
+    format_reward: str = "vlrft_format"
+    """The reward of the format in its recipes, beside its first reward."""
+    completion_tokens: int = 512
+    """The length of a completion in its recipes."""
+    hub_category: str = "visual-question-answering"
+    """Its name among the hubs' tasks."""
     problem_of: Callable[[Mapping[str, Any]], str | None] = lambda columns: None
     """What is wrong with the further columns of a row, for the checks of data."""
 
@@ -103,13 +125,17 @@ class Reward:
     least_iou: float = 0.5
     """Under this IoU a pair of boxes earns nothing, where the threshold does not change."""
     recommended: bool = True
-    """Return whether it is proposed as a reward for a data set."""
+    """If false, `data check` never suggests this reward."""
     __name__: str = field(init=False)
     """The name in ms-swift's logs: the function's name."""
 
     def __post_init__(self) -> None:
-        for name in ("__name__", "__doc__"):
+        for name in ("__name__", "__doc__", "__module__"):
             object.__setattr__(self, name, getattr(self.score, name))
+
+    def __reduce__(self) -> str:
+        """Return the name to pickle it by, as a function is: its module's attribute."""
+        return self.__name__
 
     def __call__(self, completions: Sequence[Any], solution: Any = None, **columns: Any) -> Scores:
         """Return a score in [0, 1] per completion; None for rows of other tasks and for gold that

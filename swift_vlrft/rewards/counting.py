@@ -10,7 +10,7 @@ bounds, doubts, rounds, multiplies or adds to. See ``short_answers.number``.
 
 from swift_vlrft.parsing.answers import Answer
 from swift_vlrft.parsing.short_answers import number
-from swift_vlrft.rewards.contract import Task, reward
+from swift_vlrft.rewards.contract import Stated, Task, reward
 
 
 def read_count(text: str) -> float | None:
@@ -19,7 +19,9 @@ def read_count(text: str) -> float | None:
     return count if count is not None and count >= 0 and count.is_integer() else None
 
 
-COUNTING = Task("counting", read_count, "a whole number")
+NO_NUMBER = "answer states no number, several, or leaves it open"
+STATED = Stated("number", "number", NO_NUMBER)
+COUNTING = Task("counting", read_count, "a whole number", states=STATED)
 
 
 @reward(COUNTING)

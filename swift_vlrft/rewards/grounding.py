@@ -26,7 +26,14 @@ def read_target(text: str) -> Target | None:
     return boxes.boxes[0] if len(boxes) else boxes
 
 
-GROUNDING = Task("grounding", read_target, "exactly one box or 'No Objects'", has_boxes=True)
+GROUNDING = Task(
+    "grounding",
+    read_target,
+    "exactly one box or 'No Objects'",
+    has_boxes=True,
+    headline="acc50",
+    hub_category="object-detection",
+)
 
 
 @reward(GROUNDING)

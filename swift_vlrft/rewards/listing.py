@@ -9,7 +9,7 @@ from collections import Counter
 
 from swift_vlrft.parsing.answers import Answer
 from swift_vlrft.parsing.items import meant, read_gold_items
-from swift_vlrft.rewards.contract import Task, reward
+from swift_vlrft.rewards.contract import Stated, Task, reward
 from swift_vlrft.rewards.matching import score_without_boxes
 
 
@@ -19,7 +19,16 @@ def read_names(text: str, *, ordered: bool = False) -> list[str] | None:
     return None if items is None or "" in items else items
 
 
-LIST = Task("list", read_names, "a list of names or 'No Objects'", has_items=True, reads_most=True)
+NO_LIST = "answer is empty or too long to be read as a list"
+LIST = Task(
+    "list",
+    read_names,
+    "a list of names or 'No Objects'",
+    has_items=True,
+    reads_most=True,
+    states=Stated("items", "items", NO_LIST, may_be_boxed=False),
+    headline="f1",
+)
 
 
 @reward(LIST)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from swift_vlrft.parsing.answers import Answer
 from swift_vlrft.parsing.short_answers import mathematics
-from swift_vlrft.rewards.contract import Task, reward
+from swift_vlrft.rewards.contract import Stated, Task, reward
 
 SECONDS = 20.0
 """A pair scores 0 after two seconds of processor time (math_worker.py), or so many in all: on a
@@ -109,7 +109,15 @@ def _equal(*texts: str) -> bool:
     return WORKER.asks(*texts)
 
 
-MATH = Task("math", read_mathematics, "mathematics", reads_most=True)
+MATH = Task(
+    "math",
+    read_mathematics,
+    "mathematics",
+    reads_most=True,
+    states=Stated("mathematics", "text", "answer is empty"),
+    format_reward="vlrft_boxed_format",
+    completion_tokens=1024,
+)
 
 
 @reward(MATH)

@@ -10,7 +10,8 @@ from typing import Any
 
 from swift_vlrft.parsing.answers import Answer, plain
 from swift_vlrft.parsing.short_answers import decimal
-from swift_vlrft.rewards.contract import Task, reward
+from swift_vlrft.rewards.contract import Stated, Task, reward
+from swift_vlrft.rewards.counting import NO_NUMBER
 
 EQUAL = 1e-9
 """Relative difference of numbers that are equal but for rounding."""
@@ -37,7 +38,8 @@ def _problem(columns: Any) -> str | None:
     return f"the tolerance {value!r} is {what} (0.05: 5 % of the solution)"
 
 
-NUMBER = Task("number", decimal, "one number", problem_of=_problem)
+STATED = Stated("decimal", "number", NO_NUMBER)
+NUMBER = Task("number", decimal, "one number", problem_of=_problem, states=STATED)
 
 
 @reward(NUMBER, takes=("tolerance",))

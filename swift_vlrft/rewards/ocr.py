@@ -14,7 +14,7 @@ from typing import Any
 from swift_vlrft.parsing.answers import Answer
 from swift_vlrft.parsing.texts import MAX_TEXT, plain_text
 from swift_vlrft.rewards.classification import alias_texts
-from swift_vlrft.rewards.contract import Task, reward
+from swift_vlrft.rewards.contract import Stated, Task, reward
 
 MAX_GOLD = MAX_TEXT // 2
 """A text of twice the gold's length scores 0 whatever it says, and a longer one is not read."""
@@ -39,7 +39,15 @@ def right_texts(gold: str, aliases: Any) -> list[str]:
 
 
 OCR = Task(
-    "ocr", read_text, f"a text of 1 to {MAX_GOLD} characters", as_written=True, reads_most=True
+    "ocr",
+    read_text,
+    f"a text of 1 to {MAX_GOLD} characters",
+    as_written=True,
+    reads_most=True,
+    states=Stated("plain", "text", "answer is empty or too long to be read", may_be_boxed=False),
+    headline="anls",
+    completion_tokens=1024,
+    hub_category="image-to-text",
 )
 
 

@@ -11,8 +11,8 @@ from bisect import bisect_right, insort
 
 from swift_vlrft.parsing.answers import Answer
 from swift_vlrft.parsing.items import meant
-from swift_vlrft.rewards.contract import Task, reward
-from swift_vlrft.rewards.listing import read_names
+from swift_vlrft.rewards.contract import Stated, Task, reward
+from swift_vlrft.rewards.listing import NO_LIST, read_names
 
 
 def read_order(text: str) -> list[str] | None:
@@ -21,7 +21,15 @@ def read_order(text: str) -> list[str] | None:
     return items if items and len(set(items)) == len(items) else None
 
 
-ORDERING = Task("ordering", read_order, "a list of distinct names", has_items=True, reads_most=True)
+ORDERING = Task(
+    "ordering",
+    read_order,
+    "a list of distinct names",
+    has_items=True,
+    reads_most=True,
+    states=Stated("order", "items", NO_LIST, may_be_boxed=False),
+    headline="mean_tau",
+)
 
 
 @reward(ORDERING)

@@ -26,6 +26,7 @@ POINTING = Task(
     has_points=True,
     reads_most=True,
     answer_of=centres,
+    headline="point_accuracy",
 )
 
 

@@ -15,9 +15,6 @@ from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.geometry.box_format import NATIVE
 from swift_vlrft.swift_plugin.command_line import CommandLine
 
-STATED_IDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "glm4v", "glm46v")
-"""The families whose templates in ms-swift state ids of the real vocabulary (token_ids.py)."""
-
 
 def is_glm4v(command: CommandLine) -> bool:
     """Return whether the command's model is GLM-4V or CogAgent, which ms-swift cannot load."""
@@ -43,7 +40,7 @@ def register_model_of(command: CommandLine, *, check: bool = True) -> None:
         from swift_vlrft.swift_plugin import internvl as template
 
         template.register()
-    if any(family and family.name in STATED_IDS for family in families):
+    if any(family and family.states_ids for family in families):
         from swift_vlrft.swift_plugin import token_ids
 
         token_ids.register()

@@ -10,9 +10,8 @@ from scored import answer, assert_metrics, eval_json, write_lines
 from support.drawn_rows import MIXED, mixed_rows
 
 from swift_vlrft.datasets import read_rows
-from swift_vlrft.evaluation.predictions import EVALUATED
 from swift_vlrft.parsing.answers import gold_text
-from swift_vlrft.rewards import TASK_NAMES
+from swift_vlrft.rewards import PAYING, TASK_NAMES
 from tests.support.parquet import write_parquet
 
 TABLE = Path(__file__).with_name("by_hand.jsonl")
@@ -31,7 +30,8 @@ def evaluated(tmp_path, task, pairs, shared=(), **columns):
         for n, (text, gold) in enumerate(pairs)
     ]
     summary = eval_json(write_lines(tmp_path / "p.jsonl", rows))
-    assert summary["headline"] == EVALUATED[task][1] and summary["headline"] in summary["metrics"]
+    assert summary["headline"] == TASK_NAMES[task].headline
+    assert summary["headline"] in summary["metrics"]
     return summary
 
 
@@ -131,6 +131,6 @@ def test_right_answers_to_a_set_are_joined_and_scored(task, tmp_path):
     summary = eval_json(file, "--gold", tmp_path / "set", "--join", "id", "--task", task)
     assert summary["rows"] == 8
     targets = ("n_acc", "t_acc") if task in ("grounding", "pointing") else ()
-    names = (summary["headline"], EVALUATED[task][0], *targets)
+    names = (summary["headline"], PAYING[task][0], *targets)
     assert_metrics(summary, **dict.fromkeys(names, 1.0))
     assert bool(targets) == ("n_acc" in summary["metrics"])

@@ -13,10 +13,11 @@ from fuzz.target import clean, refused
 
 from swift_vlrft.commands.output import printable
 from swift_vlrft.evaluation.compare import compare
-from swift_vlrft.evaluation.predictions import EVALUATED, EvaluationError, read_predictions
+from swift_vlrft.evaluation.predictions import EvaluationError, read_predictions
 from swift_vlrft.evaluation.summary import summarise
 from swift_vlrft.files.records import as_json, strict_json
 from swift_vlrft.parsing import answers
+from swift_vlrft.rewards import TASK_NAMES
 
 ROWS = 60
 SECONDS, SHARE = 20.0, 2
@@ -63,7 +64,7 @@ def detections(rng: random.Random) -> bytes:
 def make(rng: random.Random) -> tuple[str, bytes]:
     if rng.random() < 0.1:
         return "detection.json", detections(rng)
-    task = rng.choice(list(EVALUATED))
+    task = rng.choice(list(TASK_NAMES))
     numbers, form = itertools.count(), rng.choice([ours, of_swift_infer, of_a_log])
     return f"{task}.jsonl", lines(rng, lambda: form(rng, task, next(numbers)), ROWS)
 

@@ -13,7 +13,7 @@ from swift_vlrft.geometry.boxes import (
     by_left,
     giou,
     iou,
-    overlapping_in_arrays,
+    overlap_table,
     overlapping_pairs,
 )
 
@@ -27,14 +27,6 @@ def as_tuples(boxes):
     return [tuple(box) for box in boxes.tolist()]
 
 
-def table(a, b):
-    """IoU of all pairs, as the form for many boxes finds it."""
-    found = np.zeros((len(a), len(b)))
-    i, j, overlaps = overlapping_in_arrays(array_of(as_tuples(a)), array_of(as_tuples(b)), 1e-9)
-    found[i, j] = overlaps
-    return found
-
-
 def test_iou_and_giou_agree_with_torchvision():
     import torch
     from torchvision import ops
@@ -43,7 +35,8 @@ def test_iou_and_giou_agree_with_torchvision():
     for _ in range(4):
         a, b = random_boxes(rng, 500), random_boxes(rng, 500)
         ta, tb = torch.from_numpy(a), torch.from_numpy(b)
-        np.testing.assert_allclose(table(a, b), ops.box_iou(ta, tb).numpy(), atol=1e-9)
+        found = overlap_table(array_of(as_tuples(a)), array_of(as_tuples(b)), 1e-9)
+        np.testing.assert_allclose(found, ops.box_iou(ta, tb).numpy(), atol=1e-9)
         for ours, theirs in ((iou, ops.box_iou), (giou, ops.generalized_box_iou)):
             pairs = [[ours(p, q) for q in as_tuples(b[:60])] for p in as_tuples(a[:60])]
             np.testing.assert_allclose(pairs, theirs(ta[:60], tb[:60]).numpy(), atol=1e-12)
@@ -69,8 +62,8 @@ def test_overlapping_pairs_misses_none(n, threshold):
         if a is not None and iou(a, b) >= threshold
     }
     few = overlapping_pairs(predicted, by_left(gold), threshold)
-    many = overlapping_in_arrays(array_of(predicted), array_of(gold), threshold)
-    for pairs in (few, zip(*(column.tolist() for column in many), strict=True)):
+    table = overlap_table(array_of(predicted), array_of(gold), threshold)
+    for pairs in (few, [(i, j, table[i, j]) for i, j in np.argwhere(table).tolist()]):
         assert {(i, j): overlap for i, j, overlap in pairs} == pytest.approx(expected, abs=1e-12)
 
 
