@@ -1,4 +1,4 @@
-"""GLM-4V sees the whole image squashed to a square, whatever its shape.
+"""The image processor of GLM-4V, which resizes every image to a square, whatever its shape.
 
 ChatGLM4VImageProcessor.of(config)(images, return_tensors="pt").pixel_values   [n, 3, 1120, 1120]
 """

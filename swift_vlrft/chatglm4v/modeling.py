@@ -50,7 +50,7 @@ def image_starts(input_ids: torch.Tensor, config: ChatGLM4VConfig) -> torch.Tens
 
 
 def _behind(starts: torch.Tensor, first: int, stop: int) -> torch.Tensor:
-    """Mark the tokens from ``first`` to before ``stop`` behind each start. [rows, tokens]"""
+    """Mark the tokens ``first`` to ``stop`` (excluded) after each start. [rows, tokens]"""
     tokens = starts.shape[1]
     opened, closed = (
         nn.functional.pad(starts.long(), (by, 0))[:, :tokens].cumsum(1) for by in (first, stop)
@@ -157,9 +157,11 @@ class ChatGLM4VModel(ChatGLM4VPreTrainedModel):
         use_cache: bool | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPast:
-        """``input_ids`` [rows, tokens] hold placeholders of images, ``pixel_values`` [images, 3,
-        side, side] come in the order of the rows. ``position_ids`` [rows, tokens] may be left out
-        unless there is a filled cache. ``inputs_embeds`` in place of ``input_ids`` hold no image.
+        """Return the hidden states of a batch.
+
+        ``input_ids`` [rows, tokens] hold placeholders of images, ``pixel_values`` [images, 3, side,
+        side] come in the order of the rows. ``position_ids`` [rows, tokens] may be left out unless
+        there is a filled cache. ``inputs_embeds`` in place of ``input_ids`` hold no image.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give either input_ids or inputs_embeds")
@@ -236,7 +238,9 @@ class ChatGLM4VForConditionalGeneration(ChatGLM4VPreTrainedModel, GenerationMixi
         logits_to_keep: int | torch.Tensor = 0,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
-        """``logits_to_keep`` counts the last logits (0: all), or is an index or mask [tokens];
+        """Return the logits of a batch, and the loss where ``labels`` are given.
+
+        ``logits_to_keep`` counts the last logits (0: all), or is an index or mask [tokens];
         ``labels`` [rows, tokens kept], -100 where nothing is learned.
         """
         outputs = self.transformer(
@@ -281,5 +285,5 @@ class ChatGLM4VForConditionalGeneration(ChatGLM4VPreTrainedModel, GenerationMixi
     def _prepare_attention_mask_for_generation(
         self, inputs_tensor: torch.Tensor, *args: Any, **kwargs: Any
     ) -> torch.Tensor:
-        """Every token counts where the caller gives no mask: the pad token is the placeholder."""
+        """Return a mask of ones: the pad token is the placeholder of images, and counts."""
         return torch.ones(inputs_tensor.shape[:2], dtype=torch.long, device=inputs_tensor.device)

@@ -1,4 +1,4 @@
-"""The text model has 40 layers, two groups of keys and values, rotary positions on half a head."""
+"""The text model: 40 layers, two groups of keys and values, rotary positions on half a head."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class TextAttention(nn.Module):
 
 
 class TextMLP(nn.Module):
-    """SwiGLU; ``dense_h_to_4h`` makes the gate and what is gated at once."""
+    """The SwiGLU layer; ``dense_h_to_4h`` computes the gate and the gated values at once."""
 
     def __init__(self, config: ChatGLM4VConfig) -> None:
         super().__init__()

@@ -149,7 +149,7 @@ class ChatGLM4VVisionModel(PreTrainedModel):
                 init.normal_(vector, std=self.config.initializer_range)
 
     def get_input_embeddings(self) -> nn.Module:
-        """Its output has to ask for gradients under reentrant checkpointing."""
+        """Return the layer whose output must ask for gradients under reentrant checkpointing."""
         return self.patch_embedding
 
     def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:

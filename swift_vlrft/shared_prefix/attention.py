@@ -30,8 +30,9 @@ NAME = "vlrft_shared_prefix"
 
 
 def use_shared_attention(model: Any) -> None:
-    """Make the language model of ``model`` (the unwrapped transformers model) use ``attend``,
-    and its Gated DeltaNet layers their own way (delta_net.py).
+    """Make the language model of ``model``, the unwrapped transformers model, use ``attend``.
+
+    Its Gated DeltaNet layers read packed sequences in their own way (delta_net.py).
     """
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
@@ -98,7 +99,7 @@ def _attend_group(
 
 
 def _lower_right(queries: int, keys: int, device: torch.device) -> torch.Tensor:
-    """Causal mask aligned lower right; on CUDA a bias object that the flash kernel understands."""
+    """Return a causal mask, aligned lower right; on CUDA a bias object for the flash kernel."""
     if device.type == "cuda":
         # Inside a TorchDispatchMode (an operation counter, selective checkpointing) that object
         # cannot be made.
@@ -109,8 +110,9 @@ def _lower_right(queries: int, keys: int, device: torch.device) -> torch.Tensor:
 
 
 def _as_batch(lengths: Sequence[int], x: torch.Tensor) -> torch.Tensor:
-    """[heads, tokens, width] -> [completions, heads, longest, width]; padding comes after all that
-    a completion's tokens may see, and its results are dropped.
+    """Turn [heads, tokens, width] into [completions, heads, longest, width].
+
+    Padding comes after all that a completion's tokens may see, and its results are dropped.
     """
     if len(set(lengths)) == 1:
         return x.unflatten(1, (len(lengths), lengths[0])).transpose(0, 1)

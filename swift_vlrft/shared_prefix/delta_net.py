@@ -40,7 +40,7 @@ def _layers(model: Any) -> list[Any]:
 
 
 class _SharedDeltaNet:
-    """It stands before transformers' ``Qwen3_5GatedDeltaNet``, ``Qwen3_5MoeGatedDeltaNet``."""
+    """A base class that precedes transformers' ``Qwen3_5GatedDeltaNet`` and its MoE variant."""
 
     def forward(
         self: Any,
@@ -49,7 +49,7 @@ class _SharedDeltaNet:
         shared_prefix: Sequence[Group] | None = None,
         **kwargs: Any,
     ) -> torch.Tensor:
-        """``shared_prefix`` holds the groups of a packed sequence [1, tokens, width]."""
+        """Run the layer; ``shared_prefix`` holds the groups of a packed [1, tokens, width]."""
         if shared_prefix is None:
             plain: torch.Tensor = super().forward(hidden_states, *args, **kwargs)  # type: ignore[misc]
             return plain
@@ -66,7 +66,7 @@ class _SharedDeltaNet:
 
 
 def _attend(layer: Any, tensors: Sequence[torch.Tensor], groups: Sequence[Group]) -> Any:
-    """The delta rule's output of every prompt and completion, in packed order."""
+    """Return the delta rule's output of every prompt and completion, in packed order."""
     sizes = [(group.shared, *group.lengths) for group in groups]
     parts = [x.split(list(chain(*sizes))) for x in tensors]
     firsts = [sum(map(len, sizes[:i])) for i in range(len(sizes))]
@@ -98,7 +98,7 @@ def _delta_rule(
     g: torch.Tensor,
     state: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, Any]:
-    """Convolution and delta rule as in transformers' forward pass, and the state after a prompt.
+    """Return the layer's output as in transformers' forward pass, and the state after a prompt.
 
     ``mixed`` has the inputs that the convolution needs in front of those of ``beta`` and ``g``.
     """

@@ -24,7 +24,7 @@ import torch
 
 @dataclass(frozen=True)
 class ImageFeatures:
-    """The features are what ``get_image_features`` returns and the language model reads."""
+    """Image features, as ``get_image_features`` returns them and the language model reads them."""
 
     pooler_output: tuple[torch.Tensor, ...] | torch.Tensor  # [tokens, hidden] for each image
     deepstack_features: list[tuple[torch.Tensor, ...]] | None = None
@@ -32,13 +32,13 @@ class ImageFeatures:
 
 
 def encoders(model: Any) -> list[Any]:
-    """Return the modules that make image features; the last module puts them out."""
+    """Return the modules that compute image features; the last module returns them."""
     names = ("visual", "vision_tower", "multi_modal_projector")
     return [part for name in names if (part := getattr(model.model, name, None)) is not None]
 
 
 class FeatureCache:
-    """The cache holds features by image content, at most ``limit`` bytes."""
+    """A cache of features by image content, of at most ``limit`` bytes."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -60,8 +60,9 @@ class FeatureCache:
 
     @contextmanager
     def fill(self, encoder: Any, digests: Sequence[bytes], tokens: Sequence[int]) -> Iterator[None]:
-        """Keep what the encoder returns in this block for images with these digests, in the
-        encoder's order, of so many tokens each.
+        """Keep the features that the encoder returns within this block.
+
+        ``digests`` and ``tokens`` are those of its images, in its order.
         """
 
         def keep(_module: Any, _arguments: Any, output: Any) -> None:

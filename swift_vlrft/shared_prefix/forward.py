@@ -44,9 +44,10 @@ def forward(model: Any, packed: Packed, features: ImageFeatures | None = None) -
 def values_of(
     logits: torch.Tensor, targets: torch.Tensor, temperature: float, *, entropy: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return log-probabilities of ``targets`` [tokens] under ``logits`` [tokens, vocabulary] over
-    the temperature, and entropies; as swift/rlhf_trainers/grpo_trainer.py takes them
-    (_get_logps_via_local_forward).
+    """Return the log-probabilities of ``targets`` [tokens], and the entropies of ``logits``.
+
+    ``logits`` [tokens, vocabulary] are divided by the temperature, as ms-swift does
+    (swift/rlhf_trainers/grpo_trainer.py, _get_logps_via_local_forward).
 
     TRL's function goes row by row, so that few copies of the logits are alive at a time in the
     backward pass; a packed sequence has no rows, so it is given parts. Each part is divided by

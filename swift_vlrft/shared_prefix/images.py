@@ -21,12 +21,12 @@ import torch
 
 
 class CannotPack(ValueError):
-    """The micro-batch has to be computed as separate rows; the message says why."""
+    """An error that says why a micro-batch has to be computed as separate rows."""
 
 
 @dataclass(frozen=True)
 class Images:
-    """Images hold the images of a micro-batch, as the processor returns them."""
+    """The images of a micro-batch, as the processor returns them."""
 
     pixel_values: torch.Tensor
     grid_thw: torch.Tensor | None

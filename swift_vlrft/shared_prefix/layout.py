@@ -25,7 +25,7 @@ __all__ = ["CannotPack", "Group", "Packed", "pack"]
 
 @dataclass(frozen=True)
 class Group:
-    """A group holds the positions of a prompt and its completions in the packed sequence."""
+    """The positions of a prompt and its completions in the packed sequence."""
 
     start: int
     shared: int  # Tokens of the prompt and of the completions' common beginning
@@ -38,7 +38,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Packed:
-    """Packed replaces the rows as the model's input, with the map back to the rows' tokens."""
+    """The packed input that replaces the rows, with the map back to the rows' tokens."""
 
     input_ids: torch.Tensor  # [1, packed tokens]
     position_ids: torch.Tensor  # [3, 1, packed tokens], without M-RoPE [1, packed tokens]
@@ -165,7 +165,7 @@ def _rows(
 
 
 def _group(rows: Sequence[_Row], images: Images, images_of: Sequence[range]) -> list[list[int]]:
-    """Rows with the same prompt and the same images, in order of first appearance."""
+    """Return the rows of each prompt with its images, in order of first appearance."""
     groups: dict[tuple[bytes, int], list[int]] = {}
     for r, row in enumerate(rows):
         prompt = row.ids[: row.prompt].tobytes()
@@ -176,7 +176,7 @@ def _group(rows: Sequence[_Row], images: Images, images_of: Sequence[range]) -> 
 
 
 def _common(texts: Sequence[np.ndarray]) -> int:
-    """Length of the common beginning: the prompt and what all completions start with."""
+    """Return the length of the common beginning: prompt, and first tokens of all completions."""
     shared = min(map(len, texts))
     differs = [(text[:shared] != texts[0][:shared]).nonzero()[0][:1] for text in texts]
     return int(min([shared, *np.concatenate(differs)]))

@@ -1,4 +1,4 @@
-"""Read two environment variables when the trainer is chosen and created.
+"""The two environment variables of shared prefixes, read when the trainer is created.
 
 VLRFT_SHARED_PREFIX=1           each prompt and image of a micro-batch once; 0 or unset: off
 VLRFT_SHARED_PREFIX_CACHE=512   MiB of image features kept for one generation batch; 0: none

@@ -1,5 +1,7 @@
-"""GLM-4V and CogAgent are ms-swift's model type ``chatglm4v``, with this package's model and
-tokenizer instead of the published code, and a template that writes every placeholder of an image.
+"""GLM-4V and CogAgent in ms-swift, as model type ``chatglm4v``.
+
+Model and tokenizer are this package's instead of the published code, and the template writes every
+placeholder of an image.
 
 [gMASK]<sop><|user|>
 <|begin_of_image|><|endoftext|> x 1600<|end_of_image|>What is this?<|assistant|>
@@ -47,8 +49,9 @@ IMAGES = (
 
 
 def register(model: str | None = None, *, check: bool = True) -> None:
-    """Put both models into ms-swift's registries. ValueError, with ``check``: what is wrong with
-    the folder ``model``, in one line.
+    """Put both models into ms-swift's registries.
+
+    With ``check`` a ValueError says in one line what is wrong with the folder ``model``.
     """
     register_classes()  # else ms-swift's engine opens config.json with the code beside it
     groups = [
@@ -149,7 +152,7 @@ class ChatGLM4VTemplate(Template):
     def _data_collator(
         self, batch: list[dict[str, Any]], *, padding_to: int | None = None
     ) -> dict[str, Any]:
-        """With the positions that the model was trained with; ms-swift's own count the tokens."""
+        """Add the positions of the model's training; ms-swift's own count the tokens."""
         collated: dict[str, Any] = super()._data_collator(batch, padding_to=padding_to)
         if "input_ids" in collated:
             mask = collated.get("attention_mask")
@@ -157,7 +160,7 @@ class ChatGLM4VTemplate(Template):
         return collated
 
     def skip_stop_tokens(self, generate_ids: list[int], is_finished: bool = True) -> list[int]:
-        """An answer may end with any of three tokens; none of them is part of its text."""
+        """Drop the token that ends an answer: any of three, none of them part of its text."""
         if is_finished and generate_ids and generate_ids[-1] in self._stops:
             generate_ids = generate_ids[:-1]
         ids: list[int] = super().skip_stop_tokens(generate_ids, is_finished)
@@ -169,8 +172,10 @@ class ChatGLM4VTemplate(Template):
         return stops if isinstance(stops, list) else [stops]
 
     def prepare_engine_kwargs(self) -> dict[str, Any]:
-        """Give vLLM this package's model, as its own counts a position per placeholder, and the
-        tokenizer in files: vLLM's worker processes would open the checkpoint's with its code.
+        """Give vLLM this package's model and a folder with the tokenizer.
+
+        vLLM's own model counts a position per placeholder, and its worker processes would open the
+        checkpoint's tokenizer with its code.
         """
         if self.mode != "vllm":
             return {}
@@ -209,8 +214,10 @@ class ChatGLM4VTemplate(Template):
 
 
 def as_task(text: str) -> str:
-    """Write a problem in the words that CogAgent was trained on, its image in front; a text in
-    these words stays as it is. What a problem says about its answer precedes the makers' sentence.
+    """Write a problem in the words that CogAgent was trained on, its image in front.
+
+    A text in these words stays as it is. What a problem says about its answer precedes the makers'
+    sentence.
     """
     image = "<image>" if "<image>" in text else ""
     task = text.replace("<image>", "").strip()

@@ -115,8 +115,9 @@ class Faults(SwiftsTrainer):
             )
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> Any:
-        """A checkpoint of this step that is there already, of a run that went on from an earlier
-        one, is written over: half of it must not be taken for the whole.
+        """Save a checkpoint; an earlier run's of the same step is marked incomplete first.
+
+        Half of it, written over, must not be taken for the whole.
         """
         if self.args.should_save:
             folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
@@ -126,7 +127,7 @@ class Faults(SwiftsTrainer):
         return result
 
     def _move_model_to_vllm(self, *args: Any, **kwargs: Any) -> Any:
-        """The process that talks to the servers asks them before; not amid a rollout."""
+        """Ask the servers whether they are alive before weights go there; not amid a rollout."""
         client = getattr(self, "vllm_client", None)
         asks = client is not None and not self.args.async_generate
         if asks and (wrong := what_is_wrong(client, self.args.vllm_server_timeout)):
@@ -134,7 +135,7 @@ class Faults(SwiftsTrainer):
         return super()._move_model_to_vllm(*args, **kwargs)
 
     def _on_any_rank(self, flag: bool) -> bool:
-        """Return whether it holds on any rank; all ranks ask at the same point."""
+        """Return whether ``flag`` is true on any rank; all ranks ask at the same point."""
         if not distributed.is_initialized() or distributed.get_world_size() == 1:
             return flag
         both = torch.tensor(int(flag), device=self.accelerator.device)
@@ -142,7 +143,7 @@ class Faults(SwiftsTrainer):
         return bool(both.item())
 
     def _move_on(self) -> None:
-        """From here, the time that may pass until the next such point."""
+        """Start the clock of --ddp_timeout anew."""
         self._timer.cancel()
         self._timer = threading.Timer(self.args.ddp_timeout, self._say_late)
         self._timer.daemon = True
@@ -158,7 +159,7 @@ class Faults(SwiftsTrainer):
         )
 
     def _say_fault(self, what: str, seconds: float) -> None:
-        """What happened, how to go on, and what a rollout server answers within ``seconds``."""
+        """Print the fault, how to go on, and what a rollout server answers within ``seconds``."""
         step = self.state.global_step
         text = f"swift_vlrft: rank {self.args.process_index}, step {step}: {what}. "
         os.write(2, f"\n{text}{how_to_go_on(Path(self.args.output_dir))}\n".encode())
@@ -182,7 +183,7 @@ def not_finite(model: torch.nn.Module) -> list[str]:
 
 
 def how_to_go_on(run: Path) -> str:
-    """Return the last complete checkpoint of a run, incomplete ones after it, and the command."""
+    """Name the last complete checkpoint, incomplete ones after it, and the command to go on."""
     text = ""
     with suppress(OSError, ValueError):
         for folder in reversed(own_checkpoints(run, record_of_run(run))):

@@ -19,7 +19,7 @@ from transformers.models.gemma4 import modeling_gemma4 as transformers_own
 
 
 class Features(tuple[torch.Tensor, ...]):
-    """Holds the features of several images, [tokens, hidden] each; as one tensor if asked for."""
+    """The features of several images, [tokens, hidden] each; as one tensor if asked for."""
 
     def to(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         return torch.cat(self).to(*args, **kwargs)
@@ -51,7 +51,7 @@ class FeaturesLoader(Gemma4Loader):
 
 
 def register() -> None:
-    """Have ms-swift load Gemma 4 in this way; other models, also gemma4_unified, as before."""
+    """Register the loader of Gemma 4 in ms-swift; gemma4_unified is loaded as before."""
     meta = MODEL_MAPPING["gemma4"]
     name = meta.model_arch.arch_name  # ms-swift registers by the name and puts the object there
     register_model(replace(meta, loader=FeaturesLoader, model_arch=name), exist_ok=True)

@@ -1,4 +1,4 @@
-"""Put a line break behind an image of InternVL's native checkpoints in ms-swift 4.6.0 and vLLM.
+"""A line break after each image of InternVL's native checkpoints, in ms-swift 4.6.0 and vLLM.
 
 ms-swift's template writes ``</img>`` and a line break for the trainer, as the model's own chat
 template does, and for vLLM no line break: every answer to an image was sampled from another prompt
@@ -21,7 +21,7 @@ class SamePromptTemplate(InternvlhfTemplate):
 
 
 def register() -> None:
-    """Have ms-swift's templates of these checkpoints write so; those of other models as before."""
+    """Register the templates of these checkpoints anew; those of other models stay."""
     for meta in list(TEMPLATE_MAPPING.values()):
         if meta.template_cls is InternvlhfTemplate:
             register_template(replace(meta, template_cls=SamePromptTemplate), exist_ok=True)

@@ -1,5 +1,6 @@
-"""Restore what ms-swift 4.6.0 and transformers do not, so that a run that goes on from a checkpoint
-is the run that was not interrupted.
+"""Resuming a run from a checkpoint so that it is the run that was not interrupted.
+
+Restored here, as ms-swift 4.6.0 and transformers do not:
 
     the weights         without DeepSpeed transformers looks for them under their names in memory,
                         saves them under others (Qwen2.5-VL), and goes on with the untrained ones
@@ -43,7 +44,7 @@ ITERATORS = ("dynamic_resample_iterator", "truncated_resample_iterator")
 
 
 class Resume(TrainerCallback):
-    """``on_save`` keeps in the checkpoint what ``on_train_begin`` restores from it."""
+    """Saves in each checkpoint what a resumed run restores from it when training begins."""
 
     def __init__(self, args: Any, trainer: Any) -> None:
         super().__init__(args, trainer)
@@ -118,7 +119,7 @@ class Resume(TrainerCallback):
             write_record(Path(args.output_dir), self.record)
 
     def _shares_a_rollout(self, step: int) -> bool:
-        """Return whether the update after ``step`` micro-batches reuses the completions before."""
+        """Return whether the update after ``step`` micro-batches reuses their completions."""
         trainer = self.trainer
         steps = trainer.args.steps_per_generation * trainer.template.sequence_parallel_size
         return bool(step % (steps * trainer.num_iterations))
@@ -138,7 +139,7 @@ class Resume(TrainerCallback):
         ]
 
     def _count_draws(self, checkpoint: Path | None) -> None:
-        """Of the iterators that replace groups without variance, and rows that are too long."""
+        """Count the rows drawn in place of groups without variance and of rows too long."""
         file = checkpoint / DRAWN if checkpoint else None
         before = read_json(file) if file and file.exists() else {}
         for name in ITERATORS:
@@ -158,7 +159,7 @@ class Resume(TrainerCallback):
 
 
 def skip_epochs(loader: Any, epochs: int) -> None:
-    """Draw the orders of the rows of the epochs that are done: the sampler draws one each."""
+    """Draw the row orders of finished epochs, of which the sampler draws one each."""
     while getattr(loader, "batch_sampler", None) is not None:
         loader = loader.batch_sampler
     sampler = getattr(loader, "sampler", None)
@@ -168,8 +169,9 @@ def skip_epochs(loader: Any, epochs: int) -> None:
 
 
 def restore_weights(model: nn.Module, checkpoint: Path) -> None:
-    """Load all weights of a checkpoint where transformers' Trainer did not find them: it looks for
-    the names of the model in memory, and ``save_pretrained`` writes those of the hub.
+    """Load all weights of a checkpoint where transformers' Trainer did not find them.
+
+    It looks for the names of the model in memory, and ``save_pretrained`` writes those of the hub.
     """
     names = saved_names(checkpoint)
     if hasattr(model, "peft_config") or not names or names <= model.state_dict().keys():

@@ -1,4 +1,4 @@
-"""Is the rollout server there (--vllm_mode server), and its engine?
+"""Whether the rollout server (--vllm_mode server) and its engine are alive.
 
 ms-swift's requests have no timeout. Where the engine of a server has ended (out of memory, say) and
 its HTTP server has not, that takes the order to receive weights, and the trainer sends them to

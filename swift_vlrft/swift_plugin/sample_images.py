@@ -24,8 +24,9 @@ VARIABLE = "VLRFT_LOG_IMAGES"
 def chosen_samples(
     samples: Sequence[Any], names: Sequence[str], rewards: torch.Tensor
 ) -> list[dict[str, Any]]:
-    """Return what ``draw_sample`` takes, with ``rewards`` [samples, names]: of every prompt the
-    first sample before the others.
+    """Return the arguments of ``draw_sample`` for the first N samples.
+
+    ``rewards`` is [samples, names]; the first sample of every prompt precedes the others.
     """
     firsts = {sample.prompt_id: n for n, sample in reversed(list(enumerate(samples)))}
     count = min(len(samples), len(rewards))
@@ -70,7 +71,7 @@ class SampleImages(TrainerCallback):
 
 
 def _opened(images: Sequence[Any]) -> Any:
-    """The first image of a row, which ms-swift holds as a path, bytes, or opened."""
+    """Open the first image of a row, which ms-swift holds as a path, bytes, or opened."""
     if not images:
         raise ValueError("the row has no image")
     image = {"path": images[0]} if isinstance(images[0], str) else images[0]

@@ -72,12 +72,12 @@ class SharedPrefixes(SwiftsTrainer):
             )
 
     def _base(self, model: Any) -> Any:
-        """The transformers model inside engines and adapters."""
+        """Return the transformers model inside engines and adapters."""
         model = self.accelerator.unwrap_model(model)
         return model.get_base_model() if hasattr(model, "get_base_model") else model
 
     def _adapters(self) -> list[Any]:
-        """The configurations of the policy's adapters."""
+        """Return the configurations of the policy's adapters."""
         return [*getattr(self.accelerator.unwrap_model(self.model), "peft_config", {}).values()]
 
     def _why_never(self) -> str | None:

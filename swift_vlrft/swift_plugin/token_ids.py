@@ -1,5 +1,6 @@
-"""ms-swift 4.6.0's templates of Qwen-VL and GLM-4.1V state the ids of tokens around images; a tiny
-model whose vocabulary is its own has others, which its tokenizer knows.
+"""Templates of Qwen-VL and GLM-4.1V that ask the tokenizer for the ids of image tokens.
+
+Those of ms-swift 4.6.0 state the ids; a tiny model has a vocabulary of its own, and other ids.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ _SAME: dict[type[Template], type[Template]] = {
 
 
 def register() -> None:
-    """Have ms-swift's templates of these models ask the tokenizer; real ones get the same ids."""
+    """Register these templates in ms-swift; real models get the same ids as before."""
     for meta in list(TEMPLATE_MAPPING.values()):
         if same := _SAME.get(meta.template_cls):
             register_template(replace(meta, template_cls=same), exist_ok=True)

@@ -75,7 +75,7 @@ class MemoryCallback(TrainerCallback):
             self._enter("backward" if torch.is_grad_enabled() else "rollout")
 
     def _enter(self, phase: str) -> None:
-        """Read and reset the counters."""
+        """Close the phase before ``phase``: read and reset the counters, add up its seconds."""
         if torch.cuda.is_available():
             torch.cuda.synchronize()  # kernels run on after the call that launched them
             values = {"allocated": torch.cuda.max_memory_allocated()}
