@@ -113,7 +113,7 @@ def asking(model: Path, rows: int, max_tokens: int, options: dict[str, Any]) -> 
     from swift_vlrft.swift_plugin.inference import answer_batch, load_engine
 
     with tempfile.TemporaryDirectory() as folder:
-        drawn = TASKS["colours"].rows(random.Random(0), rows, False)
+        drawn = TASKS["colours"].rows(random.Random(0), rows)
         write_folder(Path(folder) / "set", {"train": map(stored, drawn)})
         config = RequestConfig(max_tokens=max_tokens, temperature=0.0)
         seconds = {}

@@ -36,7 +36,7 @@ class HubError(ValueError):
 
 def check_target(hub: str, repo: str) -> str:
     """Return the hub's name in full; ValueError if hub or repository cannot be."""
-    from huggingface_hub.utils import validate_repo_id
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
     hub = SHORT.get(hub, hub)
     if hub not in TOKENS:

@@ -122,7 +122,7 @@ def test_the_hub_sets_are_those_that_were_published():
 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_demo_prompt_never_tells_the_answer(name):
-    train = TASKS[name].rows(random.Random(0), 400, False)
+    train = TASKS[name].rows(random.Random(0), 400)
     by_prompt: dict[str, set[str]] = {}
     for row in train:
         by_prompt.setdefault(row.problem, set()).add(row.solution)

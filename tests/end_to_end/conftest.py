@@ -37,7 +37,7 @@ def tiny_qwen2_5_vl(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def rows() -> list[Row]:
-    return TASKS["colours"].rows(random.Random(0), 16, False)
+    return TASKS["colours"].rows(random.Random(0), 16)
 
 
 @pytest.fixture(scope="session")

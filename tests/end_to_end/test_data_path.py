@@ -33,7 +33,7 @@ def mixed_sets(folder):
         values.append(bad)
     columns["task"] = ["detection"] * 5  # one box: a grounding reward would read it, too
     Dataset.from_dict(columns).save_to_disk(folder / "boxes")
-    colours = TASKS["colours"].rows(random.Random(2), 4, False)
+    colours = TASKS["colours"].rows(random.Random(2), 4)
     write_parquet(colours, folder / "colours")
     phrases = boxed_rows(random.Random(3), 4)
     lines = []

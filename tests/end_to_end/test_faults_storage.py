@@ -25,7 +25,7 @@ def columns(rows):
 
 
 def test_files_that_change_and_go_while_a_run_reads_them(tiny_qwen2_5_vl, tmp_path):
-    rows = TASKS["colours"].rows(random.Random(0), 12, False)
+    rows = TASKS["colours"].rows(random.Random(0), 12)
     write_parquet(rows, tmp_path / "parquet")
     (tmp_path / "other").mkdir()
     lines = []

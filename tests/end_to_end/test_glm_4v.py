@@ -57,7 +57,7 @@ def trained(tmp_path_factory) -> Trained:
     folder = tmp_path_factory.mktemp("glm_4v")
     base = write_published(folder / "downloaded")
     images = []
-    for i, row in enumerate(TASKS["colours"].rows(random.Random(0), 3, False)):
+    for i, row in enumerate(TASKS["colours"].rows(random.Random(0), 3)):
         images.append(folder / f"{i}.png")
         row.image.save(images[-1])
     rows = [conversation("<image>What colour is it?", image, answer=ANSWER) for image in images]

@@ -80,7 +80,7 @@ def sets(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sets")
     found = boxed_rows(random.Random(0), 16)
     write_parquet(found, folder / "detection")
-    write_parquet(TASKS["colours"].rows(random.Random(0), 16, False), folder / "classification")
+    write_parquet(TASKS["colours"].rows(random.Random(0), 16), folder / "classification")
     boxes = [re.findall(r"\d+", row.solution.split("Confidence")[0])[:4] for row in found]
     write_parquet(demo_rows(random.Random(0), 25), folder / "mixed")
     (folder / "sft").symlink_to(folder / "classification")

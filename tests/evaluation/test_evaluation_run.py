@@ -55,7 +55,7 @@ def colours(tmp_path):
     """Writes a set of so many rows; the settings of a run on it."""
 
     def make(count: int, model: str = "m", seed: int = 0, **more) -> Settings:
-        write_parquet(TASKS["colours"].rows(random.Random(seed), count, False), tmp_path / "set")
+        write_parquet(TASKS["colours"].rows(random.Random(seed), count), tmp_path / "set")
         return Settings(model, tmp_path / "set", "classification", **more)
 
     return make
