@@ -11,8 +11,8 @@ import sys
 from swift_vlrft import plan
 from swift_vlrft.memory.estimate import estimate
 from swift_vlrft.memory.from_recipe import changed
-from swift_vlrft.recipe.reader import read_recipe
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
+from swift_vlrft.recipe.run import read_run
 
 GIB = 2**30
 
@@ -33,7 +33,7 @@ def main(recipe, *words):
 
 def problems(recipe, flags):
     """What `vlrft check` says of the recipe with these flags of ms-swift: unknown, not a number."""
-    found = check_recipe(changed(read_recipe(recipe), flags))
+    found = check_recipe(changed(read_run(recipe), flags))
     return {one.text for one in found if one.level == PROBLEM}
 
 
