@@ -146,9 +146,10 @@ def measure(
     from measured_memory import compared, read_run
 
     from swift_vlrft.memory.estimate import estimate
-    from swift_vlrft.memory.from_recipe import limits, settings_of
+    from swift_vlrft.memory.from_recipe import settings_of
     from swift_vlrft.memory.images import longest_row
     from swift_vlrft.memory.models import read_model
+    from swift_vlrft.memory.row_tokens import limits
     from swift_vlrft.memory.settings import Gpus
     from swift_vlrft.recipe.reader import read_recipe
     from swift_vlrft.recipe.run import resolve

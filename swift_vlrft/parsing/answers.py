@@ -24,8 +24,9 @@ from swift_vlrft.geometry.boxes import Box
 from swift_vlrft.parsing.boxes import BoxList, read_boxes
 from swift_vlrft.parsing.items import read_items
 from swift_vlrft.parsing.labels import normalise
+from swift_vlrft.parsing.mathematics import mathematics
 from swift_vlrft.parsing.points import read_points
-from swift_vlrft.parsing.short_answers import choice, decimal, mathematics, number, yes_no
+from swift_vlrft.parsing.short_answers import choice, decimal, number, yes_no
 from swift_vlrft.parsing.texts import plain_text
 from swift_vlrft.parsing.unwrap import boxed
 

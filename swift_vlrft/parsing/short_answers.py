@@ -11,7 +11,6 @@ linear in the text.
 
 import math
 import re
-import unicodedata
 
 from swift_vlrft.parsing.labels import is_empty_set
 from swift_vlrft.parsing.unwrap import unwrapped
@@ -20,7 +19,8 @@ MAX_SHORT_ANSWER = 10_000
 """A longer answer is not read."""
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """Return a short answer, unwrapped; an empty text for one that is too long to be read."""
     return unwrapped(text) if len(text) <= MAX_SHORT_ANSWER else ""
 
 
@@ -65,7 +65,7 @@ _RAISED = re.compile(
 # Between two equal numbers that are not one said twice: 4 of 4, 4 x 4
 _COMBINED = re.compile(r"\s*(?:out\s+of|of|by|x|times|to|per)\s*", re.IGNORECASE)
 # Dashes, and what stands between Arabic digits
-_SIGNS = str.maketrans("\u2010\u2011\u2012\u2013\u2014\u2015\u2212\u066b\u066c", "-------.,")
+SIGNS = str.maketrans("\u2010\u2011\u2012\u2013\u2014\u2015\u2212\u066b\u066c", "-------.,")
 _MINUS = re.compile(r"(^|[:=]|\bis\b)\s*(?:-|minus\b)\s*(?=[\d.$])", re.IGNORECASE)
 # As LaTeX writes 1,234, 3e5, 30°, 5 cm and 1/2.
 _TIMES_TEN = re.compile(
@@ -158,7 +158,7 @@ def number(text: str) -> float | None:
     that is denied, bounded, doubted, rounded or multiplied ("not 4", "4 or more", "maybe 4", "~4",
     "4 K"), asked ("4?") or part of a word ("A320", "4th").
     """
-    plain = _short(text)
+    plain = short(text)
     if not any(map(str.isdecimal, plain)):
         if plain[:6].casefold() == "there " and is_empty_set(plain):
             return 0.0
@@ -182,7 +182,7 @@ def decimal(text: str) -> float | None:
     Further than there: "minus 5", ".5", "1.2 \times 10^3", "1/2", "$1,234.50", "45 %" (45), "5kg",
     "30^\circ"; and the same number again ("12. Yes, 12.0"), but not "4 of 4". No number words.
     """
-    plain = _short(text).translate(_SIGNS).replace("{,}", ",")
+    plain = short(text).translate(SIGNS).replace("{,}", ",")
     if not _DECIMAL.fullmatch(plain):
         plain = _without_units(plain)
     value = _stated(plain, _DECIMAL, again=True)
@@ -209,7 +209,7 @@ def _stated(plain: str, pattern: re.Pattern[str], *, again: bool = False) -> flo
     """The one number of ``pattern`` that is not left open; ``again``: it may be said twice."""
     if pattern.fullmatch(plain):
         return float(plain.replace(",", ""))
-    plain = _TAG.sub(" : ", plain.translate(_SIGNS))
+    plain = _TAG.sub(" : ", plain.translate(SIGNS))
     plain = _WITH_PARTS.sub(_without_parts, _EMPHASIS.sub(" ", plain))
     matches = list(pattern.finditer(plain))
     values = {float(n[0].replace(",", "")) for n in matches}
@@ -243,41 +243,6 @@ def _without_parts(match: re.Match[str]) -> str:
     return f"{value}{match[2]}" if parts and total == value and not open_ else match[0]
 
 
-# ---- mathematics -----------------------------------------------------------------------------
-
-_RAISED_TO = re.compile("[⁺⁻]?[⁰¹²³⁴-⁹]+")
-_IN_LATEX = {"°": r"^\circ ", "π": r"\pi ", "×": r"\times ", "·": r"\cdot ", "÷": r"\div "}
-_IN_LATEX |= {"∞": r"\infty ", "≤": r"\leq ", "≥": r"\geq ", "∪": r"\cup ", "±": r"\pm "}
-_IN_LATEX["∠"] = r"\angle "
-_TO_LATEX = _SIGNS | str.maketrans(_IN_LATEX)
-_ROOT = re.compile(
-    r"(?:√|(?<![A-Za-z\\])sqrt(?=\())\s*(?:\{([^{}]*)\}|\(([^()]*)\)|(\d+(?:\.\d+)?|[A-Za-z]))"
-)
-_PI = re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])")
-# Units that math-verify takes for factors; m and m^2 may be some.
-_LENGTH = re.compile(r"(?<![A-Za-z\\])(?:[mcdk]m(?:\^\{?[23]\}?)?|[\u4e00-\u9fff]{1,4})$")
-# $30, 30 m/s, 30 people; but 30 x and 30m² are products.
-_MEASURED = re.compile(
-    r"(?:\\?\$\s*)?(-?\d[\d,]*(?:\.\d+)?)"
-    r"(?:[\s~]+(?:N|m|[cmdk]m|[A-Za-z]{3,})(?:/[a-z]{1,3})?(?:\^\{?[23]\}?)?)?"
-)
-_EXPONENT = re.compile(r"(?<=\d)[eE]([-+]?\d{1,3})(?!\w)")
-_VULGAR = re.compile(r"(\d{1,9})⁄(\d{1,9})")
-
-
-def mathematics(text: str) -> str:
-    """Write ``text`` as LaTeX: unwrapped, "2√3π cm²" as "2\\sqrt{3}\\pi cm^{2}"."""
-    raised = _RAISED_TO.sub(lambda match: f"^{{{unicodedata.normalize('NFKC', match[0])}}}", text)
-    plain = _PI.sub(r"\\pi ", _short(raised).translate(_TO_LATEX))
-    measured = _MEASURED.fullmatch(plain)
-    if measured is not None and decimal(plain) is not None:
-        return measured[1]
-    plain = _EXPONENT.sub(r"\\times 10^{\1}", _VULGAR.sub(r"\\frac{\1}{\2}", plain))
-    plain = plain.removeprefix("m\\angle").replace("\\varnothing", "\\emptyset")
-    plain = _LENGTH.sub("", plain).strip()
-    return _ROOT.sub(lambda match: f"\\sqrt{{{match[1] or match[2] or match[3]}}}", plain)
-
-
 # ---- an option -------------------------------------------------------------------------------
 
 _CHOICE = re.compile(
@@ -307,7 +272,7 @@ def choice(text: str) -> str | None:
     "选A". None if what follows states another answer ("A or B", "A. dog, B", "a) cat b) dog"), and
     for prose ("A dog").
     """
-    match = _CHOICE.fullmatch(_short(text).replace("项", ""))
+    match = _CHOICE.fullmatch(short(text).replace("项", ""))
     if match is None or (match["letter"] and not _PARTED.match(match["rest"])):
         return None
     letter = (match["letter"] or match["enclosed"]).upper()
@@ -347,7 +312,7 @@ def yes_no(text: str) -> str | None:
     back: "yes or no", "yes, no", "not yes", "maybe yes", "yes is wrong", "yes?". "There is no dog"
     states neither.
     """
-    plain = _short(text)
+    plain = short(text)
     start = _INTRODUCED.match(plain)
     if start is not None and not _NOT_STATED.search(start[0]):
         plain = unwrapped(plain[start.end() :])

@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from swift_vlrft.parsing.answers import Answer
-from swift_vlrft.parsing.short_answers import mathematics
+from swift_vlrft.parsing.mathematics import mathematics
 from swift_vlrft.rewards.contract import Stated, Task, reward
 
 SECONDS = 20.0
