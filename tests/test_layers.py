@@ -60,6 +60,30 @@ def test_arrows_point_down():
             assert LAYERS.index(folder(name)) <= LAYERS.index(folder(module)), f"{module}: {name}"
 
 
+def test_what_could_leave_is_imported_by_few():
+    """Rooms that could be packages of their own, and who imports them."""
+    satellites = {
+        "chatglm4v": {"swift_plugin", "tiny"},
+        "shared_prefix": {"swift_plugin", "memory"},
+        "agreement": {"swift_plugin", "commands"},
+        "zoom": {"swift_plugin", "rewards", "recipe", "demo"},
+    }
+    for module, names in IMPORTS.items():
+        for room in {folder(name) for name in names & set(FILES)} & satellites.keys():
+            assert folder(module) in satellites[room] | {room}, f"{module} imports {room}"
+
+
+def test_a_docstring_begins_with_a_short_sentence():
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    long = []
+    for module, file in FILES.items():
+        nodes = [n for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, kinds)]
+        for text in filter(None, map(ast.get_docstring, nodes)):
+            first = re.split(r"(?<=[.:!?;])\s", " ".join(text.split()))[0]
+            long += [f"{module}: {first}"] * (len(first) > 90)
+    assert long == []
+
+
 def test_what_is_imported_exists():
     for folder_of_code in ("swift_vlrft", "tests", "benchmarks", "dev", "examples"):
         for file in (PACKAGE.parent / folder_of_code).rglob("*.py"):

@@ -1,4 +1,4 @@
-"""The records of a measurement, which one process writes and another judges, and their figures."""
+"""The records of a measurement, which another process judges, and their figures."""
 
 from __future__ import annotations
 

@@ -39,8 +39,9 @@ def flags_of(values: Mapping[str, object]) -> list[str]:
 def training(
     command: Sequence[str], out: Path, **variables: str
 ) -> Iterator[Iterator[tuple[int, dict[str, Any]]]]:
-    """Run the command beside what the block does, and give the steps and metrics that it logs as
-    they come. It ends with the block, also by a signal that ends this process.
+    """Run a command beside the block, and give the steps and metrics that it logs.
+
+    It ends with the block, also by a signal that ends this process.
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:

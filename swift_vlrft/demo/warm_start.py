@@ -148,7 +148,8 @@ def write_lessons(
     crops: bool = False,
     seed: int = 0,
 ) -> WarmStart:
-    """Write that many lessons and, beside them, a random model with the vocabulary of their texts:
+    """Write lessons and, beside them, a random model with the vocabulary of their texts.
+
     ``folder`` then holds lessons.jsonl, images and random.
     """
     dataset, box_format = _training_set(data, family, folder)

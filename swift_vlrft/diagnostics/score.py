@@ -81,8 +81,9 @@ class Report(msgspec.Struct):
 def score_file(
     path: Path, names: Sequence[str] = (), show: int = 0, own: Mapping[str, RewardFunction] = EMPTY
 ) -> Report:
-    """Score a file under ``names``, or under the rewards that it has columns for, else under
-    ``own``, those of a plugin, else under what fits its golds.
+    """Score a file under ``names``, else under the rewards that it has columns for.
+
+    Where it has none: under ``own``, those of a plugin, else under what fits its golds.
     """
     notes: list[str] = []
     rows = list(read_completions(path, notes))

@@ -1,4 +1,4 @@
-"""Compute metrics of predictions row by row, each a ratio of sums, so that it can be resampled.
+"""Compute metrics of predictions row by row: ratios of sums, which can be resampled.
 
     accuracy = sum(right) / sum(1)      parse rate = sum(read) / sum(1)
     invalid boxes = sum(invalid boxes) / sum(boxes)

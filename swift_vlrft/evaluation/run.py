@@ -233,8 +233,9 @@ def make_room(folder: Path, file: Path, *, force: bool = False) -> None:
 
 
 def keep(folder: Path, predictions: Predictions, settings: Settings, *, has_gold: bool) -> None:
-    """Write the predictions of the file ``settings.model`` into the folder, joined with their rows,
-    and for ``has_gold`` which gold they answer: `vlrft compare` and `report` read it as a run.
+    """Write the predictions of the file ``settings.model`` into the folder, with their rows.
+
+    ``has_gold`` says which gold they answer: `vlrft compare` and `report` read the folder as a run.
     """
     source = file_of_run(Path(settings.model))
     if _is_held(source, folder):

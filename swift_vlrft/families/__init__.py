@@ -64,9 +64,9 @@ def family_of(
     name: str | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> Family | None:
-    """Return the family of ms-swift's or transformers' model type, else of a config.json, else of a
-    checkpoint's folder or a name on the hub; None if it is not known. Families that share a type
-    are told apart by the config.json, else by the name.
+    """Return the family of a model type, a config.json, a folder or a hub's name; else None.
+
+    Families that share a type are told apart by the config.json, else by the name.
     """
     told = model_type is not None
     folder = Path(name) if name and os.path.isdir(name) else None

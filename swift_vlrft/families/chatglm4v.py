@@ -1,4 +1,4 @@
-"""GLM-4V-9B, which writes no boxes, and CogAgent-9B, the same architecture trained on screens.
+"""GLM-4V-9B, which writes no boxes, and CogAgent-9B, trained on screens.
 
 Grounded Operation: CLICK(box=[[254,303,291,365]], element_info='[AXCell]')
 """

@@ -56,9 +56,10 @@ class Squash(ImageRule):
 
 @dataclass(frozen=True, kw_only=True)
 class Budget(ImageRule):
-    """Every image, small or large, is scaled to as many tokens as fit in ``budget`` and in its
-    shape. ``min_pixels`` and ``max_pixels`` are the area of the budget, which is the checkpoint's:
-    70, 140, 280, 560 or 1120 tokens.
+    """Scale every image to as many tokens as fit in ``budget`` and in its shape.
+
+    ``min_pixels`` and ``max_pixels`` are the area of the budget, which is the checkpoint's: 70,
+    140, 280, 560 or 1120 tokens.
     """
 
     budget: int

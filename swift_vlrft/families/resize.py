@@ -101,9 +101,7 @@ class ImageRule(ABC):
     def limits(
         self, *, model: str | Path | None = None, environ: Mapping[str, str] | None = None
     ) -> tuple[int, int]:
-        """Return min_pixels and max_pixels as ms-swift's template uses them for the checkpoint in
-        the folder ``model``.
-        """
+        """Return the checkpoint's min_pixels and max_pixels, as its template uses them."""
         return self.limits_of(model, os.environ if environ is None else environ)
 
     @abstractmethod
@@ -226,9 +224,7 @@ def of_image_processor(model: str | Path | None, name: str) -> Any:
 
 
 def capped_size(width: int, height: int, max_pixels: int | None) -> Size:
-    """Return an image's size after ms-swift's flag ``--max_pixels``, which scales it before the
-    family's resize.
-    """
+    """Return an image's size after ms-swift's flag ``--max_pixels``, before the family's resize."""
     if max_pixels is None or max_pixels <= 0 or width * height <= max_pixels:
         return width, height
     ratio = width / height

@@ -27,11 +27,11 @@ from swift_vlrft.geometry.box_format import Size
 
 @dataclass(frozen=True, kw_only=True)
 class Tiles(ImageRule):
-    """An image is resized to a canvas of ``side`` x ``side`` tiles, whose shape is the nearest to
-    its own, and cut into them; of more than one tile there is a thumbnail beside.
+    """Resize an image to ``side`` x ``side`` tiles of the nearest shape, and cut it into them.
 
-    ``min_pixels`` is the area of one tile, ``max_pixels`` that of the most tiles of one image. Both
-    are the checkpoint's, ``size`` and ``max_patches``: no flag or variable changes them.
+    Of more than one tile there is a thumbnail beside. ``min_pixels`` is the area of one tile,
+    ``max_pixels`` that of the most tiles of one image. Both are the checkpoint's, ``size`` and
+    ``max_patches``: no flag or variable changes them.
     """
 
     side: int
@@ -80,12 +80,11 @@ class Tiles(ImageRule):
 
 @dataclass(frozen=True, kw_only=True)
 class Slices(ImageRule):
-    """The whole image in one view of about ``side`` x ``side`` pixels and, if it is larger than
-    that, also cut in a grid of up to ``slices`` such views. Sides of views are multiples of
-    ``factor``.
+    """Show the whole image in one view, and a larger one also cut in a grid of views.
 
-    ``min_pixels`` is the area of one view and ``max_pixels`` that of all; a tiny checkpoint's
-    preprocessor_config.json makes views smaller.
+    A view has about ``side`` x ``side`` pixels, its sides are multiples of ``factor``, and there
+    are up to ``slices`` of them in the grid. ``min_pixels`` is the area of one view and
+    ``max_pixels`` that of all; a tiny checkpoint's preprocessor_config.json makes views smaller.
     """
 
     side: int
@@ -107,8 +106,10 @@ class Slices(ImageRule):
         return seen[0] * columns, seen[1] * rows
 
     def marks(self, width: int, height: int, **limits: int | None) -> int:
-        """Count also the image's number between two tokens, the line break of ms-swift's template,
-        two tokens around each slice, and a line break between their rows.
+        """Count the views' tokens and what the template writes around them.
+
+        The image's number between two tokens, the line break of ms-swift's template, two tokens
+        around each slice, and a line break between their rows.
         """
         columns, rows = self._grid(width, height, *self.bounds(width, height, **limits))
         around = 2 * columns * rows + rows - 1 if columns * rows > 1 else 0
@@ -136,9 +137,7 @@ class Slices(ImageRule):
         return min_pixels, min(max_pixels, views * min_pixels)
 
     def limits_of(self, model: str | Path | None, environ: Mapping[str, str]) -> tuple[int, int]:
-        """ms-swift's template takes the number of slices from MAX_SLICE_NUMS, else 9, and the size
-        of a view from the checkpoint.
-        """
+        """Return the limits: slices from MAX_SLICE_NUMS, else 9; a view's size from the checkpoint."""
         side = int(of_image_processor(model, "scale_resolution") or self.side)
         slices = number_in(environ, "MAX_SLICE_NUMS")
         return side**2, (1 + (self.slices if slices is None else slices)) * side**2

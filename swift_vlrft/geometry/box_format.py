@@ -70,8 +70,10 @@ def box_format(name: str) -> BoxFormat:
 def convert_box(
     box: Corners, from_format: str, to_format: str, *, size: Size, to_size: Size | None = None
 ) -> Corners:
-    """Convert the numbers of ``box`` to another format, each in the order of its format, rounded to
-    the unit of the result (a pixel, a thousandth), kept inside the image and never without area.
+    """Convert the numbers of ``box`` to another format, each in the order of its format.
+
+    They are rounded to the unit of the result (a pixel, a thousandth), kept inside the image and
+    never without area.
 
     ``size`` is the width and height that pixels refer to; ``to_size`` those of the result, if they
     differ (the original and the resized image). An edge inside the image moves by at most half a

@@ -56,7 +56,7 @@ def upload(
     licence: str | None = None,
     private: bool = False,
 ) -> str:
-    """Upload the files into a repository, which is created if it is missing, and return its page.
+    """Upload the files into a repository, made if it is missing; return its page.
 
     DataError if the token is missing; HubError where the hub refuses or is out of reach.
     """

@@ -233,8 +233,9 @@ def _batch_changes(settings: Settings) -> Iterator[Change]:
 
 
 def _batch_flags(settings: Settings, batch: int, accumulation: int) -> dict[str, int]:
-    """Return the flags of another batch, with as many rows in a generation, which num_generations
-    must divide (args_mixin.py: _init_generation_batch_params).
+    """Return the flags of another batch, with as many rows in a generation.
+
+    num_generations must divide them (args_mixin.py: _init_generation_batch_params).
     """
     sizes = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation}
     if settings.steps_per_generation is not None:

@@ -123,8 +123,9 @@ def applied(
 
 
 def callers_part(recipe: Recipe, environment: Mapping[str, str]) -> str:
-    """Write the caller's variables that ``recipe`` names or its plan reads in front of a command;
-    keys are never shown, and what the script sets itself is left out.
+    """Write the caller's variables that a recipe or its plan reads in front of a command.
+
+    Keys are never shown, and what the script sets itself is left out.
     """
     assignments = []
     for name, value in environment.items():

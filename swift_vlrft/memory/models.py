@@ -306,8 +306,10 @@ def _from_file(path: Path) -> Model:
 
 
 def _built(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a model's parameter counts and its configuration with transformers' defaults, usual
-    names (gpt2's n_embd) and nesting (until 2025 the language model's numbers were at the top).
+    """Return a model's parameter counts and its configuration in transformers' usual form.
+
+    Defaults are filled in, names are the usual ones (not gpt2's n_embd), and numbers are nested
+    (until 2025 the language model's were at the top).
     """
     from transformers import AutoConfig
 

@@ -27,9 +27,11 @@ ANSWER = 512
 
 
 def supervised(run: Run, settings: Settings, longest: Longest | None) -> dict[str, Any]:
-    """In `swift sft` a row is a prompt and its answer, together as long as --max_length allows, or
-    several rows packed to that length. If --max_new_tokens is not set, an answer has ANSWER tokens,
-    without images all but the prompt, and with a data set as many as its longest answer.
+    """Return prompt, answer and images of a row of `swift sft`.
+
+    Prompt and answer are together as long as --max_length allows, or several rows packed to that
+    length. If --max_new_tokens is not set, an answer has ANSWER tokens, without images all but the
+    prompt, and with a data set as many as its longest answer.
     """
     prompt, packed, grids = settings.prompt, run.true("packing"), settings.grids
     stated, length = "max_new_tokens" in run.given, settings.max_length

@@ -236,8 +236,9 @@ def parse_gpus(text: str) -> Gpus:
 
 
 def gpu_gib(kind: str) -> float:
-    """Return the GiB that torch sees of a GPU, as people write it ("a100 80g", "NVIDIA
-    A100-SXM4-80GB"); ValueError if neither its name nor a size tells.
+    """Return the GiB that torch sees of a GPU; ValueError if neither name nor size tells.
+
+    The text is as people write it: "a100 80g", "NVIDIA A100-SXM4-80GB".
     """
     plain = _plain(kind)
     sizes = {name: gib for name, gib in CAPACITY.items() if name.split("-")[0] in plain.split("-")}

@@ -123,9 +123,10 @@ def answer_span(completion: str) -> tuple[int, int] | None:
 
 
 def well_formed(completion: str) -> bool:
-    """Return whether the text, outer blanks aside, is one non-empty think block, then one non-empty
-    answer block. The reasoning may mention answer tags. What a chat template writes by itself in
-    front is skipped, once.
+    """Return whether the text is one non-empty think block, then one non-empty answer block.
+
+    Outer blanks do not count, and the reasoning may mention answer tags. What a chat template
+    writes by itself in front is skipped, once.
     """
     reasoned, rest = think_block(completion)
     answer = rest[len("<answer>") : -len("</answer>")]

@@ -77,8 +77,9 @@ class BoxList:
 
 
 def read_boxes(text: str) -> BoxList | None:
-    """Return all boxes in ``text``, of all lists, so that a second guess costs as much as an extra
-    box; empty for the empty set; None if it holds neither, or an empty list beside other things.
+    """Return all boxes in ``text``, of all lists: a second guess costs as much as an extra box.
+
+    Empty for the empty set; None if it holds neither, or an empty list beside other things.
     """
     text = without_wrappers(text)
     if (virft := _read_virft(text)) is not None:

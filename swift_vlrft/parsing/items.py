@@ -23,9 +23,11 @@ _NUMBERED = re.compile(r"\(?(\d{1,3}|[a-z])[.):、]+(?:\s+|(?=\D))", re.IGNORECA
 
 
 def read_items(text: str, *, ordered: bool = False) -> list[str] | None:
-    """Return the items of a JSON or Python list, else of text between newlines and semicolons, else
-    between commas, and in an order between arrows; empty for the empty set; None for text without
-    any, or that is too long. An item that is no name (a list, a bool) is "", which equals none.
+    """Return the items of a list; empty for the empty set; None for text without any.
+
+    The text is a JSON or Python list, else parted at newlines and semicolons, else at commas, and
+    in an order at arrows; None, too, if it is too long. An item that is no name (a list, a bool) is
+    "", which equals none.
     """
     if len(text) > MAX_TEXT:
         return None

@@ -1,4 +1,4 @@
-"""Write names of classes in the form in which they are compared, and know the empty set's words.
+"""Names of classes in the form in which they are compared, and the empty set's words.
 
 normalise("`African-Violet`.")     "african violet"
 normalise("747‑400")               "747 400"

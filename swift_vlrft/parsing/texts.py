@@ -29,8 +29,9 @@ def nfkc(text: str) -> str:
 
 
 def plain_text(text: str) -> str | None:
-    """Return the text in NFKC, with runs of blanks as one and none outside, without the tokens that
-    GLM puts around its answer; None if it is longer than ``MAX_TEXT``.
+    """Return the text in NFKC, with runs of blanks as one and none outside.
+
+    The tokens that GLM puts around its answer are dropped. None if it is longer than ``MAX_TEXT``.
     """
     text = " ".join(_BOX_TOKENS.sub(" ", text).split())
     return None if len(text) > MAX_TEXT else " ".join(nfkc(text).split())

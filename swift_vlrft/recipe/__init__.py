@@ -1,1 +1,1 @@
-"""Read the commands that a script or YAML file runs, check them by rules, and fix their words."""
+"""Read the commands of a script or YAML file, check them by rules, and fix their words."""

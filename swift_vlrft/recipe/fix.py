@@ -28,10 +28,10 @@ GAP = re.compile(r"(?:[ \t]|\\\r?\n)*\Z")
 
 
 def fixed_text(recipes: Sequence[Recipe], edits: Sequence[Sequence[Edit]]) -> tuple[str, list[str]]:
-    """Return a script's text with the edits of all its commands, and what is left alone and why,
-    as the commands of another script that it runs.
+    """Return a script's text with the edits of all its commands, and what is left alone and why.
 
-    ``edits``: one list for each of ``recipes``.
+    Commands of another script that it runs are left alone. ``edits``: one list for each of
+    ``recipes``.
     """
     own = next((recipe for recipe in recipes if recipe.file is None), recipes[0])
     path, text = own.path, own.text
@@ -100,8 +100,10 @@ def _patches(text: str, flag: Flag, edit: Edit) -> Iterator[Patch]:
 
 
 def _cut(text: str, start: int, end: int) -> Patch:
-    """Return the patch that cuts a word, with the blanks and continued lines in front of it, or
-    the line that it fills. What follows (an operator, a redirection) stays a word apart.
+    """Return the patch that cuts a word, with the blanks and continued lines in front of it.
+
+    A word that fills its line goes with the line. What follows (an operator, a redirection) stays a
+    word apart.
     """
     gap = GAP.search(text[:start])
     begin = gap.start() if gap else start

@@ -1,5 +1,4 @@
-"""Map flags of older ms-swift versions to what replaces them, up to 4.6.0 (old_flags.json,
-old_megatron_flags.json).
+"""Flags of older ms-swift versions and what replaces them, up to 4.6.0.
 
 --train_type lora           now --tuner_type, since 4.1.0
 --num_infer_workers 1       gone since 3.6.0: --vllm_mode colocate or server

@@ -188,8 +188,9 @@ def earlier_checkpoints(folder: Path, step: int) -> dict[str, int]:
 
 
 def own_checkpoints(folder: Path, record: Record | None) -> list[Path]:
-    """Return a run's folders checkpoint-N, complete or not, without an earlier run's (with
-    --add_version false both share a folder).
+    """Return a run's folders checkpoint-N, complete or not, without an earlier run's.
+
+    With --add_version false both share a folder.
     """
     earlier, now = record.earlier if record else {}, earlier_checkpoints(folder, -1)
     return [

@@ -69,11 +69,11 @@ class Inert:
 def started(
     inert: Inert, script: str, environment: Mapping[str, str], arguments: Sequence[str] = ()
 ) -> tuple[list[Started], list[Note]]:
-    """Return the commands of a script that mention `swift` or `megatron`, change the folder or read
-    other commands, in bash's order; and notes on what bash could not do, as no program ran.
-    ``script`` is `$0`.
+    """Return the commands of a script that matter here, in bash's order, and notes.
 
-    RecipeError if it does not end, or starts commands or processes without end.
+    These commands mention `swift` or `megatron`, change the folder or read other commands; the
+    notes say what bash could not do, as no program ran. ``script`` is `$0`. RecipeError if it does
+    not end, or starts commands or processes without end.
     """
     variables = {n: v for n, v in environment.items() if not n.startswith(("BASH", "SHELLOPTS"))}
     own = {

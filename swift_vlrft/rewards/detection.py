@@ -35,8 +35,9 @@ ANY_OVERLAP = EPSILON
 
 @reward(DETECTION, recommended=False, least_iou=ANY_OVERLAP)
 def vlrft_detection_iou_soft(answer: Answer, gold: BoxList) -> float:
-    """``vlrft_detection_iou`` over pairs with any IoU above 0, for a model that cannot place boxes
-    yet; every other detection reward is 0 below IoU 0.5.
+    """``vlrft_detection_iou`` over pairs with any IoU above 0.
+
+    For a model that cannot place boxes yet: every other detection reward is 0 below IoU 0.5.
     """
     return vlrft_detection_iou.score(answer, gold, ANY_OVERLAP)
 
@@ -44,11 +45,12 @@ def vlrft_detection_iou_soft(answer: Answer, gold: BoxList) -> float:
 @reward(DETECTION, reads_confidence=True)
 @of_matched
 def vlrft_detection_confidence(predicted: BoxList, gold: BoxList, matched: list[Pair]) -> float:
-    """max(0, sum over matched of 2c - c^2, minus sum over unmatched of c^2) / max(n_pred, n_gold).
+    """A proper scoring rule for confidences: stating your true probability is optimal.
 
-    A pair under IoU 0.5 is not matched. A proper scoring rule (Brier): stating your true
-    probability is optimal. A confidence that is missing or outside [0, 1] contributes 0 when
-    matched and -1 when not. Of equal IoU, the prediction with the lower confidence is matched.
+    max(0, sum over matched of 2c - c^2, minus sum over unmatched of c^2) / max(n_pred, n_gold)
+    (Brier). A pair under IoU 0.5 is not matched. A confidence that is missing or outside [0, 1]
+    contributes 0 when matched and -1 when not. Of equal IoU, the prediction with the lower
+    confidence is matched.
     """
     # 2c - c^2 when matched and -c^2 when not is 2c for the matched, less c^2 for all; without a
     # confidence, 0 when matched and -1 when not is 1 for the matched, less 1 for all.

@@ -10,7 +10,9 @@ from swift_vlrft.rewards.contract import reward
 
 @reward(needs=(), scores_format=True)
 def vlrft_format(answer: Answer) -> float:
-    """1 if the text is one non-empty think block, then one non-empty answer block, blanks around
-    them aside; else 0. Source: DeepSeek-R1's format reward, matched against the full text.
+    """1 if the text is one non-empty think block, then one non-empty answer block; else 0.
+
+    Blanks around them do not count. Source: DeepSeek-R1's format reward, matched against the full
+    text.
     """
     return 1.0 if answer.well_formed else 0.0

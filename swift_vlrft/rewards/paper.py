@@ -20,8 +20,9 @@ from swift_vlrft.rewards.matching import DETECTION, overlap_table, score_without
 
 @reward(DETECTION, recommended=False)
 def vlrft_paper_iou(answer: Answer, gold: BoxList) -> float:
-    """Sum of IoU > 0.5, taken greedily by confidence / max(n_pred, n_gold), repeats of a position
-    dropped.
+    """Sum of IoU > 0.5, taken greedily by confidence, / max(n_pred, n_gold).
+
+    Repeats of a position are dropped.
     """
     if not answer.boxes or not gold:
         return score_without_boxes(answer.boxes, gold)
@@ -43,8 +44,9 @@ def vlrft_paper_confidence(answer: Answer, gold: BoxList) -> float:
 
 
 def _greedy(predicted: BoxList, gold: BoxList) -> list[tuple[float, float | None]]:
-    """(IoU or 0, confidence) of each distinct prediction, most confident first, each taking its
-    best free gold box. Labels are not read.
+    """Yield (IoU or 0, confidence) of each distinct prediction, most confident first.
+
+    Each takes its best free gold box. Labels are not read.
     """
     import numpy as np
 

@@ -26,8 +26,10 @@ NO_CALL = "an earlier turn is not one think block and one call with a crop"
     reason=("low_cover", NO_CROP), problem_of=problem_of, zero_without=ZOOM_BOX,
 )  # fmt: skip
 def vlrft_zoom_cover(answer: Answer, zoom_box: Any = None, turns: Any = None) -> float:
-    """The share of the box to look at that the last crop covers x min(1, 4 x the box's area / the
-    crop's); 0 without a crop, and for a row without a box to look at.
+    """Share of ``zoom_box`` that the last crop covers, lowered for a crop that is too large.
+
+    share x min(1, 4 x the box's area / the crop's); 0 without a crop, and for a row without a box
+    to look at.
     """
     crops = [crop for turn in earlier_turns(turns) if (crop := one_box(turn.get("crop")))]
     gold = one_box(zoom_box)
@@ -39,8 +41,10 @@ def vlrft_zoom_cover(answer: Answer, zoom_box: Any = None, turns: Any = None) ->
     reason=("bad_format", NO_CALL),
 )  # fmt: skip
 def vlrft_tool_format(answer: Answer, turns: Any = None) -> float:
-    """1 if every turn before the last is one think block and one call that was carried out, and the
-    last one is a think block and an answer block; else 0. An answer without a call earns as much.
+    """1 if every turn is well-formed and every call was carried out, else 0.
+
+    Each turn before the last is one think block and one call; the last one is a think block and an
+    answer block. An answer without a call earns as much.
     """
     carried_out = all(
         turn.get("crop") is not None and calls_only(turn["text"]) for turn in earlier_turns(turns)

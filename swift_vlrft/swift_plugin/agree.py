@@ -61,7 +61,8 @@ def agree(
     tokens: int = 64,
     flags: Sequence[str] = (),
 ) -> tuple[Verdict, Measurement, Path] | None:
-    """Return the verdict on a recipe, or on a model with a data set, and the folder with its files;
+    """Return the verdict on a recipe, or on a model with a data set, and its folder.
+
     None on a node that is not the recipe's first.
     """
     chosen_engine(engine)  # it is known, and installed

@@ -1,4 +1,4 @@
-"""A line break after each image of InternVL's native checkpoints, in ms-swift 4.6.0 and vLLM.
+"""A line break after each image of InternVL's native checkpoints.
 
 ms-swift's template writes ``</img>`` and a line break for the trainer, as the model's own chat
 template does, and for vLLM no line break: every answer to an image was sampled from another prompt

@@ -74,9 +74,10 @@ def image_resize_of(command: CommandLine) -> ImageResize | None:
 def wanted_box_format(
     command: CommandLine, subset: str, dataset: str
 ) -> tuple[str, str | None, ImageResize | None]:
-    """Return the box format that a subset of ``dataset`` names, the key of its boxes if it has one,
-    and how the command's model resizes images. DataError for ``pixels`` or ``native`` says what to
-    give where the model is not known, or that it was not trained to write boxes.
+    """Return the box format of a subset, the key of its boxes, and how the model resizes images.
+
+    DataError for ``pixels`` or ``native`` says what to give where the model is not known, or that
+    it was not trained to write boxes.
     """
     resize = image_resize_of(command)
     if subset not in ("pixels", NATIVE):

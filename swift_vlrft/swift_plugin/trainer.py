@@ -1,4 +1,4 @@
-"""The one trainer of this package is ms-swift's GRPO trainer with what a run needs beyond it.
+"""The trainer of this package: ms-swift's GRPO trainer, and what a run needs beyond it.
 
     shared_prefixes.py      each prompt and image of a micro-batch once (VLRFT_SHARED_PREFIX=1)
     tasks.py                curves of each task

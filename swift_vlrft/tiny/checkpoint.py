@@ -53,8 +53,9 @@ def need_torchvision() -> None:
 def build_tokenizer(
     tiny: Tiny, corpus: Iterable[str] = DEFAULT_CORPUS, whole: Sequence[str] = ()
 ) -> PreTrainedTokenizerBase:
-    """Build a byte-level BPE tokenizer that can write any text, with the family's special tokens at
-    their real ids: about 1,400 tokens, and a token for each text in ``whole``.
+    """Build a byte-level BPE tokenizer with the family's special tokens at their real ids.
+
+    It can write any text: about 1,400 tokens, and a token for each text in ``whole``.
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import TOKENIZER_MAPPING, AutoConfig, TokenizersBackend

@@ -57,8 +57,10 @@ def write_compact(
 
 
 def compact(family: Family, side: int) -> Tiny:
-    """Return the family's compact model, for images of about ``side`` x ``side`` pixels, a multiple
-    of 28; its vocabulary is still to be chosen. ValueError lists the families that have one.
+    """Return the family's compact model; its vocabulary is still to be chosen.
+
+    Images have about ``side`` x ``side`` pixels, a multiple of 28. ValueError lists the families
+    that have such a model.
     """
     checkpoint.need_torchvision()
     tiny = family.tiny

@@ -220,8 +220,9 @@ def _of_set(run: Run, data_set: _Set) -> Iterator[Finding]:
 
 
 def _groups_of_a_stream(run: Run) -> bool:
-    """Tell whether GRPO is to make groups of a stream, for which TRL's get_train_dataloader does
-    not use the sampler that repeats a prompt.
+    """Tell whether GRPO is to make groups of a stream.
+
+    TRL's get_train_dataloader does not use the sampler that repeats a prompt then.
     """
     return run.true("streaming") and run.grpo and not run.megatron
 

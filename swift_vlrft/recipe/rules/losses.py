@@ -36,8 +36,11 @@ def length_bias(run: Run) -> Iterator[Finding]:
 
 
 def idle_ratio(run: Run) -> Iterator[Finding]:
-    """ms-swift 4.6.0 takes the ratio from the same forward pass where a rollout trains one update
-    (grpo_trainer.py: the condition of old_per_token_logps): 1, whatever is done with it."""
+    """Find clipping of a ratio that is always 1.
+
+    ms-swift 4.6.0 takes the ratio from the same forward pass where a rollout trains one update
+    (grpo_trainer.py: the condition of old_per_token_logps): 1, whatever is done with it.
+    """
     if not run.grpo or run.integer("num_iterations") > 1:
         return
     # cispo's scale is epsilon_high: see unscaled_cispo.

@@ -179,8 +179,9 @@ def code_and_pickles(run: Run) -> Iterator[Finding]:
 
 
 def own_code(folder: Path) -> list[str]:
-    """Return the first three Python files that auto_map names in the folder's JSON, other
-    repositories' among them.
+    """Return the first three Python files that auto_map names in the folder's JSON.
+
+    Those of other repositories are among them.
     """
     files: dict[str, None] = {}
     for name in ("config.json", "tokenizer_config.json", "processor_config.json"):

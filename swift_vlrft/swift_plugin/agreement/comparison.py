@@ -159,8 +159,10 @@ def local(parameter: torch.nn.Parameter) -> torch.Tensor:
 
 
 def move(weights: Sequence[torch.nn.Parameter], saved: Sequence[torch.Tensor], step: float) -> None:
-    """Move each weight away from where it was, by normal random numbers of ``step`` times its root
-    mean square; with 0 exactly back. Processes that hold the same part move it alike.
+    """Move each weight by normal random numbers; with ``step`` 0 exactly back.
+
+    The numbers are ``step`` times the weight's root mean square. Processes that hold the same part
+    move it alike.
     """
     for number, (weight, was) in enumerate(zip(weights, saved, strict=True)):
         place = local(weight)
