@@ -57,9 +57,10 @@ class Halves(msgspec.Struct):
 
 
 def write_halves(source: Path, folder: Path, seed: int = 0, box_format: str = "norm1000") -> Halves:
-    """Write the rows of ``source`` that are fit to train on in ``box_format`` to ``folder``, as
-    they are, as splits train and test. DataError says, before anything is trained, what makes it no
-    set to learn from.
+    """Write the rows of ``source`` that are fit to train on to ``folder``, as train and test.
+
+    They are written in ``box_format``, as they are. DataError says, before anything is trained,
+    what makes it no set to learn from.
     """
     halves = Halves()
     chosen = _chosen_splits(source, halves.notes)

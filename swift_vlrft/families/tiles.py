@@ -137,7 +137,7 @@ class Slices(ImageRule):
         return min_pixels, min(max_pixels, views * min_pixels)
 
     def limits_of(self, model: str | Path | None, environ: Mapping[str, str]) -> tuple[int, int]:
-        """Return the limits: slices from MAX_SLICE_NUMS, else 9; a view's size from the checkpoint."""
+        """Return the limits: slices from MAX_SLICE_NUMS, else 9; views from the checkpoint."""
         side = int(of_image_processor(model, "scale_resolution") or self.side)
         slices = number_in(environ, "MAX_SLICE_NUMS")
         return side**2, (1 + (self.slices if slices is None else slices)) * side**2
