@@ -52,6 +52,11 @@ def match_table(overlaps: Array, confidences: Sequence[float | None] = ()) -> li
 
     rows = np.flatnonzero(overlaps.any(axis=1))
     weights = overlaps[rows]
+    first = weights.argmax(axis=1)
+    best = weights[np.arange(len(rows)), first]
+    if len(set(first.tolist())) == len(rows) == (weights == best[:, None]).sum():
+        # Every prediction gets its best gold box: no sum is larger.
+        return list(zip(rows.tolist(), first.tolist(), best.tolist(), strict=True))
     if confidences:
         values = np.array([0.5 if c is None else c for c in confidences])[rows, None]
         weights = np.where(weights > 0.0, weights - _PER_CONFIDENCE * values, 0.0)
