@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from swift_vlrft.diagnostics.readings import BoxFormatCheck
 from swift_vlrft.evaluation.annotations import Annotations
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction
 from swift_vlrft.geometry.boxes import Box
 from swift_vlrft.geometry.readings import Answer, Reading, cause, leaving, misfit
-from swift_vlrft.parsing.answers import BoxList, read
+from swift_vlrft.parsing.answers import read
+from swift_vlrft.rewards import Task
 
 COCO_FORM = Reading()
 """What COCO's results hold: x, y, width, height in pixels."""
@@ -61,19 +63,12 @@ def refuse_misread(annotations: Annotations, entries: Sequence[dict[str, Any]]) 
     )
 
 
-def note_of_answers(rows: Iterable[Prediction]) -> str | None:
-    """Return a note if most boxes of the answers cannot be in their rows' box format."""
-    boxes = [
-        (box, row.box_range)
-        for row in rows
-        if row.box_range is not None and row.box_format != "unit"
-        for box in (read(row.completion).boxes or BoxList()).boxes
-        if box is not None
-    ]
-    outside = len(leaving(boxes, Reading("xyxy")))
-    if outside * 2 <= len(boxes):
-        return None
-    return (
-        f"{outside} of the answers' {len(boxes)} boxes do not fit their images in the box format "
-        "of their rows: `vlrft score` says which one they fit; evaluate on SET:FORMAT"
-    )
+def note_of_answers(task: Task, rows: Iterable[Prediction]) -> str | None:
+    """Return a note if the boxes of the answers look as if they were in another box format."""
+    check = BoxFormatCheck()
+    for row in rows:
+        if (gold := task.read_gold(row.solution)) is not None:
+            width, height = row.seen or row.size or (None, None)
+            stated = {"frame": row.box_format, "width": width, "height": height}
+            check.add_row(task, gold, read(row.completion), stated)
+    return check.problem()

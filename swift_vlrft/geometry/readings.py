@@ -126,7 +126,7 @@ def shares(boxes: Sequence[SizedBox], among: Sequence[Reading] = READINGS) -> di
     """Return the share of the boxes that each reading fits: none where percent would all lie in the
     upper left corner.
     """
-    cornered = {unit for unit in UNITS if _are_percent(boxes, unit)}
+    cornered = {unit for unit in {way.unit for way in among} if _are_percent(boxes, unit)}
     total = max(1, len(boxes))
     return {
         way: 0.0 if way.unit in cornered else (total - len(leaving(boxes, way))) / total
@@ -249,7 +249,11 @@ def cause(answers: Sequence[Answer]) -> Cause | None:
         chance = max(chance, len(matches(of_others, *way)))
     least = LEAST_SHARE if len(golds) >= LEAST_GOLDS else NEARLY_ALL
     matched = len(tried[way])
-    if matched < max(ENOUGH, least * total, 3 * chance) or sum(tried[way]) < SURE_IOU * matched:
+    if (
+        way == (missed[0].own, "")
+        or matched < max(ENOUGH, least * total, 3 * chance)
+        or sum(tried[way]) < SURE_IOU * matched
+    ):
         return None
     sizes = {answer.sizes.get(way[1], UNKNOWN) for answer in missed if matches([answer], *way)}
     return Cause(*way, matched, total, list(sizes))

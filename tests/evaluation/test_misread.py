@@ -79,10 +79,10 @@ def test_a_weak_model_and_an_empty_list_are_scored(scored):
 def test_answers_in_shares_or_beyond_their_images_get_a_note(tmp_path, task, said):
     shared = {"task": task, "frame": "norm1000", "solution": said % (100, 200, 300, 400)}
     for box, note in (
-        ((0.1, 0.2, 0.3, 0.4), "6 of the answers' 6 boxes do not fit"),
-        ((1100, 200, 1300, 400), "6 of the answers' 6 boxes do not fit"),
+        ((0.1, 0.2, 0.3, 0.4), "12 of 12 misplaced boxes match if read as"),
+        ((1100, 200, 1300, 400), "12 of 12 boxes do not fit their images"),
         ((100, 200, 310, 420), None),
     ):
-        rows = [shared | {"id": n, "completion": answer(said % box)} for n in range(6)]
+        rows = [shared | {"id": n, "completion": answer(said % box)} for n in range(12)]
         notes = eval_json(write_lines(tmp_path / "p.jsonl", rows))["notes"]
         assert any(note in one for one in notes) if note else not any("boxes" in n for n in notes)
