@@ -4,20 +4,14 @@ that ask; and what is no reason to refuse.
 
 import json
 import random
-from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support.stored_sets import command, picture, train_on
 from support.written_sets import rows_in
 
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.convert import convert_folder
-from swift_vlrft.datasets.declared import DeclaredBoxes
-from swift_vlrft.datasets.image import ImageInfo
-from swift_vlrft.datasets.row import Row, RowLocation
 
 SIZE = (640, 480)
 
@@ -50,6 +44,7 @@ def drawn(count, largest):
         ("pixels", [(10, 10, 900, 900), (20, 50, 630, 90)] * 6, "x1, y1, x2, y2 in norm1000"),
         ("norm1000", drawn(12, 99), "multiply them by 10"),
         (None, drawn(2, 0.99), "shares"),
+        ("yx1000", drawn(2, 0.99), "shares"),
     ],
 )
 def test_all_four_refuse_the_set(frame, boxes, word, tmp_path):
@@ -91,16 +86,3 @@ def test_the_options_that_say_what_boxes_are_can_be_copied(tmp_path):
     assert code == 0, said
     assert {row["frame"] for row in rows_in(tmp_path / "out")} == {"unit"}
     assert not check_set(tmp_path / "out").problems
-
-
-@settings(max_examples=30)
-@given(st.lists(st.tuples(*[st.floats(0.02, 0.98)] * 4), min_size=1, max_size=8))
-def test_shares_are_never_thousandths_or_pixels(boxes):
-    place = RowLocation(Path("x"), 0)
-    made = [(min(a, c), min(b, d), max(a, c) + 0.01, max(b, d) + 0.01) for a, b, c, d in boxes]
-    for frame in ("pixels", "norm1000", "yx1000"):
-        seen = DeclaredBoxes()
-        for box in made:
-            row = Row(place, {}, "Where?", str(list(box)), {"task": "grounding", "frame": frame})
-            seen.add(row, ImageInfo(640, 480, plain=True))
-        assert "shares" in (seen.problem(Path("x")) or "")
