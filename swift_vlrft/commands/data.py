@@ -109,7 +109,7 @@ def coco(
     an image without boxes, unless --negatives asks for it. A box outside its image is an error.
     """
     from swift_vlrft.datasets.build import build_folder
-    from swift_vlrft.datasets.units import reading_named
+    from swift_vlrft.geometry.readings import reading_named
 
     instances, box_format, key, _ = asked_format(instances, model, model_type)
     written = build_folder(

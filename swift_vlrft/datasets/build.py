@@ -42,10 +42,10 @@ from swift_vlrft.datasets.prompt_sentences import said_of_coordinates, says_rang
 from swift_vlrft.datasets.row import BadRow, Drawn, RowLocation
 from swift_vlrft.datasets.schema import ANSWER_FORM
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.datasets.units import Reading
 from swift_vlrft.datasets.writer import Item, Written, write_folder
 from swift_vlrft.families.marks import first_mark
 from swift_vlrft.geometry.box_format import FORMATS
+from swift_vlrft.geometry.readings import Reading
 from swift_vlrft.parsing.labels import normalise
 
 CATEGORY_LISTS: dict[str, list[str]] = tomllib.loads(

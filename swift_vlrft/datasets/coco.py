@@ -26,7 +26,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.datasets import units
 from swift_vlrft.datasets.build import detection_row, plan_rows
 from swift_vlrft.datasets.image import image_path
 from swift_vlrft.datasets.instances import (
@@ -53,6 +52,7 @@ from swift_vlrft.datasets.schema import (
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import Record, Records, StoredSet
 from swift_vlrft.geometry.box_format import convert_box
+from swift_vlrft.geometry.readings import PictureSize, Reading, clipped, corners, fits
 
 LOOKED_FOR = 100
 """Images whose names are tried before the folder counts as not found."""
@@ -174,13 +174,12 @@ def _rows_of_objects(record: Record, context: Context) -> Iterator[RawExample]:
         name = class_name(category, context.labels.get("objects"), "category")
         if not four_numbers(box):
             raise ValueError(f"the box {box!r} is not four numbers")
-        read = units.corners(box, reading, sides)
-        if not crowd and not units.is_inside(read, sides):
+        if not crowd and not fits(box, reading, sides):
             raise ValueError(
                 f"the box {box}, {reading}, reaches beyond the image of {sides[0]} x {sides[1]}, "
-                "or ends before it begins"
+                "ends before it begins, or is a dot"
             )
-        if crowd or (inside := units.clipped(read, sides)) is None:
+        if crowd or (inside := clipped(corners(box, reading, sides), sides)) is None:
             unsure[name] = None  # no box, but the category is there: no gold can be stated
             continue
         position = convert_box(inside, "pixels", "norm1000", size=sides)
@@ -218,15 +217,15 @@ def _objects(objects: Any) -> tuple[list[Any], list[Any], list[Any]]:
     return boxes, categories, objects.get("iscrowd") or [False] * len(boxes)
 
 
-def _reading(context: Context) -> units.Reading:
+def _reading(context: Context) -> Reading:
     sized = {"width", "height"} <= set(context.stored.columns)
 
-    def boxes_of(record: Record) -> tuple[list[Any], units.PictureSize | None]:
+    def boxes_of(record: Record) -> tuple[list[Any], PictureSize | None]:
         size = drawn_on(record, exact=True)
         sides = (size.width, size.height) if size else context.size_of(record.get("image"))
         return _objects(record["objects"])[0], sides
 
-    among = [units.Reading("xyxy"), COCO]
+    among = [Reading("xyxy"), COCO]
     if sized:
         return context.reading(LIGHT, boxes_of, among, most=None)
     return context.reading((*LIGHT, "image"), boxes_of, among)

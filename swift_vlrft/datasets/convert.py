@@ -34,10 +34,10 @@ from swift_vlrft.datasets.schemas import schema_of
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import WORDS, listed
 from swift_vlrft.datasets.storage import StoredSet
-from swift_vlrft.datasets.units import ORDERS, reading_named
 from swift_vlrft.datasets.validate import Validated, row_problem
 from swift_vlrft.datasets.writer import Item, Written, write_folder
 from swift_vlrft.geometry.box_format import BOX_FORMATS
+from swift_vlrft.geometry.readings import ORDERS, reading_named
 from swift_vlrft.parsing.answers import gold_text
 
 

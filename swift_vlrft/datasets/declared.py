@@ -12,26 +12,30 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from swift_vlrft.datasets import units
 from swift_vlrft.datasets.image import ImageInfo
 from swift_vlrft.datasets.row import Row
-from swift_vlrft.datasets.units import ENOUGH, UNKNOWN, Reading
+from swift_vlrft.geometry.readings import (
+    ENOUGH,
+    UNITS,
+    UNKNOWN,
+    Reading,
+    SizedBox,
+    leaving,
+    misfit,
+)
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 
 KEPT = 10_000
 """So many boxes of a set are judged: its first boxes."""
-MANY = 20
-"""So many boxes do not all lie within what pixels could be by chance."""
-AMONG = [Reading("xyxy", unit) for unit in units.UNITS]
-THOUSANDTHS = Reading("xyxy", "norm1000")
-READ_AS = {"pixels": Reading("xyxy"), "norm1000": THOUSANDTHS, "yx1000": THOUSANDTHS}
+READINGS = {unit: Reading("xyxy", unit) for unit in UNITS}
+UNITS_OF = {"pixels": "pixels", "norm1000": "norm1000", "yx1000": "norm1000"}
 
 
 @dataclass
 class DeclaredBoxes:
     """The first boxes of a set with the sizes of their images, by the format that rows declare."""
 
-    boxes: dict[str, list[units.Box]] = field(default_factory=dict)
+    boxes: dict[str, list[SizedBox]] = field(default_factory=dict)
 
     def __add__(self, other: DeclaredBoxes) -> DeclaredBoxes:
         both = {**self.boxes, **other.boxes}
@@ -41,37 +45,36 @@ class DeclaredBoxes:
 
     def add(self, row: Row, info: ImageInfo | None) -> None:
         """Add the boxes of a row as it is stored."""
-        frame = row.columns.get("frame")
-        if frame not in READ_AS or not row.has_boxes:
+        unit = UNITS_OF.get(row.columns.get("frame") or "")
+        if unit is None or not row.has_boxes:
             return
-        boxes = self.boxes.setdefault(frame, [])
+        boxes = self.boxes.setdefault(unit, [])
         if len(boxes) < KEPT and (gold := read_boxes(gold_text(row.solution))) is not None:
             size = (info.width, info.height) if info is not None else UNKNOWN
             boxes += [(box, size) for box in gold.boxes if box is not None]
 
     def problem(self, path: Path) -> str | None:
         """Say why the set cannot be meant as declared, and what to declare; None if it can."""
-        for frame, boxes in self.boxes.items():
-            reading = READ_AS[frame]
+        for unit, boxes in self.boxes.items():
             sized = [box for box in boxes if box[1] != UNKNOWN]
-            outside = len(units.leaving(sized, reading)) if len(sized) >= ENOUGH else 0
-            if misfit := units.misfit(sized or boxes, reading, outside, AMONG):
-                said, others = misfit
-                names = [other.unit for other in others if other.unit != "percent"]
-                if not names:
-                    do = "multiply them by 10 to get norm1000" if others else "correct them"
-                    return f"{said}; {do}"
-                return (
-                    f"{said}; they fit {' or '.join(map(str, others))}. Say "
-                    f"so in a column frame ({' or '.join(names)}), or, where rows have none, with "
-                    f"vlrft data convert {path} OUT --unit {names[0]}"
-                )
+            judged = sized or boxes
+            others = ["unit"]  # of few boxes, each row says what else is wrong
+            if len(judged) >= ENOUGH:
+                others += ["norm1000", "percent", *(["pixels"] if sized else [])]
+            wrong = misfit(judged, READINGS[unit], [READINGS[other] for other in others])
+            if wrong is None:
+                continue
+            if not (names := [way.unit for way in wrong.better if way.unit != "percent"]):
+                return f"{wrong.said()}; multiply them by 10 to get norm1000"
+            return (
+                f"{wrong.said()}. Say so in a column frame ({' or '.join(names)}), or, where rows "
+                f"have none, with vlrft data convert {path} OUT --unit {names[0]}"
+            )
         return None
 
     def notes(self, path: Path) -> list[str]:
-        boxes = self.boxes.get("norm1000", [])
-        low = [box for box in boxes if max(box[1]) < 900]
-        if len(low) < MANY or units.leaving(low, READ_AS["pixels"]):
+        low = [box for box in self.boxes.get("norm1000", []) if max(box[1]) < 900]
+        if len(low) < 2 * ENOUGH or leaving(low, READINGS["pixels"]):
             return []
         return [
             f"{path}: none of {len(low)} boxes declared as norm1000 reaches beyond its image's "

@@ -5,7 +5,7 @@
            "annotations": [{"image_id": 9, "category_id": 18, "bbox": [64, 48, 320, 240]}]}
     out   boxes {18: {9: [(100, 100, 600, 600)]}}
 
-A box is x, y, width, height in pixels of the image, unless another reading is stated (units.py);
+A box is x, y, width, height in pixels of the image, unless another reading is stated;
 an image with a box that leaves it is bad, and a file that another reading would fit is refused.
 Where a category has a crowd region or a box without area in an image, or LVIS did not label every
 one, its boxes are not the whole truth: the image is ``unsure`` for that category.
@@ -22,13 +22,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.datasets import units
 from swift_vlrft.datasets.json_files import json_errors
-from swift_vlrft.datasets.schema import four_numbers
+from swift_vlrft.datasets.schema import four_numbers, refuse_misread
 from swift_vlrft.datasets.source import DataError, FileError
-from swift_vlrft.datasets.units import Reading
 from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.geometry.box_format import Corners, convert_box
+from swift_vlrft.geometry.readings import ROUNDING, Reading, SizedBox, clipped, corners, fits
 
 UNSURE = "a crowd region or a box without area stands for the category in the image"
 NO_OBJECT = "an image without an object makes no row"
@@ -38,6 +37,7 @@ OF_SENTENCES = frozenset(("tokens_negative", "expressions", "expression"))
 
 Boxes = list[Corners]
 COCO = Reading("xywh", "pixels")
+OUTSIDE = f"leaves its image by more than {ROUNDING:g} pixels, ends before it begins, or is a dot,"
 
 
 @dataclass
@@ -137,7 +137,7 @@ def _instances(path: Path, stated: Reading | None, size: int, changed: int) -> I
     for name in groups:
         instances.left_out[f"category without a box that is only a group's name: {name}"] += 1
     at: list[int] = []
-    boxes: list[units.Box] = []
+    boxes: list[SizedBox] = []
     outside: list[int] = []
     for i, annotation in enumerate(instances.annotations):
         is_inside = _add_annotation(instances, annotation, reading, f"{path}, annotations[{i}]")
@@ -147,8 +147,7 @@ def _instances(path: Path, stated: Reading | None, size: int, changed: int) -> I
             boxes.append((annotation["bbox"], (image["width"], image["height"])))
             at.append(i)
     shown, takers = lambda box: _shown(instances, at[box]), "vlrft data coco or vlrft data convert"
-    if text := units.refusal(boxes, reading, outside, shown, takers, stated=stated is not None):
-        raise units.MisreadBoxes(f"{path}: {text}")
+    refuse_misread(path, boxes, reading, shown, takers)
     _take_out(instances, reading, [at[box] for box in outside])
     for c, images_of in instances.boxes.items():
         unsure = {i for i, image in images.items() if not_exhaustive(image, c)}
@@ -289,10 +288,9 @@ def _add_annotation(
             f"{place}: bbox is {numbers!r}; four numbers {reading} are needed; correct it"
         )
     size = image["width"], image["height"]
-    read = units.corners(numbers, reading, size)
-    if not units.is_inside(read, size) or (reading.unit != "unit" and units.is_dot(numbers)):
+    if not fits(numbers, reading, size):
         return False
-    box = units.clipped(read, size)
+    box = clipped(corners(numbers, reading, size), size)
     if box is None:
         instances.left_out["boxes without area"] += 1
         instances.unsure[category].add(image["id"])
@@ -309,7 +307,7 @@ def _add_annotation(
 def _take_out(instances: Instances, reading: Reading, outside: list[int]) -> None:
     """An image with a box ``outside`` it (numbers of annotations) is bad."""
     for i in outside:
-        text = f"{_shown(instances, i)}: {units.OUTSIDE} if it is {reading}"
+        text = f"{_shown(instances, i)}: {OUTSIDE} if it is {reading}"
         instances.bad.setdefault(instances.annotations[i]["image_id"], text)
     for image in instances.bad:
         del instances.images[image]

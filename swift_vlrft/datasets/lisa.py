@@ -19,7 +19,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from swift_vlrft.datasets import units
 from swift_vlrft.datasets.schema import (
     ANSWER_FORM,
     Context,
@@ -31,6 +30,7 @@ from swift_vlrft.datasets.schema import (
 )
 from swift_vlrft.datasets.storage import Record
 from swift_vlrft.geometry.box_format import convert_box
+from swift_vlrft.geometry.readings import PictureSize, Reading, corners, fits
 from swift_vlrft.parsing.answers import gold_text
 
 PROMPT = (
@@ -76,14 +76,13 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
         raise ValueError(f"boxes is {str(boxes)[:80]}; a list of [x1, y1, x2, y2] is needed")
     info = context.image_info(record["image_path"])
     size = (info.width, info.height)
-    reading = context.reading(("boxes", "image_path"), _boxes_of(context), [units.Reading("xyxy")])
-    corners = units.corners(boxes[0], reading, size)
-    if corners[2] > size[0] + 1 or corners[3] > size[1] + 1:
+    reading = context.reading(("boxes", "image_path"), _boxes_of(context), [Reading("xyxy")])
+    if not fits(boxes[0], reading, size):
         raise ValueError(
             f"the box {boxes[0]} reaches beyond the image of {size[0]} x {size[1]}; boxes that are "
             "no corners in pixels need --boxes and --unit of vlrft data convert"
         )
-    x1, y1, x2, y2 = convert_box(corners, "pixels", "norm1000", size=size)
+    x1, y1, x2, y2 = convert_box(corners(boxes[0], reading, size), "pixels", "norm1000", size=size)
     others = further(record, "image_path", "instruction", "boxes")
     for instruction in instructions:
         yield (
@@ -99,8 +98,8 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
 
 def _boxes_of(
     context: Context,
-) -> Callable[[Record], tuple[list[Any], units.PictureSize | None]]:
-    def boxes_of(record: Record) -> tuple[list[Any], units.PictureSize | None]:
+) -> Callable[[Record], tuple[list[Any], PictureSize | None]]:
+    def boxes_of(record: Record) -> tuple[list[Any], PictureSize | None]:
         boxes = record["boxes"]
         return boxes if isinstance(boxes, list) else [], context.size_of(record["image_path"])
 

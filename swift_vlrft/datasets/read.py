@@ -17,11 +17,17 @@ from typing import Any
 from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.reserved_columns import safe_name
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Drawn, Row, RowLocation
-from swift_vlrft.datasets.schema import Context, RawExample, class_name, drawn_on, task_of
+from swift_vlrft.datasets.schema import (
+    Context,
+    MisreadBoxes,
+    RawExample,
+    class_name,
+    drawn_on,
+    task_of,
+)
 from swift_vlrft.datasets.schemas import SCHEMAS, schema_of
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import Record, StoredSet, image_of
-from swift_vlrft.datasets.units import MisreadBoxes
 from swift_vlrft.parsing.answers import gold_text, normalise, read_boxes
 
 STATED = frozenset(("problem", "solution", "task", "frame"))

@@ -10,12 +10,25 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from numbers import Real
+from pathlib import Path
 from typing import Any, TypeGuard
 
-from swift_vlrft.datasets import units
 from swift_vlrft.datasets.image import ImageInfo, image_info
 from swift_vlrft.datasets.row import Drawn, RowLocation
+from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import Record, StoredSet, image_of
+from swift_vlrft.geometry.readings import (
+    ENOUGH,
+    NEARLY_ALL,
+    UNKNOWN,
+    PictureSize,
+    Reading,
+    SizedBox,
+    corners,
+    misfit,
+    shares,
+    ways,
+)
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 
 ANSWER_FORM = (
@@ -52,41 +65,31 @@ class Context:
     def reading(
         self,
         columns: Sequence[str],
-        boxes_of: Callable[[Record], tuple[list[Any], units.PictureSize | None]],
-        among: Sequence[units.Reading],
+        boxes_of: Callable[[Record], tuple[list[Any], PictureSize | None]],
+        among: Sequence[Reading],
         most: int | None = LOOKED_AT,
-    ) -> units.Reading:
+    ) -> Reading:
         """Return what the numbers of the set's boxes are, by its first ``most`` records (None:
-        all): what a command states, else the reading ``among`` these that they fit. ``boxes_of``
-        gives a record's boxes, and the size of its image if it states it, or opens it; ``columns``
-        are those that it reads. MisreadBoxes where the boxes cannot be meant so, or fit several.
+        all): what a command states, else the one ``among`` these that fits. ``boxes_of`` gives a
+        record's boxes, and the size of its image if it states it, or opens it; ``columns`` are
+        those that it reads. MisreadBoxes where another reading fits more boxes, or several fit.
         """
         if "reading" not in self.notes:
-            known: list[units.Box] = []
+            known: list[SizedBox] = []
             for record in islice(self.stored.sample(columns), most):
                 try:
                     boxes, size = boxes_of(record)
                 except ValueError:  # its row says what is wrong with it
                     continue
-                known += [(box, size or units.UNKNOWN) for box in boxes if four_numbers(box)]
-
-            def shown(number: int) -> str:
-                box, (width, height) = known[number]
-                size = "" if (width, height) == units.UNKNOWN else f" of {width:g} x {height:g}"
-                return f"[{', '.join(f'{side:g}' for side in box)}] in an image{size}"
-
-            stated = self.stored.reading
-            if stated is None and len(among) == 1 and len(known) < units.ENOUGH:
+                known += [(box, size or UNKNOWN) for box in boxes if four_numbers(box)]
+            known = [box for box in known if box[1] != UNKNOWN] or known
+            if self.stored.reading is None and len(among) == 1 and len(known) < ENOUGH:
                 known = []  # of a published form; each row says what is wrong with it
-            among, takers = [stated] if stated else among, "vlrft data convert"
-            try:
-                reading = units.told_by(known, among, shown, takers, stated=stated is not None)
-            except units.MisreadBoxes as error:
-                raise units.MisreadBoxes(f"{self.stored.path}: {error}") from None
-            self.notes["reading"] = reading
+            among = among if self.stored.reading is None else [self.stored.reading]
+            self.notes["reading"] = _the_reading(self.stored.path, known, among)
         return self.notes["reading"]  # type: ignore[no-any-return]
 
-    def size_of(self, image: Any) -> units.PictureSize | None:
+    def size_of(self, image: Any) -> PictureSize | None:
         """Return the size of an image that can be opened."""
         try:
             info = self.image_info(image)
@@ -114,6 +117,49 @@ class RecordSchema:
     rows: Callable[[Record, Context], Iterator[RawExample]]
     single: bool = True
     numbers: str | None = None
+
+
+class MisreadBoxes(DataError):
+    """The boxes of a set cannot be meant as they are read, or could be meant in several ways."""
+
+
+def refuse_misread(
+    path: Path,
+    boxes: Sequence[SizedBox],
+    reading: Reading,
+    shown: Callable[[int], str],
+    takers: str,
+) -> None:
+    """Raise MisreadBoxes where another reading fits more of a set's boxes: it names the options,
+    and the commands that take them; ``shown`` describes the box of a number.
+    """
+    if wrong := misfit(boxes, reading):
+        said = wrong.said(shown(wrong.first))
+        raise MisreadBoxes(f"{path}: {said}: say which is meant, to {takers}, or correct the boxes")
+
+
+def _the_reading(path: Path, boxes: Sequence[SizedBox], among: Sequence[Reading]) -> Reading:
+    """The one reading that a set's boxes fit."""
+
+    def shown(number: int) -> str:
+        box, (width, height) = boxes[number]
+        size = "" if (width, height) == UNKNOWN else f" of {width:g} x {height:g}"
+        return f"[{', '.join(f'{side:g}' for side in box)}] in an image{size}"
+
+    fitting = shares(boxes, among)
+    best = max(among, key=lambda reading: fitting[reading])
+    takers = "vlrft data convert"
+    refuse_misread(path, boxes, best, shown, takers)
+    ties = [way for way in among if fitting[way] >= min(fitting[best], NEARLY_ALL)]
+    for i, (box, size) in enumerate(boxes):
+        if len({corners(box, reading, size) for reading in ties}) > 1:
+            number = round(min(fitting[reading] for reading in ties) * len(boxes))
+            raise MisreadBoxes(
+                f"{path}: its boxes, such as {shown(i)}, fit several readings: {number} of "
+                f"{len(boxes)} lie inside their pictures {ways(ties, ' and ')}: say which is "
+                f"meant, to {takers}"
+            )
+    return best
 
 
 def drawn_on(record: Record, *, exact: bool) -> Drawn | None:

@@ -24,7 +24,7 @@ from swift_vlrft.datasets.source import FileError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from swift_vlrft.datasets.units import Reading
+    from swift_vlrft.geometry.readings import Reading
 
 Record = dict[str, Any]
 Found = tuple[RowLocation, Record] | BadRow

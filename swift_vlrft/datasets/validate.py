@@ -27,9 +27,9 @@ from swift_vlrft.datasets.report import NO_TASK, Report
 from swift_vlrft.datasets.routing import named_tasks, reads, routed, tasks_of_row
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Kind, Row, RowLocation
 from swift_vlrft.datasets.schema import solution_problem, task_of
-from swift_vlrft.datasets.units import ROUNDING, is_dot
 from swift_vlrft.families.marks import first_mark
 from swift_vlrft.geometry.box_format import FORMATS, BoxFormat
+from swift_vlrft.geometry.readings import ROUNDING, is_dot
 from swift_vlrft.parsing.answers import Box, BoxList, gold_text, read_boxes
 from swift_vlrft.rewards import PAYING, REWARDS, TASK_NAMES, reward_columns
 

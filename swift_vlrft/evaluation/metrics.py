@@ -78,7 +78,7 @@ def build_table(predictions: Predictions, gold: Gold) -> Table:
             f"for {task}"
         )
     rows = predictions.rows
-    note = note_of_answers(rows) if TASK_NAMES[task].has_boxes else None
+    note = note_of_answers(TASK_NAMES[task], rows) if TASK_NAMES[task].gold_has_boxes else None
     predictions = replace(predictions, notes=[*predictions.notes, *filter(None, [note])])
     problems = predictions.problems.joined()
     reasons = [reason_of(task, row) for row in rows]

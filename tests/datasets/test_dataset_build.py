@@ -381,7 +381,7 @@ OPTIONS = [
     (None, ["--held-out", "0.1", "--split", "dev"], "--split"),
     (None, ["--negatives", "inf"], "--negatives inf"),
     (None, ["--shots", "4"], "--per-category"),
-    (None, ["--boxes", "yxyx"], "--boxes yxyx: unknown; known: xywh, xyxy, cxcywh"),
+    (None, ["--boxes", "yx"], "--boxes yx: unknown; known: xywh, xyxy, cxcywh, yxyx"),
     (None, ["--unit", "cm"], "--unit cm: unknown; known: pixels, unit, percent, norm1000"),
     (None, ["--categories", "dgo"], "Did you mean dog?"),
 ]

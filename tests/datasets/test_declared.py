@@ -4,38 +4,24 @@ that ask; and what is no reason to refuse.
 
 import json
 import random
-from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support.stored_sets import command, picture, train_on
 from support.written_sets import rows_in
 
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.convert import convert_folder
-from swift_vlrft.datasets.declared import DeclaredBoxes
-from swift_vlrft.datasets.image import ImageInfo
-from swift_vlrft.datasets.row import Row, RowLocation
 
 SIZE = (640, 480)
-ASK = "Please provide the bounding box coordinate of the region this sentence describes: the dog."
 
 
-def stored(folder, boxes, frame=None, form="explicit"):
-    """A set of pictures of 640 x 480 with these boxes; ``form`` rec: pixels, in LLaVA's form."""
+def stored(folder, boxes, frame=None):
+    """A set of pictures of 640 x 480 with these boxes."""
     folder.mkdir(exist_ok=True)
     (folder / "1.png").write_bytes(picture(size=SIZE))
-    rows = []
-    for box in boxes:
-        if form == "rec":
-            turns = [{"from": "human", "value": f"<image>\n{ASK}"}]
-            turns.append({"from": "gpt", "value": str(list(box))})
-            rows.append({"image": "1.png", "conversations": turns})
-        else:
-            row = {"image": "1.png", "problem": "Where is the dog?", "solution": str(list(box))}
-            rows.append(row | ({"frame": frame} if frame else {}))
+    row = {"image": "1.png", "problem": "Where is the dog?"} | ({"frame": frame} if frame else {})
+    rows = [row | {"solution": str(list(box))} for box in boxes]
     (folder / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
     return folder
 
@@ -50,27 +36,19 @@ def drawn(count, largest):
     return [(x[0], y[0], x[1] + 0.001, y[1] + 0.001) for x, y in pairs]
 
 
-REFUSED = [
-    ("rec", None, drawn(3, 0.99), "shares"),
-    ("explicit", "pixels", drawn(3, 0.99), "shares"),
-    ("explicit", "norm1000", drawn(2, 0.99), "shares"),
-    ("explicit", None, drawn(2, 0.99), "shares"),
-    ("explicit", "norm1000", drawn(12, 99), "percent"),
-    ("explicit", "norm1000", drawn(12, 99), "multiply them by 10"),
-    ("rec", None, drawn(12, 99), "percent"),
-    ("rec", None, [*drawn(20, 0.99), (12, 30, 450, 460)], "shares"),
-    (
-        "explicit",
-        "pixels",
-        [(10, 10, 900, 900), (20, 50, 630, 90)] * 6,
-        "they fit corners x1, y1, x2, y2 in norm1000",
-    ),
-]
-
-
-@pytest.mark.parametrize(("form", "frame", "boxes", "word"), REFUSED)
-def test_all_four_refuse_the_set(form, frame, boxes, word, tmp_path):
-    path = stored(tmp_path / "set", boxes, frame, form)
+@pytest.mark.parametrize(
+    ("frame", "boxes", "word"),
+    [
+        ("pixels", drawn(3, 0.99), "3 fit as corners x1, y1, x2, y2 in shares of the sides"),
+        ("pixels", [*drawn(20, 0.99), (12, 30, 450, 460)], "shares"),
+        ("pixels", [(10, 10, 900, 900), (20, 50, 630, 90)] * 6, "x1, y1, x2, y2 in norm1000"),
+        ("norm1000", drawn(12, 99), "multiply them by 10"),
+        (None, drawn(2, 0.99), "shares"),
+        ("yx1000", drawn(2, 0.99), "shares"),
+    ],
+)
+def test_all_four_refuse_the_set(frame, boxes, word, tmp_path):
+    path = stored(tmp_path / "set", boxes, frame)
     code, said = command("data", "check", path)
     assert code == 1 and word in " ".join(said.split())
     code, said = command("data", "check", path, "--fix", tmp_path / "clean")
@@ -78,7 +56,7 @@ def test_all_four_refuse_the_set(form, frame, boxes, word, tmp_path):
     for refused in (
         lambda: convert_folder(path, tmp_path / "out", keep_going=True),
         lambda: train_on(path, tmp_path / "cache"),
-        lambda: check_set(path, images=form == "rec" or frame == "pixels").finish(),
+        lambda: check_set(path, images=frame == "pixels").finish(),
     ):
         with pytest.raises(DataError, match=word):
             refused()
@@ -108,16 +86,3 @@ def test_the_options_that_say_what_boxes_are_can_be_copied(tmp_path):
     assert code == 0, said
     assert {row["frame"] for row in rows_in(tmp_path / "out")} == {"unit"}
     assert not check_set(tmp_path / "out").problems
-
-
-@settings(max_examples=30)
-@given(st.lists(st.tuples(*[st.floats(0.02, 0.98)] * 4), min_size=1, max_size=8))
-def test_shares_are_never_thousandths_or_pixels(boxes):
-    place = RowLocation(Path("x"), 0)
-    made = [(min(a, c), min(b, d), max(a, c) + 0.01, max(b, d) + 0.01) for a, b, c, d in boxes]
-    for frame in ("pixels", "norm1000", "yx1000"):
-        seen = DeclaredBoxes()
-        for box in made:
-            row = Row(place, {}, "Where?", str(list(box)), {"task": "grounding", "frame": frame})
-            seen.add(row, ImageInfo(640, 480, plain=True))
-        assert "shares" in (seen.problem(Path("x")) or "")

@@ -83,7 +83,7 @@ def test_a_set_whose_boxes_look_like_another_unit_is_refused(tmp_path):
     for row in made:
         row |= {"problem": "Where is the cup?", "task": "detection", "frame": "norm1000"}
     write_folder(tmp_path / "set", {"train": made})
-    with pytest.raises(DataError, match="set: hardly a number of its 60 boxes is above 100"):
+    with pytest.raises(DataError, match="60 of 60 boxes do not fit .* in percent"):
         write_halves(tmp_path / "set", tmp_path / "data")
 
 

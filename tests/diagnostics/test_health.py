@@ -177,7 +177,7 @@ BAD = {
         IOU,
         placed,
         **read_wrongly(lambda *box: [c / 1000 for c in box]),
-        found="shares from 0 to 1: use SET:unit; vlrft_detection_iou is 0 for the ",
+        found="in shares of the sides: use SET:unit; vlrft_detection_iou is 0 for the ",
         word="not proven",
         why="use SET:unit; vlrft_detection_iou is 0 for the 60 answers",
     ),

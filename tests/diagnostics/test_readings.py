@@ -3,8 +3,10 @@
 import random
 
 import pytest
+from support.written_boxes import written
 
 from swift_vlrft.diagnostics.readings import BoxFormatCheck
+from swift_vlrft.geometry.readings import Reading
 from swift_vlrft.parsing.answers import read
 from swift_vlrft.rewards import REWARDS
 
@@ -19,16 +21,11 @@ def placed(rng):
     return x, y, x + width, y + height
 
 
-def scaled(box, width, height):
-    return [v * side / 1000 for v, side in zip(box, (width, height) * 2, strict=True)]
-
-
-def to_yx(box):
-    return [box[1], box[0], box[3], box[2]]
-
-
-def to_sizes(box):
-    return [box[0], box[1], box[2] - box[0], box[3] - box[1]]
+def read_as(order, unit, size=None):
+    size = size or (WIDE, HIGH)
+    return lambda box, *_: written(
+        [v * s / 1000 for v, s in zip(box, size * 2, strict=True)], Reading(order, unit), size
+    )
 
 
 def problem(answer, gold=lambda box: box, more=None, boxes=1, same=1, rows=48, seed=0):
@@ -50,64 +47,53 @@ def problem(answer, gold=lambda box: box, more=None, boxes=1, same=1, rows=48, s
     return check.problem()
 
 
-PIXELS = "pixels of 640 x 480: use SET:pixels"
+SIZED = {"width": WIDE, "height": HIGH}
+PIXELS = read_as("xyxy", "pixels")
+ASK = ": ask for x1, y1, x2, y2 in the prompt"
 CAUSES = {
-    "pixels": (lambda b, *_: scaled(b, WIDE, HIGH), {}, "pixels of 6"),
-    "pixels, the size known": (
-        lambda b, *_: scaled(b, WIDE, HIGH),
-        {"more": {"width": WIDE, "height": HIGH}},
-        PIXELS,
-    ),
+    "pixels": (PIXELS, {"more": SIZED}, "48 of 48", "in pixels of 640 x 480: use SET:pixels"),
     "pixels of the resized image": (
-        lambda b, *_: scaled(b, *SEEN),
+        read_as("xyxy", "pixels", SEEN),
         {"more": {"width": 2 * WIDE, "height": 2 * HIGH}},
+        "48 of 48",
         "pixels of 728 x 532, as qwen2_5_vl sees the image: use SET:pixels",
     ),
-    "pixels, several boxes": (lambda b, *_: scaled(b, WIDE, HIGH), {"boxes": 4}, "pixels of 6"),
-    "y first": (lambda b, *_: to_yx(b), {}, "as y1, x1, y2, x2: ask for x1, y1, x2, y2"),
-    "width and height": (lambda b, *_: to_sizes(b), {}, "as x, y, width, height: ask for x1,"),
-    "shares": (lambda b, *_: scaled(b, 1, 1), {}, "shares from 0 to 1: use SET:unit"),
+    "several boxes": (PIXELS, {"boxes": 4, "more": SIZED}, "192 of 192", "pixels of 640 x 480"),
+    "y first": (read_as("yxyx", "norm1000"), {}, "43 of 43", f"{ASK}, or use SET:yx1000"),
+    "width and height": (read_as("xywh", "norm1000"), {}, "45 of 45", f"in norm1000{ASK}"),
+    "shares": (read_as("xyxy", "unit"), {}, "48 of 48", "shares of the sides: use SET:unit"),
+    "percent": (read_as("xyxy", "percent"), {}, "48 of 48", "in percent: use SET:native"),
     "pixels, y first": (
-        lambda b, *_: to_yx(scaled(b, WIDE, HIGH)),
-        {},
-        "as y1, x1, y2, x2 in pixels of 6",
+        read_as("yxyx", "pixels"),
+        {"more": SIZED},
+        "48 of 48",
+        f"corners y1, x1, y2, x2 in pixels of 640 x 480: use SET:pixels, and{ASK[1:]}",
     ),
-    "thousandths, the gold in pixels of no known size": (
+    "thousandths, the gold in pixels": (
         lambda b, *_: b,
-        {"gold": lambda b: scaled(b, WIDE, HIGH)},
-        "thousandths, the gold as pixels of 6",
-    ),
-    "thousandths, the gold in pixels of a known size": (
-        lambda b, *_: b,
-        {
-            "gold": lambda b: scaled(b, WIDE, HIGH),
-            "more": {"frame": "pixels", "width": WIDE, "height": HIGH},
-        },
-        "as thousandths: use SET:norm1000",
-    ),
-    "thousandths, the gold in pixels of a large image": (
-        lambda b, *_: b,
-        {"gold": lambda b: scaled(b, 1920, 1080)},
-        "thousandths, the gold as pixels of 19",
+        {"gold": PIXELS, "more": SIZED | {"frame": "pixels"}},
+        "48 of 48",
+        "in norm1000: use SET:norm1000",
     ),
     "half of them in pixels": (
-        lambda b, n, _: scaled(b, WIDE, HIGH) if n % 2 else b,
-        {},
-        "24 of 24 misplaced boxes match (mean IoU 0.9",
+        lambda b, n, _: PIXELS(b) if n % 2 else b,
+        {"more": SIZED},
+        "24 of 24",
+        "pixels of 640 x 480",
     ),
-    "eight answers to each prompt": (lambda b, *_: to_yx(b), {"same": 8}, "as y1, x1, y2, x2"),
+    "eight answers to each prompt": (read_as("yxyx", "norm1000"), {"same": 8}, "48 of 48", ASK),
 }
 
 
 @pytest.mark.parametrize("name", CAUSES)
 def test_a_box_format_that_explains_the_answers_is_named(name):
-    answer, how, said = CAUSES[name]
-    assert said in problem(answer, **how)
+    answer, how, count, said = CAUSES[name]
+    found = problem(answer, **how)
+    assert found.startswith(f"{count} misplaced boxes match") and said in found
 
 
-def test_two_causes_are_both_named():
-    said = problem(lambda b, n, _: to_yx(b) if n % 2 else to_sizes(b))
-    assert said.count(" of 4") == 2 and "y1, x1, y2, x2" in said and "width, height" in said
+def test_pixels_of_no_known_size_are_not_guessed():
+    assert problem(PIXELS) is None
 
 
 @pytest.mark.parametrize("same", [1, 8])
@@ -117,7 +103,7 @@ def test_two_causes_are_both_named():
     [
         lambda b, *_: b,
         lambda b, n, rng: placed(rng),
-        lambda b, n, rng: scaled(placed(rng), WIDE, HIGH),
+        lambda b, n, rng: PIXELS(placed(rng)),
         lambda b, *_: [100, 150, 400, 480],
         lambda b, *_: [0, 0, 1000, 1000],
         lambda b, *_: [0, 0, WIDE, HIGH],
@@ -127,18 +113,18 @@ def test_two_causes_are_both_named():
 )
 def test_chance_is_no_cause(answer, boxes, same):
     for seed in range(5):
-        assert problem(answer, boxes=boxes, same=same, seed=seed) is None
+        assert problem(answer, boxes=boxes, same=same, seed=seed, more=SIZED) is None
 
 
 def test_one_answer_to_golds_that_are_all_alike_is_no_evidence():
     def moved(box):
         return [v + (box[0] - 500) / 20 for v in (300, 300, 700, 700)]
 
-    assert problem(lambda b, *_: scaled((300, 300, 700, 700), WIDE, HIGH), gold=moved) is None
+    assert problem(lambda b, *_: PIXELS((300, 300, 700, 700)), gold=moved) is None
 
 
 def test_few_boxes_have_no_cause():
-    assert problem(lambda b, *_: to_yx(b), rows=7) is None
+    assert problem(read_as("yxyx", "norm1000"), rows=7) is None
 
 
 def test_what_models_write_raises_nothing():

@@ -45,8 +45,8 @@ RIGHT, WRONG, LOOSE = "[100, 100, 200, 200]", "[1, 2, 3, 4]", "[100, 100, 200, 1
 @pytest.mark.parametrize(
     ("texts", "calls", "prompts", "warned"),
     [
-        (["[0.1, 0.1, 0.2, 0.2]"] * 8, 5, None, "shares from 0 to 1"),
-        (["[900, 500, 1400, 1100]"] * 8, 5, None, "beyond 1000"),
+        (["[0.1, 0.1, 0.2, 0.2]"] * 8, 5, None, "in shares of the sides: use SET:unit"),
+        (["[900, 500, 1400, 1100]"] * 8, 5, None, "boxes do not fit their images"),
         (["a dog"] * 6 + [RIGHT] * 2, 40, None, "only 25% of the last 256 answers"),
         (["a dog"] * 6 + [RIGHT] * 2, 39, None, None),  # the first steps alone are not judged
         (["a dog"] * 8, 2, None, "none of the 16 answers"),  # but where nothing is read

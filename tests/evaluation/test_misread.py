@@ -4,6 +4,10 @@ import json
 
 import pytest
 from scored import answer, detection_set, eval_json, refusal, write_lines
+from support.written_boxes import written
+
+from swift_vlrft.evaluation.misread import COCO_FORM
+from swift_vlrft.geometry.readings import READINGS, Reading
 
 SIZES = {image["id"]: (image["width"], image["height"]) for image in detection_set()[1]["images"]}
 
@@ -15,29 +19,8 @@ def boxes(change, results):
     ]
 
 
-IN_UNITS = {
-    "corners": (lambda x, y, w, h, *_: (x, y, x + w, y + h), "corners x1, y1, x2, y2 in pixels"),
-    "shares": (lambda x, y, w, h, W, H: (x / W, y / H, w / W, h / H), "shares of the sides"),
-    "shares, corners": (
-        lambda x, y, w, h, W, H: (x / W, y / H, (x + w) / W, (y + h) / H),
-        "corners x1, y1, x2, y2 in shares of the sides",
-    ),
-    "YOLO's shares": (
-        lambda x, y, w, h, W, H: ((x + w / 2) / W, (y + h / 2) / H, w / W, h / H),
-        "centre x, centre y, width, height in shares of the sides",
-    ),
-    "thousandths, corners": (
-        lambda x, y, w, h, W, H: (
-            *(x / W * 1000, y / H * 1000),
-            *((x + w) / W * 1000, (y + h) / H * 1000),
-        ),
-        "corners x1, y1, x2, y2 in norm1000",
-    ),
-    "percent": (
-        lambda x, y, w, h, W, H: (x / W * 100, y / H * 100, w / W * 100, h / H * 100),
-        "percent",
-    ),
-}
+def read_as(reading):
+    return lambda x, y, w, h, *size: written((x, y, x + w, y + h), reading, size)
 
 
 @pytest.fixture
@@ -50,24 +33,23 @@ def scored(tmp_path):
     return arguments
 
 
-@pytest.mark.parametrize("images", [4, 20])
-@pytest.mark.parametrize(("change", "said"), IN_UNITS.values(), ids=IN_UNITS)
-def test_boxes_that_are_no_pixels_or_corners_are_refused(scored, change, said, images):
-    _, coco, results = detection_set(images)
-    text = refusal("eval", "--predictions", *scored(boxes(change, results), coco))
-    assert said in text and "Write bbox as x, y, width, height in pixels" in text
+@pytest.mark.parametrize("reading", [way for way in READINGS if way != COCO_FORM], ids=str)
+def test_boxes_that_are_no_pixels_or_corners_are_refused(scored, reading):
+    _, coco, results = detection_set()
+    text = refusal("eval", "--predictions", *scored(boxes(read_as(reading), results), coco))
+    assert f"as {reading}." in text and "Write bbox as x, y, width, height in pixels" in text
     assert text.count("error:") == 1
 
 
 def test_thousandths_of_larger_pictures_are_found_where_they_lie_on_the_gold(scored):
     """None of them leaves its picture."""
     _, coco, results = detection_set()
+    thousandths = boxes(read_as(Reading("xyxy", "norm1000")), results)
     for image in coco["images"]:
         image |= {"width": image["width"] * 4, "height": image["height"] * 4}
     for gold in coco["annotations"]:
         gold["bbox"] = [v * 4 for v in gold["bbox"]]
         gold["area"] *= 16
-    thousandths = boxes(IN_UNITS["thousandths, corners"][0], results)
     text = refusal("eval", "--predictions", *scored(thousandths, coco))
     assert "corners x1, y1, x2, y2 in norm1000" in text
 
@@ -97,10 +79,10 @@ def test_a_weak_model_and_an_empty_list_are_scored(scored):
 def test_answers_in_shares_or_beyond_their_images_get_a_note(tmp_path, task, said):
     shared = {"task": task, "frame": "norm1000", "solution": said % (100, 200, 300, 400)}
     for box, note in (
-        ((0.1, 0.2, 0.3, 0.4), "hardly a number of the answers' 6 boxes is above 1"),
-        ((1100, 200, 1300, 400), "6 of the answers' 6 boxes leave their images"),
+        ((0.1, 0.2, 0.3, 0.4), "12 of 12 misplaced boxes match if read as"),
+        ((1100, 200, 1300, 400), "12 of 12 boxes do not fit their images"),
         ((100, 200, 310, 420), None),
     ):
-        rows = [shared | {"id": n, "completion": answer(said % box)} for n in range(6)]
+        rows = [shared | {"id": n, "completion": answer(said % box)} for n in range(12)]
         notes = eval_json(write_lines(tmp_path / "p.jsonl", rows))["notes"]
         assert any(note in one for one in notes) if note else not any("boxes" in n for n in notes)
