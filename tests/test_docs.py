@@ -4,11 +4,8 @@ what they show, links and names exist.
 
 import doctest
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -172,16 +169,3 @@ def test_the_training_commands_of_visual_rft_are_right(tmp_path):
     for name in re.findall(r"vlrft recipe (\w+/\w+)\)", page):
         assert shipped_file("recipes", f"{name}.sh").is_file()
     assert set(re.findall(r"laolao77/\w+", page)) <= {source.hub_id for source in SOURCES}
-
-
-@pytest.mark.slow
-def test_the_site_is_built_without_a_warning_and_loads_nothing_from_another_host(tmp_path):
-    """mkdocs follows every link and anchor."""
-    pytest.importorskip("mkdocs")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path)]
-    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
-    for page in tmp_path.rglob("*.html"):
-        text = page.read_text()
-        assert ' src="http' not in text and 'rel="stylesheet" href="http' not in text, page

@@ -27,9 +27,10 @@ from support.drawn_rows import boxed_rows
 from support.nightly import first_now
 
 from swift_vlrft.demo.mixed import demo_rows
+from swift_vlrft.demo.rows import stored
 from swift_vlrft.demo.tasks import TASKS
 from swift_vlrft.tiny.checkpoint import write_tiny
-from tests.support.parquet import png_bytes, write_parquet
+from tests.support.parquet import write_parquet
 
 pytestmark = pytest.mark.end_to_end
 
@@ -86,7 +87,7 @@ def sets(tmp_path_factory):
     (folder / "sft").symlink_to(folder / "classification")
     (folder / "grounding").mkdir()
     table = {
-        "image": [{"bytes": png_bytes(row), "path": "a.png"} for row in found],
+        "image": [stored(row)["image"] for row in found],
         "problem": [row.problem for row in found],
         "solution": [f"<answer>[{', '.join(box)}]</answer>" for box in boxes],
         "task": ["grounding"] * len(found),
