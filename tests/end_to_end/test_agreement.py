@@ -156,21 +156,6 @@ def test_adapters_that_the_engine_has_no_place_for(tiny_qwen2_5_vl, mixed, tmp_p
 
 
 @pytest.mark.nightly
-def test_an_output_layer_that_only_the_engine_has(mixed, tmp_path):
-    """As tiny Qwen3.5 was until `vlrft agree` said so."""
-    write_tiny("qwen3_5", tmp_path / "model")
-    config = json.loads((tmp_path / "model" / "config.json").read_text())
-    del config["text_config"]["tie_word_embeddings"]
-    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
-    found = agree(
-        *(tmp_path / "model", "--dataset", mixed, "--engine", "vllm", "--out", tmp_path / "out"),
-        *("--rows", "2", "--tokens", "8", "--json", "--", "--torch_dtype", "bfloat16"),
-        code=1,
-    )
-    assert found["word"] in ("weights", "numbers")
-
-
-@pytest.mark.nightly
 def test_a_recipe_as_it_stands(shapes, tmp_path):
     """ZeRO-3, both offloads, vLLM over two processes; sleep mode and CUDA graphs are left out."""
     write_tiny("qwen2_vl", tmp_path / "model")

@@ -67,8 +67,9 @@ def folder(tmp_path_factory):
         (root / name).mkdir()
         questions = {"image": ["a"] * len(values), "problem": ["b"] * len(values)}
         pq.write_table(pa.table({**questions, column: values}), root / name / "a.parquet")
+    roses = {"solution": ["rose"] * 3, "task": ["classification"] * 3}
     for n in (0, 1):
-        write_set(root / "shards", name=f"train-0000{n}-of-00002.parquet")
+        write_set(root / "shards", name=f"train-0000{n}-of-00002.parquet", **roses)
     for name in ("complete", "half", "alone"):
         (root / name).mkdir()
         for file, content in checkpoint_files().items():
