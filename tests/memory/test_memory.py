@@ -116,6 +116,7 @@ def test_totals_are_those_of_the_published_checkpoints():
     assert {name: read_model(name).parameters.total for name in published} == published
 
 
+@pytest.mark.slow
 def test_zero_states_agree_with_deepspeeds_own_estimator():
     """Its 18 bytes a parameter are ours (2 weights, 2 gradients, 12 optimizer) and 2 to spare."""
     from deepspeed.runtime.zero.stage3 import estimate_zero3_model_states_mem_needs
@@ -168,6 +169,7 @@ def test_weights_that_no_card_holds_are_out_of_memory_and_said():
     assert "vLLM start" in plan.failures[0] and "vllm_tensor_parallel_size" in plan.failures[0]
 
 
+@pytest.mark.slow
 def test_every_change_is_a_flag_of_ms_swift():
     from swift.arguments import RLHFArguments
 
