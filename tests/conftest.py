@@ -20,6 +20,13 @@ NUMBERS = count()
 UNTIL = float(os.environ.get("NIGHTLY_UNTIL", "inf"))
 
 
+def pytest_ignore_collect(collection_path, config):
+    """A file of slow tests alone is not imported where they are left out: it imports ms-swift."""
+    if "not slow" in config.option.markexpr and collection_path.name.startswith("test_"):
+        return "pytestmark = pytest.mark.slow" in collection_path.read_text() or None
+    return None
+
+
 def pytest_runtest_setup(item):
     if item.get_closest_marker("nightly") and time.time() > UNTIL:
         pytest.skip("not begun: the machine is slow, and the time for nightly tests is over")

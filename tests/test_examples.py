@@ -137,9 +137,6 @@ def test_planning_says_what_the_command_says(tmp_path):
     ("name", "arguments", "named"),
     [
         ("plan.py", (RECIPE, "4xZ9000"), "Z9000"),
-        ("plan.py", (RECIPE, "four"), "--gpus four"),
-        ("plan.py", ("nowhere.sh", "4x24"), "nowhere.sh"),
-        ("plan.py", (RECIPE, "4x24", "generations=3"), "--generations"),
         ("plan.py", (RECIPE, "4x24", "num_generations=7"), "--num_generations 7"),
         ("evaluate.py", ("model", "nowhere", "counting"), "nowhere"),
     ],

@@ -20,7 +20,10 @@ def test_public_names_come_without_torch():
     code = (
         "import sys, swift_vlrft\n"
         "assert 'swift_vlrft.rewards' not in sys.modules\n"
+        "import swift_vlrft.cli\n"
         "from swift_vlrft import REWARDS, check\n"
+        "assert 'datasets' not in sys.modules\n"
+        "from swift_vlrft import evaluate\n"
         "assert REWARDS['vlrft_counting'](['<answer>4</answer>'], ['4']) == [1.0]\n"
         "print(check('recipes/qwen2_vl_2b/classification_1x80g.sh'))\n"
         "print([m for m in ('torch', 'swift', 'transformers', 'vllm', 'trl') if m in sys.modules])"

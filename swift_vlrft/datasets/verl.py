@@ -12,8 +12,8 @@ and as EasyR1's:
     problem       "<image>How many dogs?"
     answer        "4"
 
-The columns are those of verl's examples/data_preprocess/geo3k.py and of hiyouga/geometry3k's card;
-no published file was at hand to read. All other columns are kept.
+A row of verl's is as its examples/data_preprocess/geo3k.py makes it, one of EasyR1's has the
+columns of hiyouga/geometry3k's card. All other columns are kept.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What `vlrft try` makes of a set before anything is trained."""
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -26,6 +27,12 @@ def rows(n, *, answer=lambda i: f"<answer>{i % 3}</answer>", each=1):
             Row(image, f"How many, {k}?", answer(i), {"task": "counting"}) for k in range(each)
         ]
     return [stored(row) for row in found]
+
+
+def boxed(n, height):
+    made = rows(n, answer=lambda i: f"<answer>[{{'Position': [1, 2, {i + 9}, {height}]}}]</answer>")
+    stated = {"problem": "Where is the cup?", "task": "detection", "frame": "norm1000"}
+    return [row | stated for row in made]
 
 
 def test_no_picture_is_in_both_halves_however_many_rows_ask_about_it(tmp_path):
@@ -65,9 +72,7 @@ def test_bad_rows_are_left_out_and_said(tmp_path):
 
 
 def test_a_prompt_that_the_family_cannot_be_asked_is_left_out_where_it_stands(tmp_path):
-    made = rows(60, answer=lambda i: f"<answer>[{{'Position': [1, 2, {i + 9}, 940]}}]</answer>")
-    for row in made:
-        row |= {"problem": "Where is the cup?", "task": "detection", "frame": "norm1000"}
+    made = boxed(60, 940)
     made[7]["problem"] = "Where is the cup? Coordinates are relative to the centre."
     write_folder(tmp_path / "set", {"train": made})
     kept = write_halves(tmp_path / "set", tmp_path / "data")
@@ -92,14 +97,16 @@ def test_a_set_whose_boxes_look_like_another_unit_is_refused(tmp_path):
     [
         (rows(LEAST - 1), f"has {LEAST - 1} pictures that are fit to train on; {LEAST} or more"),
         (rows(60, answer=lambda i: "<answer>2</answer>"), "every row has the same answer"),
+        (boxed(60, 40), "set: hardly a number of its 60 boxes is above 100"),
+        ([row | {"task": "poetry"} for row in rows(60)], "has 0 pictures .*unknown task 'poetry'"),
     ],
 )
-def test_a_set_that_teaches_nothing_is_refused_before_training(made, said, tmp_path):
+def test_a_set_that_teaches_nothing_is_refused_with_the_reason(made, said, tmp_path):
     write_folder(tmp_path / "set", {"train": made})
     with pytest.raises(DataError, match=said):
         write_halves(tmp_path / "set", tmp_path / "data")
     result = CliRunner().invoke(app, ["try", str(tmp_path / "set"), "--out", str(tmp_path / "o")])
-    assert result.exit_code == 2 and said in " ".join(str(result.output).split())
+    assert result.exit_code == 2 and re.search(said, " ".join(str(result.output).split()))
     assert not (tmp_path / "o" / "start").exists()
 
 
@@ -124,13 +131,6 @@ def test_a_set_with_one_split_of_another_name_is_divided_and_that_is_said(tmp_pa
     halves = write_halves(tmp_path / "set", tmp_path / "data")
     assert halves.train == {"counting": 40} and halves.test == {"counting": 10}
     assert halves.notes == ["its only split, test, is divided in two"]
-
-
-def test_too_few_pictures_are_refused_with_the_reason(tmp_path):
-    made = [row | {"task": "poetry"} for row in rows(60)]
-    write_folder(tmp_path / "set", {"train": made})
-    with pytest.raises(DataError, match="has 0 pictures .*unknown task 'poetry'"):
-        write_halves(tmp_path / "set", tmp_path / "data")
 
 
 @pytest.mark.parametrize(

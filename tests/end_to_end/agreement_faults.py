@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from inspect import unwrap
 from typing import Any
+from unittest.mock import patch
 
 from peft.tuners.lora import Linear
 from support import cpu_engines  # noqa: F401
@@ -15,19 +16,8 @@ from swift_vlrft.agreement.verdict import judge
 from swift_vlrft.swift_plugin.agreement import process
 from swift_vlrft.swift_plugin.agreement.comparison import ComparisonMixin
 
-
-@contextmanager
-def changed(owner: Any, **values: Any):
-    """Attributes of an object or a class, put back afterwards."""
-    missing = object()
-    before = {name: vars(owner).get(name, missing) for name in values}
-    for name, value in values.items():
-        setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            delattr(owner, name) if value is missing else setattr(owner, name, value)
+changed = patch.multiple
+"""Attributes of an object or a class, put back afterwards."""
 
 
 def lost(part: str) -> Callable[[Any], Any]:
@@ -78,7 +68,7 @@ def scaled(factor: float) -> Callable[[Any], Any]:
 
 
 FULL: dict[str, Callable[[Any], Any]] = {
-    "healthy": lambda trainer: changed(trainer),
+    "healthy": nullcontext,
     "smaller images": lambda trainer: changed(trainer.engine.template, max_pixels=3136),
     "a prefix": lambda trainer: changed(trainer.engine.template, response_prefix="<think>\n"),
     "other turns": other_turns,

@@ -2,10 +2,9 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -88,6 +87,29 @@ def agree(*arguments: object, code: int, **more: object) -> dict:
     return json.loads(done.stdout[done.stdout.index("{\n") :])
 
 
+PLUGIN, ENGINES = REPOSITORY / "plugins" / "vlrft.py", SUPPORT / "cpu_engines.py"
+COLOCATED = "--vllm_mode colocate --vllm_max_model_len 512"
+SERVED = (
+    "--vllm_mode server --vllm_server_host 127.0.0.1 --vllm_server_port $PORT "
+    f"--vllm_server_group_port $GROUP_PORT --external_plugins {PLUGIN} {ENGINES}"
+)
+ROLLOUT = (
+    "swift rollout --model {model} --port $PORT --host 127.0.0.1 --vllm_enforce_eager true "
+    "--vllm_max_model_len 512 {more} &\n"
+)
+
+
+def recipe_of(folder: Path, model: Path, data: Path, more: str, *, before: str = "") -> Path:
+    """A script that trains with vLLM; ``before`` stands above the command, ``more`` behind it."""
+    path = folder / "recipe.sh"
+    path.write_text(
+        f"{before}\nswift rlhf --rlhf_type grpo --model {model} --dataset {data} --use_vllm true "
+        f"--external_plugins {PLUGIN} --reward_funcs vlrft_format --num_generations 2 "
+        f"--max_completion_length 16 --per_device_train_batch_size 2 {more}\n"
+    )
+    return path
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("tuner", VERDICTS)
 def test_no_fault_agrees(tuner, tiny_qwen2_5_vl, mixed, tmp_path):
@@ -98,14 +120,7 @@ def test_no_fault_agrees(tuner, tiny_qwen2_5_vl, mixed, tmp_path):
         *(tiny_qwen2_5_vl, mixed, tmp_path / "out", []),
         *("--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_max_model_len", "512"),
         *("--vllm_enforce_eager", "true", "--dataset_shuffle", "false"),
-        *(
-            "--reward_funcs",
-            "vlrft_format",
-            "--beta",
-            "0",
-            *FLAGS[tuner],
-            *os.environ.get("DT", "").split(),
-        ),
+        *("--reward_funcs", "vlrft_format", "--beta", "0", *FLAGS[tuner]),
     )
     done = run_python(CODE, str(job), tuner, *command[2:], **VLLM_ON_CPU)
     line = next((x for x in done.stdout.splitlines() if x.startswith("FOUND ")), "")
@@ -132,50 +147,12 @@ def test_a_model_with_a_set(family, mixed, tmp_path):
 @pytest.mark.nightly
 def test_adapters_that_the_engine_has_no_place_for(tiny_qwen2_5_vl, mixed, tmp_path):
     """vLLM adds those of the vision tower only if it is told to: the remedy is tried, too."""
-    recipe = tmp_path / "recipe.sh"
-    recipe.write_text(f"""
-        swift rlhf --rlhf_type grpo --model {tiny_qwen2_5_vl} --dataset {mixed} \\
-            --external_plugins {REPOSITORY / "plugins" / "vlrft.py"} --reward_funcs vlrft_format \\
-            --tuner_type lora --freeze_vit false --freeze_aligner false --num_generations 2 \\
-            --per_device_train_batch_size 2 --use_vllm true --vllm_mode colocate \\
-            --vllm_max_model_len 512 --vllm_enable_lora true --max_completion_length 16
-    """)
+    more = f"{COLOCATED} --tuner_type lora --freeze_vit false --freeze_aligner false"
+    recipe = recipe_of(tmp_path, tiny_qwen2_5_vl, mixed, f"{more} --vllm_enable_lora true")
     asked = (recipe, "--rows", "4", "--tokens", "8", "--out", tmp_path / "out", "--json")
     assert agree(*asked, code=1)["word"] == "weights"
     told = '{"enable_tower_connector_lora": true}'
     agree(*asked, "--", "--vllm_engine_kwargs", told, code=0)
-
-
-@pytest.mark.nightly
-def test_an_output_layer_that_only_the_engine_has(mixed, tmp_path):
-    """As tiny Qwen3.5 was until `vlrft agree` said so."""
-    write_tiny("qwen3_5", tmp_path / "model")
-    config = json.loads((tmp_path / "model" / "config.json").read_text())
-    del config["text_config"]["tie_word_embeddings"]
-    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
-    found = agree(
-        *(tmp_path / "model", "--dataset", mixed, "--engine", "vllm", "--out", tmp_path / "out"),
-        *("--rows", "2", "--tokens", "8", "--json", "--", "--torch_dtype", "bfloat16"),
-        code=1,
-    )
-    assert found["word"] in ("weights", "numbers")
-
-
-@pytest.mark.nightly
-def test_vllms_own_glm_4v_counts_other_positions(mixed, tmp_path):
-    write_tiny("chatglm4v", tmp_path / "model")
-    stock = tmp_path / "stock.py"
-    stock.write_text(
-        "from swift_vlrft.swift_plugin import chatglm4v\n"
-        "chatglm4v.HF_OVERRIDES = {'architectures': ['GLM4VForCausalLM']}\n"
-    )
-    plugins = ("--external_plugins", str(REPOSITORY / "plugins" / "vlrft.py"), str(stock))
-    found = agree(
-        *(tmp_path / "model", "--dataset", mixed, "--engine", "vllm", "--out", tmp_path / "out"),
-        *("--rows", "4", "--tokens", "16", "--json", "--", *plugins),
-        code=1,
-    )
-    assert found["word"] == "numbers"
 
 
 @pytest.mark.nightly
@@ -213,16 +190,13 @@ def agree_with_server(recipe, folder, *flags, code: int, **variables: str) -> di
 @pytest.mark.nightly
 def test_later_turns_with_their_crops(tiny_qwen2_5_vl, mixed, tmp_path):
     """Every second row with an image stands behind a call and its crop."""
-    recipe = tmp_path / "zoom.sh"
-    recipe.write_text(f"""
-        export MAX_PIXELS=12544
-        swift rlhf --rlhf_type grpo --model {tiny_qwen2_5_vl} --dataset {mixed} --use_vllm true \\
-            --vllm_mode colocate --vllm_max_model_len 1024 --vllm_enforce_eager true \\
-            --vllm_limit_mm_per_prompt '{{"image": 3}}' \\
-            --external_plugins {REPOSITORY / "plugins" / "vlrft.py"} --max_turns 3 \\
-            --multi_turn_scheduler vlrft_zoom --reward_funcs vlrft_format --tuner_type full \\
-            --num_generations 2 --max_completion_length 16 --per_device_train_batch_size 2
-    """)
+    more = (
+        "--vllm_mode colocate --vllm_max_model_len 1024 --vllm_enforce_eager true "
+        "--vllm_limit_mm_per_prompt '{\"image\": 3}' --tuner_type full "
+        "--multi_turn_scheduler vlrft_zoom --max_turns 3"
+    )
+    before = "export MAX_PIXELS=12544"
+    recipe = recipe_of(tmp_path, tiny_qwen2_5_vl, mixed, more, before=before)
     found = agree(
         *(recipe, "--rows", "4", "--tokens", "8", "--out", tmp_path / "out", "--json"), code=0
     )
@@ -238,7 +212,7 @@ def test_later_turns_with_their_crops(tiny_qwen2_5_vl, mixed, tmp_path):
 @pytest.mark.parametrize("asks", [True, False])
 def test_an_asynchronous_server_with_the_adapter(asks, tiny_qwen2_5_vl, mixed, tmp_path):
     """As in ms-swift before 4.5.0, where it asks for no adapter (modelscope/ms-swift#9855)."""
-    plugins = [SUPPORT / "cpu_engines.py"]
+    plugins = [ENGINES]
     if not asks:
         plugins.append(tmp_path / "base_model.py")
         plugins[-1].write_text(
@@ -246,72 +220,31 @@ def test_an_asynchronous_server_with_the_adapter(asks, tiny_qwen2_5_vl, mixed, t
             "from swift.infer_engine.grpo_vllm_engine import GRPOVllmEngine\n"
             "GRPOVllmEngine.infer_async = VllmEngine.infer_async\n"
         )
-    recipe = tmp_path / "server.sh"
-    recipe.write_text(f"""
-        export MAX_PIXELS=401408
-        swift rollout --model {tiny_qwen2_5_vl} --port $PORT --host 127.0.0.1 \\
-            --vllm_enforce_eager true --vllm_max_model_len 512 --vllm_enable_lora true \\
-            --vllm_use_async_engine true --external_plugins {" ".join(map(str, plugins))} &
-        export NPROC_PER_NODE=1
-        swift rlhf --rlhf_type grpo --model {tiny_qwen2_5_vl} --dataset {mixed} --use_vllm true \\
-            --vllm_mode server --vllm_server_host 127.0.0.1 --vllm_server_port $PORT \\
-            --vllm_server_group_port $GROUP_PORT \\
-            --external_plugins {REPOSITORY / "plugins" / "vlrft.py"} {plugins[0]} \\
-            --reward_funcs vlrft_format --tuner_type lora --num_generations 2 \\
-            --max_completion_length 16 --per_device_train_batch_size 2
-    """)
+    engine = "--vllm_enable_lora true --vllm_use_async_engine true --external_plugins "
+    rollout = ROLLOUT.format(model=tiny_qwen2_5_vl, more=engine + " ".join(map(str, plugins)))
+    recipe = recipe_of(
+        *(tmp_path, tiny_qwen2_5_vl, mixed, f"{SERVED} --tuner_type lora"),
+        before=f"export MAX_PIXELS=401408\n{rollout}export NPROC_PER_NODE=1",
+    )
     found = agree_with_server(recipe, tmp_path, code=int(not asks))
     assert found["word"] == ("agrees" if asks else "weights"), found
 
 
-@pytest.fixture
-def two_nodes() -> Iterator[list[list[str]]]:
-    """What a command begins with on either of two nodes: network namespaces with a cable between
-    them, in which the first is 10.213.7.1.
-    """
-    name, rooted = f"vlrft{os.getpid()}", os.geteuid() == 0 and shutil.which("ip")
-    names = [f"{name}a", f"{name}b"]
-    if not rooted or subprocess.run(["ip", "netns", "add", names[0]]).returncode:
-        pytest.skip("no network namespaces can be made here")
-    subprocess.run(["ip", "netns", "add", names[1]], check=True)
-    cable = f"link add eth netns {names[0]} type veth peer name eth netns {names[1]}"
-    subprocess.run(["ip", *cable.split()], check=True)
-    for number, node in enumerate(names, 1):
-        for of in (f"addr add 10.213.7.{number}/24 dev eth", "link set eth up", "link set lo up"):
-            subprocess.run(["ip", "-n", node, *of.split()], check=True)
-    yield [["ip", "netns", "exec", node] for node in names]
-    for node in names:
-        subprocess.run(["ip", "netns", "del", node], check=True)
-
-
 @pytest.mark.nightly
-@pytest.mark.parametrize("engine", ["transformers", "vllm"])
-def test_two_nodes(engine, two_nodes, tiny_qwen2_5_vl, mixed, tmp_path):
-    """The same command on both: each compares its share of the rows, the first says the verdict."""
-    recipe = tmp_path / "two.sh"
-    recipe.write_text(f"""
-        export NNODES=2 NODE_RANK MASTER_ADDR NPROC_PER_NODE=1 MAX_PIXELS=401408
-        swift rlhf --rlhf_type grpo --model {tiny_qwen2_5_vl} --dataset {mixed} \\
-            --external_plugins {REPOSITORY / "plugins" / "vlrft.py"} --reward_funcs vlrft_format \\
-            --tuner_type full --num_generations 2 --max_completion_length 16 --use_vllm true \\
-            --vllm_mode colocate --vllm_max_model_len 512 --per_device_train_batch_size 2
-    """)
-    place = {"MASTER_ADDR": "10.213.7.1", "GLOO_SOCKET_IFNAME": "eth", "PYTHONPATH": TRAINER_PATH}
-    started = [
-        subprocess.Popen(
-            [*node, VLRFT, "agree", recipe, "--engine", engine, "--rows", "4", "--tokens", "8"]
-            + ["--out", tmp_path / "out", "--json"],
-            env=os.environ | ON_CPU | place | {"NODE_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank, node in enumerate(two_nodes)
-    ]
-    (first, why), (second, other) = [process.communicate(timeout=1800) for process in started]
-    assert [process.returncode for process in started] == [0, 0], why + other
-    assert not second and "the node with NODE_RANK 0 prints the verdict" in other
-    found = json.loads(first[first.index("{\n") :])
+def test_two_nodes(tiny_qwen2_5_vl, mixed, tmp_path):
+    """The same command on both, here on the loopback: each compares its share of the rows, the
+    first says the verdict.
+    """
+    before = "export NNODES=2 NODE_RANK MASTER_ADDR MASTER_PORT NPROC_PER_NODE=1 MAX_PIXELS=401408"
+    more = f"{COLOCATED} --tuner_type full"
+    recipe = recipe_of(tmp_path, tiny_qwen2_5_vl, mixed, more, before=before)
+    asked = (recipe, "--rows", "4", "--tokens", "8", "--out", tmp_path / "out", "--json")
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    with ThreadPoolExecutor() as pool:
+        first, second = pool.map(lambda rank: run_agree(*asked, NODE_RANK=rank, **place), "01")
+    assert first.returncode == second.returncode == 0, first.stderr + second.stderr
+    assert not second.stdout and "the node with NODE_RANK 0 prints the verdict" in second.stderr
+    found = json.loads(first.stdout[first.stdout.index("{\n") :])
     assert found["word"] == "agrees" and "node" not in str(found["notes"])
     assert {f["tokens"] for f in found["figures"].values()} == {16}
     rows = json.loads((tmp_path / "out" / "measured.json").read_text())["loaded"]
@@ -323,19 +256,11 @@ def test_two_nodes(engine, two_nodes, tiny_qwen2_5_vl, mixed, tmp_path):
 @pytest.mark.nightly
 def test_a_server_that_sees_smaller_images(tiny_qwen2_5_vl, mixed, tmp_path):
     """`swift rollout` of the same script; weights go over a TCP store, not NCCL."""
-    recipe = tmp_path / "server.sh"
-    plugin = SUPPORT / "cpu_engines.py"
-    recipe.write_text(f"""
-        MAX_PIXELS=3136 swift rollout --model {tiny_qwen2_5_vl} --port $PORT --host 127.0.0.1 \\
-            --vllm_enforce_eager true --vllm_max_model_len 512 --external_plugins {plugin} &
-        export NPROC_PER_NODE=2 MAX_PIXELS=401408
-        swift rlhf --rlhf_type grpo --model {tiny_qwen2_5_vl} --dataset {mixed} --use_vllm true \\
-            --vllm_mode server --vllm_server_host 127.0.0.1 --vllm_server_port $PORT \\
-            --vllm_server_group_port $GROUP_PORT \\
-            --external_plugins {REPOSITORY / "plugins" / "vlrft.py"} {plugin} \\
-            --reward_funcs vlrft_format --tuner_type full --num_generations 2 \\
-            --max_completion_length 16 --per_device_train_batch_size 2
-    """)
+    rollout = ROLLOUT.format(model=tiny_qwen2_5_vl, more=f"--external_plugins {ENGINES}")
+    recipe = recipe_of(
+        *(tmp_path, tiny_qwen2_5_vl, mixed, f"{SERVED} --tuner_type full"),
+        before=f"MAX_PIXELS=3136 {rollout}export NPROC_PER_NODE=2 MAX_PIXELS=401408",
+    )
     found = agree_with_server(recipe, tmp_path, code=1, VLLM_ENABLE_V1_MULTIPROCESSING="0")
     assert found["word"] == "prompt" and "<|image_pad|>" in found["first"]["trainer"]
 

@@ -9,8 +9,9 @@ import pytest
 from support.drawn_rows import boxed_rows
 from support.swift_run import SUPPORT, grpo_command, run_swift, run_swift_unchecked
 
+from swift_vlrft.demo.rows import stored
 from swift_vlrft.demo.tasks import TASKS
-from tests.support.parquet import png_bytes, write_parquet
+from tests.support.parquet import write_parquet
 
 pytestmark = pytest.mark.end_to_end
 
@@ -22,17 +23,9 @@ def mixed_sets(folder):
     from datasets import Dataset
 
     detection = boxed_rows(random.Random(1), 4)
-    columns = {
-        "image": [{"bytes": png_bytes(row), "path": None} for row in detection],
-        "problem": [row.problem for row in detection],
-        "solution": [row.solution for row in detection],
-    }
-    for values, bad in zip(
-        columns.values(), ({"bytes": b"no", "path": None}, "?", "[]"), strict=True
-    ):
-        values.append(bad)
-    columns["task"] = ["detection"] * 5  # one box: a grounding reward would read it, too
-    Dataset.from_dict(columns).save_to_disk(folder / "boxes")
+    bad = {"image": {"bytes": b"no", "path": None}, "problem": "?", "solution": "[]"}
+    made = [*map(stored, detection), bad]  # one box: a grounding reward would read it, too
+    Dataset.from_list([row | {"task": "detection"} for row in made]).save_to_disk(folder / "boxes")
     colours = TASKS["colours"].rows(random.Random(2), 4)
     write_parquet(colours, folder / "colours")
     phrases = boxed_rows(random.Random(3), 4)

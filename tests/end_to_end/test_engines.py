@@ -59,12 +59,3 @@ def test_zero3_with_offload_on_two_processes(tiny_qwen2_5_vl, shapes, tmp_path):
     timed = [run.metric(f"memory/{phase}_seconds") for phase in phases]
     for step, parts in zip(run.metric("step_time"), zip(*timed, strict=True), strict=True):
         assert min(parts) > 0 and step / 2 < sum(parts) < step * 2
-
-
-def test_zero3_and_vllm_tensor_parallel(tiny_qwen2_5_vl, shapes, tmp_path):
-    command = grpo_command(
-        *(tiny_qwen2_5_vl, shapes, tmp_path, PLUGINS),
-        *(*COIN, *VLLM, *ZERO3, "--vllm_tensor_parallel_size", "2"),
-    )
-    run = run_swift(command, tmp_path, **VLLM_ON_CPU, **ZERO3_VARIABLES)
-    assert_trained(run, 3)

@@ -7,21 +7,14 @@ from pathlib import Path
 import pytest
 from support.swift_run import grpo_command, run_swift, run_swift_unchecked
 
+from swift_vlrft.demo.rows import stored
 from swift_vlrft.demo.tasks import TASKS
-from tests.support.parquet import png_bytes, write_parquet
+from tests.support.parquet import write_parquet
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
 
 FAULTS = Path(__file__).parent / "plugins" / "faults_storage.py"
 LORA = ("--tuner_type", "lora", "--beta", "0")
-
-
-def columns(rows):
-    return {
-        "image": [{"bytes": png_bytes(row), "path": None} for row in rows],
-        "problem": [row.problem for row in rows],
-        "solution": [row.solution for row in rows],
-    }
 
 
 def test_files_that_change_and_go_while_a_run_reads_them(tiny_qwen2_5_vl, tmp_path):
@@ -34,40 +27,28 @@ def test_files_that_change_and_go_while_a_run_reads_them(tiny_qwen2_5_vl, tmp_pa
         row.image.rotate(90).save(tmp_path / "other" / f"{n}.png")
         line = {"image": f"{n}.png", "problem": row.problem, "solution": row.solution}
         lines.append(json.dumps(line) + "\n")
-    (tmp_path / "5.png").write_bytes(png_bytes(rows[5])[:60])
+    (tmp_path / "5.png").write_bytes(stored(rows[5])["image"]["bytes"][:60])
     (tmp_path / "rows.jsonl").write_text("".join(lines))
     sets = [str(tmp_path / name) for name in ("parquet", "rows.jsonl")]
     command = grpo_command(
         tiny_qwen2_5_vl, sets[0], tmp_path / "out", [FAULTS], *LORA, "--callbacks", "fault"
     )
     command += ["--dataset", *sets, "--max_steps", "6"]
-    run = run_swift(
-        command,
-        tmp_path / "out",
-        VLRFT_TEST_FAULT="files",
-    )
+    run = run_swift(command, tmp_path / "out", VLRFT_TEST_FAULT="files")
     assert "rows.jsonl, row 5: the image" in run.output and "is broken" in run.output
     # Parquet without its shards, and other pictures, were trained on.
     assert any(row.get("global_step/max_steps") == "6/6" for row in run.rows)
 
 
 def test_an_image_that_is_deleted_while_a_run_trains(tiny_qwen2_5_vl, rows, tmp_path):
+    lines = []
     for n, row in enumerate(rows):
         row.image.save(tmp_path / f"{n}.png")
-    lines = [
-        {"image": f"{n}.png", "problem": row.problem, "solution": row.solution}
-        for n, row in enumerate(rows)
-    ]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    command = grpo_command(
-        tiny_qwen2_5_vl,
-        tmp_path / "rows.jsonl",
-        tmp_path / "out",
-        [FAULTS],
-        *LORA,
-        "--callbacks",
-        "fault",
-    )
+        line = {"image": f"{n}.png", "problem": row.problem, "solution": row.solution}
+        lines.append(json.dumps(line) + "\n")
+    (tmp_path / "rows.jsonl").write_text("".join(lines))
+    model, data = tiny_qwen2_5_vl, tmp_path / "rows.jsonl"
+    command = grpo_command(model, data, tmp_path / "out", [FAULTS], *LORA, "--callbacks", "fault")
     ended = run_swift_unchecked(command, VLRFT_TEST_FAULT="image")
     assert ended.returncode == 1
     last = ended.stdout.strip().splitlines()[-1]

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.hub_server import Repo, hub_environment, running_hub
 from support.stored_sets import picture as one_picture
-from support.swift_run import REPOSITORY, grpo_command, run_swift
+from support.swift_run import REPOSITORY, run_swift
 
 from swift_vlrft.datasets.convert import convert_folder
 
@@ -42,28 +42,13 @@ def pushed(hub, shapes, tmp_path):
         check=True,
         timeout=1800,
     )
-    return without_token(variables)
-
-
-def without_token(variables):
-    """A public set is read without; with one ms-swift would log in to ModelScope first."""
+    # A public set is read without a token; with one ms-swift would log in to ModelScope first.
     return {name: value for name, value in variables.items() if "TOKEN" not in name}
 
 
-def test_a_pushed_set_trains_by_its_id(hub, pushed, tiny_qwen2_5_vl, tmp_path):
-    command = grpo_command(
-        *(tiny_qwen2_5_vl, "hf::me/shapes", tmp_path / "out", []),
-        *("--max_steps", "1"),
-    )
-    run = run_swift(command, tmp_path / "out", plain=True, **({"HF_HUB_OFFLINE": "0"} | pushed))
-    assert len(run.steps) == 1
-    assert 0 <= run.metric("rewards/vlrft_classification/mean")[0] <= 1
-    assert "16 of 16 rows train (16 classification)" in run.output
-    downloaded = [path for method, path, _ in hub.requests if method == "GET" and "resolve" in path]
-    assert any(path.endswith("train-00000-of-00001.parquet") for path in downloaded)
-
-
-def test_the_cards_command_trains(hub, pushed, tiny_qwen2_5_vl, tmp_path):
+def test_a_pushed_set_trains_by_its_id_with_its_cards_command(
+    hub, pushed, tiny_qwen2_5_vl, tmp_path
+):
     """As it stands but for what a CPU lacks, and a tiny model."""
     card = hub.repos["me/shapes"].files["README.md"].decode()
     block = next(b for b in re.findall(r"```bash\n(.*?)```", card, re.S) if "swift rlhf" in b)
@@ -80,6 +65,9 @@ def test_the_cards_command_trains(hub, pushed, tiny_qwen2_5_vl, tmp_path):
     words += ["--logging_steps", "1", "--report_to", "none", "--save_strategy", "no"]
     run = run_swift(words, tmp_path / "out", plain=True, **({"HF_HUB_OFFLINE": "0"} | pushed))
     assert len(run.steps) == 1 and "16 of 16 rows train (16 classification)" in run.output
+    assert 0 <= run.metric("rewards/vlrft_classification/mean")[0] <= 1
+    downloaded = [path for method, path, _ in hub.requests if method == "GET" and "resolve" in path]
+    assert any(path.endswith("train-00000-of-00001.parquet") for path in downloaded)
 
 
 LOAD = """
@@ -130,32 +118,17 @@ def test_ids_are_read_as_what_they_hold(hub, pushed, rows):
     ]
 
 
-def as_parquet(record):
-    file = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist([record] * 4), file)
-    return file.getvalue()
-
-
-OWN_CARD = """---
-configs:
-- config_name: ocr
-  data_files: [{split: train, path: ocr/train-*}]
-- config_name: list
-  data_files: [{split: train, path: list/train-*}]
----
-"""
-
-
-def test_a_name_of_a_task_and_of_a_hubs_subset_is_refused(hub, pushed, rows):
+def test_a_name_of_a_task_and_of_a_hubs_subset_is_refused(hub, pushed):
     """`default/ocr` is the task; the subset's own files are given by their folder."""
-    picture = {"bytes": one_picture(size=(40, 20)), "path": None}
-    record = {"image": picture, "problem": "ocr?", "solution": "Exit"}
-    files = {
-        "ocr/train-0.parquet": as_parquet(record | {"task": "list"}),
-        "list/train-0.parquet": as_parquet(record | {"task": "ocr"}),
-    }
-    card = OWN_CARD.replace("config_name: list", "config_name: default")
-    hub.repos["me/texts"] = Repo(False, None, {"README.md": card.encode()} | files)
+    card, files = "---\nconfigs:\n", {}
+    for config, task in (("ocr", "list"), ("default", "ocr")):
+        path = f"{config}/train-0.parquet"
+        card += f"- config_name: {config}\n  data_files: [{{split: train, path: {path}}}]\n"
+        picture = {"bytes": one_picture(size=(40, 20)), "path": None}
+        record = {"image": picture, "problem": "ocr?", "solution": "Exit", "task": task}
+        pq.write_table(pa.Table.from_pylist([record] * 4), file := io.BytesIO())
+        files[path] = file.getvalue()
+    hub.repos["me/texts"] = Repo(False, None, {"README.md": f"{card}---\n".encode()} | files)
     names = ["hf::me/shapes:classification", "hf::me/texts:default/ocr"]
     assert [task for _, _, task in loaded(pushed, *names)] == ["classification", "ocr"]
     with pytest.raises(AssertionError, match="me/texts:default/ocr for the rows of the task"):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from support.drawn_rows import boxed_rows
-from support.swift_run import ON_CPU, REPOSITORY, VLLM_ON_CPU, forking, grpo_command, run_swift
+from support.swift_run import ON_CPU, VLLM_ON_CPU, forking, grpo_command, run_swift
 
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from tests.support.parquet import write_parquet
@@ -175,18 +175,3 @@ def test_evaluation_while_training_and_drawn_samples(tiny_qwen2_5_vl, shapes, ro
     first = images["samples/0"][0]
     assert (first.width, first.step) == (336, 1)
     assert first.encoded_image_string.startswith(b"\x89PNG")
-
-
-@pytest.mark.nightly
-def test_the_example_evaluates_from_python(tiny_qwen2_5_vl, shapes, tmp_path):
-    example = REPOSITORY / "examples" / "evaluate.py"
-    done = subprocess.run(
-        [sys.executable, str(example), str(tiny_qwen2_5_vl), str(shapes), "classification"],
-        cwd=tmp_path,
-        env=os.environ | ON_CPU | forking(),
-        capture_output=True,
-        text=True,
-        timeout=1800,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert any(line.startswith("accuracy") for line in done.stdout.splitlines())

@@ -12,8 +12,6 @@ import random
 import re
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from end_to_end.recipe_run import (
     RECIPES,
@@ -25,11 +23,13 @@ from end_to_end.recipe_run import (
 )
 from support.drawn_rows import boxed_rows
 from support.nightly import first_now
+from support.stored_sets import write_table
 
 from swift_vlrft.demo.mixed import demo_rows
+from swift_vlrft.demo.rows import stored
 from swift_vlrft.demo.tasks import TASKS
 from swift_vlrft.tiny.checkpoint import write_tiny
-from tests.support.parquet import png_bytes, write_parquet
+from tests.support.parquet import write_parquet
 
 pytestmark = pytest.mark.end_to_end
 
@@ -81,48 +81,32 @@ def sets(tmp_path_factory):
     found = boxed_rows(random.Random(0), 16)
     write_parquet(found, folder / "detection")
     write_parquet(TASKS["colours"].rows(random.Random(0), 16), folder / "classification")
-    boxes = [re.findall(r"\d+", row.solution.split("Confidence")[0])[:4] for row in found]
     write_parquet(demo_rows(random.Random(0), 25), folder / "mixed")
     (folder / "sft").symlink_to(folder / "classification")
-    (folder / "grounding").mkdir()
-    table = {
-        "image": [{"bytes": png_bytes(row), "path": "a.png"} for row in found],
-        "problem": [row.problem for row in found],
-        "solution": [f"<answer>[{', '.join(box)}]</answer>" for box in boxes],
-        "task": ["grounding"] * len(found),
-    }
-    pq.write_table(pa.table(table), folder / "grounding" / "train.parquet")
-    (folder / "pointing").mkdir()
-    pointed = table | {"task": ["pointing"] * len(found)}
-    pq.write_table(pa.table(pointed), folder / "pointing" / "train.parquet")
-    (folder / "geometry").mkdir()
-    published = {
-        "images": [[image] for image in table["image"]],
-        "problem": ["<image>Find x."] * len(found),
-        "answer": [f"\\frac{{{n}}}{{7}}" for n in range(len(found))],
-    }
-    pq.write_table(pa.table(published), folder / "geometry" / "train.parquet")
-    (folder / "zoom").mkdir()
+    boxed = []
+    for row in found:
+        box = ", ".join(re.findall(r"\d+", row.solution.split("Confidence")[0])[:4])
+        boxed.append(stored(row) | {"solution": f"<answer>[{box}]</answer>"})
+    for task in ("grounding", "pointing"):
+        write_table(folder / task / "train.parquet", [row | {"task": task} for row in boxed])
+    published = [
+        {"images": [row["image"]], "problem": "<image>Find x.", "answer": f"\\frac{{{n}}}{{7}}"}
+        for n, row in enumerate(boxed)
+    ]
+    write_table(folder / "geometry" / "train.parquet", published)
     tool = '<tool_call>{"name": "image_zoom_in_tool", "arguments": {"bbox_2d": [..]}}</tool_call>'
     asked = [  # as DeepEyes publishes it
         {"role": "system", "content": f"To look closer: {tool}"},
         {"role": "user", "content": "<image>\nWhat colour is the shape?"},
     ]
-    deep_eyes = {
-        "data_source": ["vstar"] * len(found),
-        "prompt": [asked] * len(found),
-        "images": [[image] for image in table["image"]],
-        "ability": ["vl_agent"] * len(found),
-        "env_name": ["visual_toolbox_v2"] * len(found),
-        "reward_model": [
-            {"ground_truth": "red" if n % 2 else "blue", "style": "model"}
-            for n in range(len(found))
-        ],
-        "extra_info": [
-            {"answer": "red", "index": str(n), "split": "train"} for n in range(len(found))
-        ],
-    }
-    pq.write_table(pa.table(deep_eyes), folder / "zoom" / "train.parquet")
+    shared = {"data_source": "vstar", "ability": "vl_agent", "env_name": "visual_toolbox_v2"}
+    deep_eyes = [
+        {"prompt": asked, "images": [row["image"]], **shared}
+        | {"reward_model": {"ground_truth": ("blue", "red")[n % 2], "style": "model"}}
+        | {"extra_info": {"answer": "red", "index": str(n), "split": "train"}}
+        for n, row in enumerate(boxed)
+    ]
+    write_table(folder / "zoom" / "train.parquet", deep_eyes)
     sums = [(a, b) for a in range(4) for b in range(4)]
     text = folder / "text.jsonl"
     text.write_text(

@@ -1,7 +1,5 @@
-"""Gemma 4 resizes images as transformers' processor does, and ms-swift's template counts so."""
+"""Gemma 4 resizes images as transformers' processor does."""
 
-import pytest
-from families.image_lengths import image_lengths
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -29,24 +27,13 @@ def test_sizes_are_the_processors(width, height, budget):
     assert RULE.tokens(*RULE.largest(*area(budget).values()), **area(budget)) == budget
 
 
-@pytest.fixture
-def tokens(checkpoint):
+def test_the_checkpoints_processor_makes_these_tokens(checkpoint):
     """Of each shape, with the limit of the tiny checkpoint; the published have 280."""
-    low, high = RULE.limits(model=checkpoint("gemma4"), environ={})
-    assert low == high == 70 * 48**2
-    return [RULE.tokens(*size, max_pixels=high) for size in SHAPES]
-
-
-def test_the_checkpoints_processor_makes_these_tokens(tokens, checkpoint):
     from transformers import AutoProcessor
 
+    low, high = RULE.limits(model=checkpoint("gemma4"), environ={})
+    assert low == high == 70 * 48**2
+    tokens = [RULE.tokens(*size, max_pixels=high) for size in SHAPES]
     processor = AutoProcessor.from_pretrained(checkpoint("gemma4")).image_processor
     images = [processor(Image.new("RGB", size)) for size in SHAPES]
     assert [made["num_soft_tokens_per_image"] for made in images] == [[n] for n in tokens]
-
-
-@pytest.mark.slow
-def test_the_template_of_ms_swift_counts_as_the_rule(tokens, checkpoint):
-    """The whole prompt with an image against the one without it."""
-    counted = [n + RULE.marks(*size) for n, size in zip(tokens, SHAPES, strict=True)]
-    assert image_lengths(checkpoint("gemma4"), SHAPES) == counted

@@ -197,6 +197,38 @@ def test_the_processor_counts_as_the_file_says(name, checkpoint):
     assert (columns * patch, rows * patch) == rule.size(640, 480, max_pixels=most)
 
 
+LENGTHS = """
+import sys
+from PIL import Image
+from swift.model import get_processor
+from swift.template import get_template
+template = get_template(get_processor(sys.argv[1]))
+template.set_mode("train")
+def length(text, images):
+    turn = [{"role": "user", "content": text}, {"role": "assistant", "content": "red"}]
+    return len(template.encode({"messages": turn, "images": images})["input_ids"])
+bare = length("red", [])
+for size in sys.argv[2:]:
+    image = Image.new("RGB", tuple(map(int, size.split("x"))))
+    print("length", length("<image>red", [image]) - bare)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gemma4", "minicpmv4_6"])
+def test_the_template_of_ms_swift_counts_as_the_rule(name, checkpoint):
+    """The whole prompt with an image against the one without it."""
+    rule, folder = FAMILIES[name].images, checkpoint(name)
+    low, high = rule.limits(model=folder, environ={})
+    limits = {"min_pixels": low, "max_pixels": high}
+    sizes = [(640, 480), (90, 300), (30, 30), (3000, 20)]
+    done = run_python(LENGTHS, str(folder), *(f"{width}x{height}" for width, height in sizes))
+    assert done.returncode == 0, done.stderr[-2000:]
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith("length")]
+    counted = [rule.tokens(*size, **limits) + rule.marks(*size, **limits) for size in sizes]
+    assert [int(length) for _, length in rows] == counted
+
+
 def run_of(folder, model, more=""):
     path = folder / "run.sh"
     path.write_text(

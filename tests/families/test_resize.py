@@ -161,6 +161,7 @@ def test_tiles_are_cut_as_the_processor_cuts_them(tmp_path):
         assert made["pixel_values"].shape[0] == len(parts) and parts[0] == (56, 56)
 
 
+@pytest.mark.slow
 def test_the_flag_max_pixels_scales_as_ms_swift_does():
     from swift.template.vision_utils import rescale_image
 

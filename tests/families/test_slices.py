@@ -1,7 +1,6 @@
-"""MiniCPM-V 4.6 cuts images as transformers' processor does, and ms-swift's template counts so."""
+"""MiniCPM-V 4.6 cuts images as transformers' processor does."""
 
 import pytest
-from families.image_lengths import image_lengths
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -64,13 +63,3 @@ def test_limits_and_the_most_tokens(checkpoint):
     assert len(RULE.parts(2000, 2000, min_pixels=low, max_pixels=high)) == 5
     none = RULE.limits(model=checkpoint("minicpmv4_6"), environ={"MAX_SLICE_NUMS": "0"})
     assert most(none) == 4
-
-
-@pytest.mark.slow
-def test_the_template_of_ms_swift_counts_as_the_rule(checkpoint):
-    """The whole prompt with an image against the one without it."""
-    low, high = RULE.limits(model=checkpoint("minicpmv4_6"), environ={})
-    limits = {"min_pixels": low, "max_pixels": high}
-    sizes = [(640, 480), (90, 300), (30, 30)]
-    counted = [RULE.tokens(*size, **limits) + RULE.marks(*size, **limits) for size in sizes]
-    assert image_lengths(checkpoint("minicpmv4_6"), sizes) == counted

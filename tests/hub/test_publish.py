@@ -16,7 +16,7 @@ from swift_vlrft.hub.cards import model_files
 from swift_vlrft.hub.checkpoint import open_checkpoint
 from swift_vlrft.recipe.facts import facts
 
-BASE = "Qwen/Qwen3-VL-2B-Instruct"
+BASE, ARGS = "Qwen/Qwen3-VL-2B-Instruct", "args.json"
 TABLE = list(map(json.loads, Path(__file__).with_name("publish.jsonl").open()))
 
 
@@ -49,11 +49,6 @@ def card_of(demo, tmp_path, *arguments):
     return text
 
 
-def model_card_of(*arguments, hub="hf"):
-    files = model_files(open_checkpoint(*arguments), hub, "me/shapes")
-    return files["README.md"].decode()
-
-
 def contents(folder):
     return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
@@ -80,20 +75,6 @@ def test_the_card_says_what_ran_and_what_came_of_it(demo, tmp_path):
     assert ModelCard(bare).data.license is None and "not been evaluated" in bare
 
 
-def test_an_adapter_names_a_model_that_others_have(tmp_path):
-    demo = write_run(tmp_path / "demo", adapter="/home/me/models/start") / "grpo"
-    assert "--base-model ORG/NAME" in refusal(demo, "--card-only", tmp_path / "card")
-    opened = open_checkpoint(demo, BASE)
-    assert set(opened.files) == {"adapter_config.json", "adapter_model.safetensors", "args.json"}
-    assert json.loads(opened.files["args.json"])["model"] == BASE
-    assert json.loads(opened.files["adapter_config.json"])["base_model_name_or_path"] == BASE
-    for hub, page in {"hf": "huggingface.co", "modelscope": "modelscope.cn/models"}.items():
-        text = model_card_of(demo, BASE, hub=hub)
-        data = ModelCard(text).data
-        assert data.library_name == "peft" and data.base_model == BASE
-        assert f"](<https://{page}/{BASE}>)" in text
-
-
 @cases("base")
 def test_the_base_model_is_known_by_its_id(tmp_path, case):
     names = {"model": case["model"], "model_dir": case["directory"]}
@@ -101,19 +82,30 @@ def test_the_base_model_is_known_by_its_id(tmp_path, case):
     assert open_checkpoint(folder).base == case["known"]
 
 
-def commands(text: str) -> list[list[str]]:
-    """The words of every command in the card's blocks."""
+@pytest.mark.parametrize(
+    ("hub", "page", "adapter"),
+    [
+        ("hf", "huggingface.co", None),
+        ("hf", "huggingface.co", "/home/me/start"),
+        ("modelscope", "modelscope.cn/models", "/home/me/start"),
+    ],
+)
+def test_it_names_a_model_that_others_have_and_its_commands_are_right(tmp_path, hub, page, adapter):
+    run = write_run(tmp_path / "demo", adapter=adapter, max_pixels=602112) / "grpo"
+    opened = open_checkpoint(run, BASE)
+    text = model_files(opened, hub, "me/shapes")["README.md"].decode()
+    if adapter:
+        assert "--base-model ORG/NAME" in refusal(run, "--card-only", tmp_path / "card")
+        assert opened.files.keys() == {"adapter_config.json", "adapter_model.safetensors", ARGS}
+        assert json.loads(opened.files[ARGS])["model"] == BASE
+        assert json.loads(opened.files["adapter_config.json"])["base_model_name_or_path"] == BASE
+        data = ModelCard(text).data
+        assert data.library_name == "peft" and data.base_model == BASE
+        assert f"](<https://{page}/{BASE}>)" in text
     blocks = re.findall(r"^```bash\n(.*?)^```$", text, re.M | re.S)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
-    names = ("swift ", "hf ", "modelscope ", "vlrft ")
-    return [shlex.split(line) for line in lines if line.startswith(names)]
-
-
-@pytest.mark.parametrize(("hub", "adapter"), [("hf", None), ("modelscope", "/home/me/start")])
-def test_its_commands_are_right(tmp_path, hub, adapter):
-    run = write_run(tmp_path, adapter=adapter, max_pixels=602112) / "grpo"
-    text = model_card_of(run, BASE, hub=hub)
-    download, infer, evaluation = commands(text)
+    programs = ("swift ", "hf ", "modelscope ", "vlrft ")
+    download, infer, evaluation = [shlex.split(x) for x in lines if x.startswith(programs)]
     assert infer[:2] == ["swift", "infer"] and len(infer) % 2 == 0
     flags = dict(zip(infer[2::2], infer[3::2], strict=True))
     known = facts(may_import=False).flags("infer")
@@ -139,56 +131,36 @@ def test_a_checkpoint_that_is_not_whole_is_refused(demo, tmp_path, case):
     assert not (tmp_path / "card").exists()
 
 
-def test_what_must_not_go_up_is_refused_by_name(demo):
+@pytest.mark.parametrize("may_go_up", [True, False])
+def test_what_must_not_go_up_is_refused_by_name(demo, may_go_up):
     """All of it in one list; no secret is shown, and no file is changed."""
     folder = demo / "grpo" / "checkpoint-20"
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    config = {"_name_or_path": "/home/me/start", "nested": [{"api_key": "Zq81Zq81Zq81"}]}
-    config |= {"base_path": "/start", "data_dir": "./runs", "share": r"\\srv\start\x"}
-    (folder / "LICENSE").write_text("mine, hf_abcdefghijklmnopqrstuvwxyz0123")
-    (folder / "generation_config.json").write_text("{}", "utf-8-sig")
-    (folder / "config.json").write_text(json.dumps(config | {"auto_map": {"M": "modeling_x.X"}}))
-    (folder / "modeling_x.py").write_text("TOKEN = 'hf_abcdefghijklmnopqrstuvwxyz0123'")
-    args = json.loads((folder / "args.json").read_text())
-    (folder / "args.json").write_text(json.dumps(args | {"system": "at http://me:Zq81@host/x"}))
+    rows = [r for r in TABLE if r["of"] == "content" and (r["said"] is None) == may_go_up]
+    for row in rows:
+        file, content = folder / row["file"], row["content"]
+        if not isinstance(content, str):
+            content = json.dumps(json.loads(file.read_text()) | content)
+        file.write_text(content)
     before = contents(folder)
+    if may_go_up:
+        args = json.loads(model_files(open_checkpoint(folder), "hf", "me/x")[ARGS])
+        assert args["system"] == json.loads((folder / ARGS).read_text())["system"]
+        return
     said = refusal(folder, HF_TOKEN="x")
-    for place in (
-        *("pytorch_model.bin: is a pickle", "config.json: _name_or_path is the path /home/me"),
-        *("config.json: nested.api_key holds a secret", "config.json: base_path is the path"),
-        *("config.json: data_dir is the path ./runs", r"config.json: share is the path \\srv"),
-        *("modeling_x.py: holds a secret", "LICENSE: holds a secret"),
-        *("generation_config.json: is no JSON", "args.json: system holds a secret"),
-    ):
-        assert place in said, place
+    assert [row["why"] for row in rows if row["said"] not in said] == []
     assert "Zq81" not in said and "hf_abc" not in said and contents(folder) == before
 
 
-def test_templates_prompts_and_special_tokens_are_no_secrets_and_no_paths(tmp_path):
-    system = r"Answer in \boxed{}, with \frac\alpha\beta; say 'token' once. See /a/b."
-    demo = write_run(tmp_path / "demo", system=system)
-    template = "/a/b{% set bos_token = '/a/b' %}{{ message['tool_token'] }}"
-    config = {"chat_template": template, "bos_token": "<|begin_of_text|>", "pad_token": "[PAD]"}
-    config |= {"mask_token": "MASK_TOKEN_LONG", "image_token": "(<image>./</image>)"}
-    config |= {"max_token": 5, "added_tokens_decoder": {"0": {"content": "</think>"}}}
-    (demo / "grpo/checkpoint-20/tokenizer_config.json").write_text(json.dumps(config))
-    (demo / "grpo/checkpoint-20/tokenizer.json").write_text('{"vocab": ["/home/me"]}')
-    files = model_files(open_checkpoint(demo / "grpo"), "hf", "me/x")
-    assert json.loads(files["args.json"])["system"] == system
-
-
-def test_a_folder_that_is_no_checkpoint_is_refused(demo, tmp_path):
+def test_what_is_no_checkpoint_no_hub_and_no_name_is_refused(demo, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("x")
     for name in ("nowhere", "empty", "file"):
         assert str(tmp_path / name) in refusal(tmp_path / name)
     assert "HF_TOKEN is" in refusal(demo / "grpo", HF_TOKEN="")
     assert "--hub github" in refusal(demo / "grpo", hub="github")
-
-
-@cases("name")
-def test_a_name_that_no_hub_has_is_refused(demo, case):
-    assert case["value"] in refusal(demo / "grpo", case["flag"], case["value"])
+    names = [row for row in TABLE if row["of"] == "name"]
+    said = [(row, refusal(demo / "grpo", row["flag"], row["value"])) for row in names]
+    assert [row["why"] for row, line in said if row["value"] not in line] == []
 
 
 def test_a_card_replaces_nothing(demo, tmp_path):

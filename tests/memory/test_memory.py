@@ -8,6 +8,7 @@ import runpy
 import subprocess
 import sys
 from dataclasses import fields, replace
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ from swift_vlrft.recipe.run import read_run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS = REPOSITORY / "benchmarks" / "results"
-RECIPES = sorted((REPOSITORY / "recipes").glob("*/*.sh"))
+RECIPES_FOLDER = REPOSITORY / "recipes"
 
 BASE = Settings(
     model=read_model("Qwen/Qwen2.5-VL-3B-Instruct"),
@@ -51,19 +52,19 @@ BASE = Settings(
     reference=True,
 )
 
-COMMAND = (
-    "export NPROC_PER_NODE={processes} MAX_PIXELS=401408\n"
-    "swift rlhf --rlhf_type grpo --model {model} --dataset x --tuner_type full "
-    '--deepspeed zero3 --external_plugins "$(vlrft plugin)" --use_vllm true '
+GRPO = (
+    "swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-3B-Instruct --dataset x "
+    '--tuner_type full --deepspeed zero3 --external_plugins "$(vlrft plugin)" --use_vllm true '
     "--vllm_mode colocate --vllm_gpu_memory_utilization 0.5 "
     "--sleep_level 1 --per_device_train_batch_size 2 --gradient_accumulation_steps 4 "
-    "--max_completion_length 512 --vllm_max_model_len 2048{more}\n"
+    "--max_completion_length 512 --vllm_max_model_len 2048"
 )
+PLANS = list(map(json.loads, Path(__file__).with_name("plans.jsonl").open()))
 
 
-def recipe_file(folder, more="", *, model="Qwen/Qwen2.5-VL-3B-Instruct", processes=4):
+def recipe_file(folder, more="", *, processes=4):
     path = folder / "recipe.sh"
-    path.write_text(COMMAND.format(model=model, processes=processes, more=more))
+    path.write_text(f"export NPROC_PER_NODE={processes} MAX_PIXELS=401408\n{GRPO}{more}\n")
     return path
 
 
@@ -115,6 +116,7 @@ def test_totals_are_those_of_the_published_checkpoints():
     assert {name: read_model(name).parameters.total for name in published} == published
 
 
+@pytest.mark.slow
 def test_zero_states_agree_with_deepspeeds_own_estimator():
     """Its 18 bytes a parameter are ours (2 weights, 2 gradients, 12 optimizer) and 2 to spare."""
     from deepspeed.runtime.zero.stage3 import estimate_zero3_model_states_mem_needs
@@ -167,6 +169,7 @@ def test_weights_that_no_card_holds_are_out_of_memory_and_said():
     assert "vLLM start" in plan.failures[0] and "vllm_tensor_parallel_size" in plan.failures[0]
 
 
+@pytest.mark.slow
 def test_every_change_is_a_flag_of_ms_swift():
     from swift.arguments import RLHFArguments
 
@@ -221,7 +224,7 @@ def test_any_checkpoints_folder_is_planned(tmp_path):
     config = dict(read_model("Qwen2.5-VL-3B").config)
     old_and_flat = {**config.pop("text_config"), **config}
     assert model_of(old_and_flat).parameters.total == 3_754_622_976
-    path = recipe_file(tmp_path, model=str(tmp_path))
+    path = recipe_file(tmp_path, f" --model {tmp_path}")
     model_of({**LLAMA, "quantization_config": {"bits": 4}})
     with pytest.raises(ValueError, match="is quantized, which is not planned"):
         planned(path)
@@ -340,60 +343,34 @@ def test_vllm_profiles_the_checkpoints_largest_image_whatever_max_pixels(tmp_pat
     assert rows == [rows[0], rows[0] // 2, rows[0] // 2]
 
 
-def test_cards_and_machines_are_the_recipes_own(tmp_path):
-    path = recipe_file(tmp_path)
-    assert planned(path).processes == 4
-    assert planned(path, NNODES="3").processes == 12
-    assert planned(path, nodes=2, NNODES="3").processes == 8
-    two = next(file for file in RECIPES if "2nodes" in file.name)
-    assert planned(two, "8x80").processes == 16
-    text = path.read_text()
-    path.write_text(text.replace("export NPROC_PER_NODE=4 ", "export "))
-    one = planned(path, CUDA_VISIBLE_DEVICES="0")
-    assert one.processes == 1 and any("names 1 of 4" in note for note in one.assumptions)
-    with pytest.raises(ValueError, match="refuses with --deepspeed; set NPROC_PER_NODE=2"):
-        planned(path, CUDA_VISIBLE_DEVICES="0,1")
-    path.write_text(text.replace("NPROC_PER_NODE=4", "NPROC_PER_NODE=$(count)"))
-    counted = planned(path, "8x80")
-    assert counted.processes == 8
-    assert any("one for each GPU" in note for note in counted.assumptions)
-
-
-def test_what_is_not_read_or_not_planned_is_said(tmp_path):
-    path = recipe_file(tmp_path)
-    path.write_text("source none.sh\n" + path.read_text())
-    assert any("planned as if not" in note for note in planned(path).assumptions)
-    server = next(file for file in RECIPES if file.name.startswith("detection_server"))
-    notes = " ".join(planned(server, "6x80").assumptions)
-    assert "the rollout server's GPUs" in notes and "vllm_max_model_len" not in notes
-
-
-def test_pixels_are_advised_where_the_run_reads_them(tmp_path):
-    path = recipe_file(tmp_path)
-    path.write_text(path.read_text().replace("MAX_PIXELS=401408", ""))
-    plain = planned(path, MAX_PIXELS="401408")
-    assert {"MAX_PIXELS": "200704"} in flags_of(plain, "MAX_PIXELS")
-    tokens = planned(path, MAX_PIXELS="200704", IMAGE_MAX_TOKEN_NUM="512")
-    assert tokens.image_tokens > 400 and not flags_of(tokens, "MAX_PIXELS")
-    assert {"IMAGE_MAX_TOKEN_NUM": "256"} in flags_of(tokens, "IMAGE_MAX_TOKEN_NUM")
-    glm = recipe_file(tmp_path, " --max_pixels 401408", model="zai-org/GLM-4.1V-9B-Thinking")
-    assert planned(glm).image_tokens < 520 and not flags_of(planned(glm), "MAX_PIXELS")
-    assert {"max_pixels": "200704"} in flags_of(planned(glm), "max_pixels")
-    by_kwargs = """ --model_kwargs '{"max_pixels": 200704, "fps": 2}'"""
-    settings = planned(recipe_file(tmp_path, by_kwargs))
-    assert settings.image_tokens <= 256
-    (flags,) = flags_of(replace(settings, grids=((1, 44, 44),)), "model_kwargs")
-    assert json.loads(flags["model_kwargs"]) == {"max_pixels": 200704, "fps": 2}
-
-
-@pytest.mark.parametrize("limit", ["export MAX_PIXELS=200704\n", "", "--max_pixels 200704"])
-def test_nothing_makes_glm_4vs_images_smaller(limit, tmp_path):
-    path = recipe_file(tmp_path, f" {limit}" * ("--" in limit), model="THUDM/glm-4v-9b")
-    path.write_text(limit * ("export" in limit) + path.read_text())
-    settings = planned(path)
-    assert settings.image_tokens == 1600 and settings.patches == 6400
-    assert settings.model.vit_layers == 63 and settings.model.kv_heads == 2
-    assert not any("pixels" in name.lower() for c in changes(settings) for name in c.flags)
+@pytest.mark.parametrize("case", PLANS, ids=lambda case: case["why"])
+def test_what_a_command_is_read_as_and_advised(case, tmp_path):
+    """plans.jsonl: a ``script``, or a shipped ``recipe``; the ``settings`` that are read, a value
+    or the least and the most; what the notes say, and the flags of changes, with any value or one.
+    """
+    path = RECIPES_FOLDER / f"{case.get('recipe')}.sh"
+    if script := case.get("script"):
+        path = tmp_path / "recipe.sh"
+        path.write_text(script.replace("@GRPO@", GRPO).replace("FOLDER", str(tmp_path)))
+    for name, content in case.get("files", {}).items():
+        (tmp_path / name).write_text(content)
+    asked = (path, case.get("gpus", "4x80"), case.get("nodes"))
+    if "refused" in case:
+        with pytest.raises(ValueError, match=case["refused"]):
+            planned(*asked, **case["environment"])
+        return
+    settings = planned(*asked, **case.get("environment", {}))
+    for name, expected in case.get("settings", {}).items():
+        value = attrgetter(name)(settings)
+        low, high = expected if isinstance(expected, list) else (expected, expected)
+        assert low <= value <= high, (name, value)
+    said = " ".join(settings.assumptions)
+    assert all(text in said for text in case.get("says", ())), said
+    assert not any(text in said for text in case.get("never", ())), said
+    for name, value in case.get("advised", {}).items():
+        flags = flags_of(settings, name)
+        assert flags and (value is None or {name: value} in flags), (name, flags)
+    assert not [name for name in case.get("not_advised", ()) if flags_of(settings, name)]
 
 
 def test_a_smaller_batch_keeps_the_rows_of_a_generation(tmp_path):
@@ -407,26 +384,6 @@ def test_a_smaller_batch_keeps_the_rows_of_a_generation(tmp_path):
             if size := flags.get("per_device_train_batch_size"):
                 assert int(size) * int(flags["steps_per_generation"]) == 4 * steps
     assert not flags_of(planned(recipe_file(tmp_path, more)), "steps_per_generation")
-
-
-@pytest.mark.parametrize(
-    ("more", "shares", "liger"),
-    [
-        ("", True, True),
-        (" --padding_free true", False, False),
-        (" --sequence_parallel_size 2", False, False),
-        (" --external_plugins other.py", False, True),
-        (" --log_entropy true", True, False),
-        (" --delta 1.5", True, False),
-        (" --top_entropy_quantile 0.2", True, False),
-    ],
-)
-def test_what_cannot_work_is_not_advised(more, shares, liger, tmp_path):
-    path = recipe_file(tmp_path, more)
-    settings, asked = planned(path), planned(path, VLRFT_SHARED_PREFIX="1")
-    assert bool(flags_of(settings, "VLRFT_SHARED_PREFIX")) == shares == asked.shared_prefix
-    assert bool(flags_of(settings, "use_liger_kernel")) == liger
-    assert ("VLRFT_SHARED_PREFIX changes nothing" in " ".join(asked.assumptions)) != shares
 
 
 def test_states_of_each_way_to_train():

@@ -175,26 +175,6 @@ def test_the_command_says_it_in_one_line(more, arguments, said, tmp_path):
     assert len(done.output.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ("--optim lion_8bit", "optim lion_8bit"),
-        ("--num_generations 3 --per_device_train_batch_size 8", "3 does not divide the 8"),
-        ("--attn_impl kernels-community/flash-attn2 --optim adafactor"
-         " --num_generations 2 --per_device_train_batch_size 2", ""),
-        ("NNODES=2", "2 nodes (NNODES), each with 1 of these GPUs"),
-        ("CUDA_VISIBLE_DEVICES=-1", "CUDA_VISIBLE_DEVICES=-1 hides every GPU"),
-        ("NFRAMES=8", "NFRAMES: rows with videos are not planned"),
-    ],
-)  # fmt: skip
-def test_what_is_not_planned_as_it_is_written_is_said(more, said, tmp_path):
-    variable = "" if more.startswith("--") else f"export {more}\n"
-    flags = "--num_generations 2 --per_device_train_batch_size 2" if variable else more
-    notes = settings_with(tmp_path, flags, before=variable + PIXELS).assumptions
-    about = [note for note in notes if re.match(r"optim|planned without|2 nodes|CUDA|NFR", note)]
-    assert said in "".join(about) and bool(said) == bool(about)
-
-
 @pytest.mark.parametrize("model", [MODEL, "zai-org/glm-4v-9b", "zai-org/GLM-4.1V-9B-Thinking"])
 def test_layers_that_are_spelled_out_are_counted_as_all_of_them(model, tmp_path):
     """Every linear layer by its name is all-linear, wherever these names are; fewer are less."""
@@ -212,19 +192,6 @@ def test_layers_that_are_spelled_out_are_counted_as_all_of_them(model, tmp_path)
     assert every == spelled > fewer
     in_vit = {"gate_proj", "query_key_value", "down_proj"} & set(names)
     assert made[1].train_vit == bool(in_vit) and not made[0].train_vit
-
-
-def test_what_the_planner_reads_of_a_command(tmp_path):
-    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 3}}')
-    (tmp_path / "kwargs.json").write_text('{"max_pixels": 50176}')
-    # Files are looked up where the command runs.
-    more = "--deepspeed ds.json --model_kwargs kwargs.json"
-    settings = settings_with(tmp_path, more, before=f"cd {tmp_path}\n{PIXELS}")
-    assert settings.sharding == "zero3" and settings.image_tokens == 64
-    # A bare switch is on.
-    assert settings_with(tmp_path, "--use_vllm --vllm_mode colocate").rollout == "vllm_colocate"
-    # Without a count GRPO accumulates one micro-batch (rlhf_args.py: _set_default).
-    assert settings_with(tmp_path, "--per_device_train_batch_size 2").accumulation == 1
 
 
 MORE = [

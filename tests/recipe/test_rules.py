@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from files.test_checkpoints import files as checkpoint_files
-from support.sharded_rows import write_shards
+from support.written_sets import write_set
 
 from swift_vlrft.recipe.reader import read_text
 from swift_vlrft.recipe.rules import check_recipes
@@ -67,7 +67,9 @@ def folder(tmp_path_factory):
         (root / name).mkdir()
         questions = {"image": ["a"] * len(values), "problem": ["b"] * len(values)}
         pq.write_table(pa.table({**questions, column: values}), root / name / "a.parquet")
-    write_shards(root / "shards", 2, 4)
+    roses = {"solution": ["rose"] * 3, "task": ["classification"] * 3}
+    for n in (0, 1):
+        write_set(root / "shards", name=f"train-0000{n}-of-00002.parquet", **roses)
     for name in ("complete", "half", "alone"):
         (root / name).mkdir()
         for file, content in checkpoint_files().items():

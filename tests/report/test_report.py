@@ -336,21 +336,6 @@ def test_a_curve_is_smoothed_over_its_raw_line_and_says_its_values():
     ]
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ([0.0] * 6, "0 at every step"),
-        ([1.0] * 6, "1 from the first step"),
-        ([0.95] * 6, "over 0.9 from the beginning"),
-        ([0.1] * 6, "band: standard deviation"),
-    ],
-)
-def test_a_flat_reward_gets_a_comment(tmp_path, values, said):
-    name = "rewards/vlrft_format/mean"
-    append(tmp_path, *({name: v, "global_step/max_steps": f"{n}/6"} for n, v in enumerate(values)))
-    assert f"<small>{said}" in report(tmp_path)
-
-
 HUGE = 1.7976931348623157e308
 NUMBERS = st.one_of(
     st.floats(),

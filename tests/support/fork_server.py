@@ -63,13 +63,10 @@ def environment_reads() -> Iterator[set[str]]:
 
 
 class Request:
-    """One process to be: its arguments, environment, folder, the three files it was given, and
-    its network.
-    """
+    """One process to be: its arguments, environment, folder, and the three files it was given."""
 
     def __init__(self, connection: socket.socket) -> None:
-        text, files, _, _ = socket.recv_fds(connection, 1 << 20, 4)
-        self.files, self.network = files[:3], files[3]
+        text, self.files, _, _ = socket.recv_fds(connection, 1 << 20, 3)
         while not text.endswith(b"\n"):
             text += connection.recv(1 << 20)
         request = json.loads(text)
@@ -91,9 +88,6 @@ class Request:
         for number, file in enumerate(self.files):
             os.dup2(file, number)
             os.close(file)
-        if not os.path.samestat(os.fstat(self.network), os.stat("/proc/self/ns/net")):
-            ctypes.CDLL(None).setns(self.network, 0)  # the asking process is in a namespace
-        os.close(self.network)
         os.chdir(self.folder)
         os.environ.clear()
         os.environ.update(self.environment)
@@ -166,7 +160,7 @@ class Server:
             for open_one in (self.listener, connection, *self.running.values()):
                 open_one.close()
             return request
-        for file in (*request.files, request.network):
+        for file in request.files:
             os.close(file)
         if differing:
             _answer(connection, {"differing": differing})

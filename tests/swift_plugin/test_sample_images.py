@@ -57,6 +57,7 @@ def test_nothing_that_a_model_writes_stops_the_drawing(text):
         assert draw_sample(picture, text, "<answer>4</answer>", {}, task=task).mode == "RGB"
 
 
+@pytest.mark.slow
 def test_samples_of_a_batch_are_those_of_different_prompts(monkeypatch):
     pytest.importorskip("swift")
     import torch

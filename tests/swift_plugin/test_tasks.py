@@ -11,6 +11,8 @@ import torch
 
 from swift_vlrft.swift_plugin.tasks import LONGEST_NAME, MOST_TASKS, Tasks
 
+pytestmark = pytest.mark.slow  # ms-swift is imported
+
 
 class SwiftsTrainer:
     """The parts of ms-swift 4.6's GRPO trainer that are read or written."""

@@ -25,6 +25,8 @@ from swift.rollout.agent_loop import run_multi_turn
 from swift_vlrft.swift_plugin import zoom
 from swift_vlrft.swift_plugin.zoom import MOST_TURNS, ZoomScheduler
 
+pytestmark = pytest.mark.slow  # ms-swift is imported
+
 ANSWER = "<think>t</think><answer>7</answer>"
 
 

@@ -52,9 +52,7 @@ def _hand_over(arguments: list[str], servers: Path) -> NoReturn:
     environment = dict(os.environ)
     connection = _connect(servers, environment)
     request = {"arguments": arguments, "environment": environment, "folder": os.getcwd()}
-    with open("/proc/self/ns/net") as network:
-        files = [0, 1, 2, network.fileno()]
-        socket.send_fds(connection, [json.dumps(request).encode() + b"\n"], files)
+    socket.send_fds(connection, [json.dumps(request).encode() + b"\n"], [0, 1, 2])
 
     def forward(number: int, _: FrameType | None) -> None:
         with contextlib.suppress(OSError):
@@ -99,14 +97,9 @@ def _start(path: Path, environment: dict[str, str]) -> None:
     """A server at ``path``; come back when it answers."""
     server = Path(__file__).parents[1] / "fork_server.py"
     owner = path.parent.name.split("-")[-1]
-    network = f"/proc/{owner}/ns/net"
-    # Not in a test's namespace: the server would be lost with the node that is.
-    outside = (
-        [] if os.path.samefile(network, "/proc/self/ns/net") else ["nsenter", f"--net={network}"]
-    )
     with path.with_suffix(".log").open("wb") as log:
         process = subprocess.Popen(
-            [*outside, sys.executable, "-P", "-u", str(server), str(path), owner],
+            [sys.executable, "-P", "-u", str(server), str(path), owner],
             env=environment,
             cwd=path.parent,
             stdin=subprocess.DEVNULL,
