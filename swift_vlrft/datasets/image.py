@@ -141,12 +141,15 @@ def upright_bytes(image: Mapping[str, Any], place: RowLocation | None = None) ->
     return {"bytes": buffer.getvalue(), "path": image.get("path")}
 
 
-def stored_image(image: Mapping[str, Any], base: Path) -> tuple[dict[str, Any], ImageInfo]:
+def stored_image(
+    image: Mapping[str, Any], base: Path, info: ImageInfo | None = None
+) -> tuple[dict[str, Any], ImageInfo]:
     """Return the image's bytes as they are, and its path below ``base`` (else its name); upright in
-    RGB where ms-swift would show it otherwise. DataError if it cannot be trained on.
+    RGB where ms-swift would show it otherwise. DataError if it cannot be trained on; an ``info``
+    that is given says that it can.
     """
     stored = {"bytes": _content(image), "path": image.get("path")}
-    info = image_info(stored)
+    info = info or image_info(stored)
     if image.get("bytes") is None:
         full = Path(os.path.abspath(str(stored["path"])))
         stored["path"] = str(full.relative_to(base)) if full.is_relative_to(base) else full.name
@@ -224,14 +227,13 @@ def _content(image: Mapping[str, Any]) -> bytes:
     if not path:
         raise DataError("the image is empty; bytes or a path is needed")
     try:
-        with open(str(path), "rb", opener=_without_waiting) as file:
-            kind = os.fstat(file.fileno())
-            if not stat.S_ISREG(kind.st_mode):  # /dev/zero never ends, a pipe waits for its writer
-                raise DataError(f"the image {_short(path)} is a device or a pipe; name a file")
-            if kind.st_size > LARGEST_FILE:
-                size = f"{kind.st_size / 1e9:.1f} GB, more than any image that Pillow opens"
-                raise DataError(f"the image {_short(path)} is {size}; is it an image?")
-            return file.read()
+        kind = os.stat(str(path))
+        if not stat.S_ISREG(kind.st_mode):  # /dev/zero never ends, a pipe waits for its writer
+            raise DataError(f"the image {_short(path)} is a folder, a device or a pipe; name a file")
+        if kind.st_size > LARGEST_FILE:
+            size = f"{kind.st_size / 1e9:.1f} GB, more than any image that Pillow opens"
+            raise DataError(f"the image {_short(path)} is {size}; is it an image?")
+        return Path(str(path)).read_bytes()
     except FileNotFoundError as error:
         link = f"is a link to {os.readlink(path)}, which " if os.path.islink(path) else ""
         raise DataError(f"the image {_short(path)} {link}does not exist") from error
@@ -240,10 +242,6 @@ def _content(image: Mapping[str, Any]) -> bytes:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise DataError(f"the image {_short(path)} cannot be read ({why})") from error
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _opened(content: bytes, image: Mapping[str, Any]) -> Image:

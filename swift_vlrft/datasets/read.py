@@ -15,8 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from swift_vlrft.datasets.opening import open_set
-from swift_vlrft.datasets.reserved_columns import safe_name
-from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Drawn, Row, RowLocation
+from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Drawn, Row, RowLocation, safe_name
 from swift_vlrft.datasets.schema import Context, RawExample, class_name, drawn_on, task_of
 from swift_vlrft.datasets.schemas import SCHEMAS, schema_of
 from swift_vlrft.datasets.source import DataError

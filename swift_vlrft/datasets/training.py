@@ -21,17 +21,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swift_vlrft.datasets.cache import image_infos_of_files, mapped, stored_file, upright_file
-from swift_vlrft.datasets.check import left_out_notes
+from swift_vlrft.datasets.check import Report, validate_rows
 from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.image import ImageInfo, try_image_info
 from swift_vlrft.datasets.read import rows_of
-from swift_vlrft.datasets.report import Report
-from swift_vlrft.datasets.reserved_columns import safe_name
-from swift_vlrft.datasets.row import BadRow, Row
+from swift_vlrft.datasets.row import BadRow, Row, safe_name
 from swift_vlrft.datasets.schemas import schema_of
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.datasets.storage import StoredSet, Table, image_of
-from swift_vlrft.datasets.validate import RowRules, validate_rows
+from swift_vlrft.datasets.storage import StoredSet, Table, image_of, left_out_notes
+from swift_vlrft.datasets.validate import RowRules
 
 if TYPE_CHECKING:
     import pyarrow as pa

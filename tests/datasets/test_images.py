@@ -91,6 +91,7 @@ def pictures():
         "PNG, bytes behind": saved(large, "PNG") + bytes(9000),
         "JPEG, bytes behind": saved(large, "JPEG") + bytes(9000),  # as some cameras write
         "JPEG progressive": saved(large, "JPEG", progressive=True),
+        "JPEG, no EXIF that is read": saved(p, "JPEG", exif=b"Exif\0\0garbage"),
         "PNG 16 bits": grey(GREY16, "PNG"),
         "TIFF 16 bits, big end": grey(GREY16.astype(">u2")),
     }
@@ -99,6 +100,7 @@ def pictures():
 BROKEN = (
     ("nothing", b"", "no known format"),
     ("a page", b"<!DOCTYPE html><html>404</html>", "no known format"),
+    ("SVG", b"<svg xmlns='http://www.w3.org/2000/svg'></svg>", "no known format"),
     ("a pointer", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "no known"),
     ("32 bits", grey(GREY16.astype(np.int32)), "32-bit integers"),
     ("floats", grey((GREY16 / 65535).astype(np.float32)), "floats"),
