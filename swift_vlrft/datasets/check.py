@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.declared import DeclaredBoxes
-from swift_vlrft.datasets.image import ImageInfo, ImageInfoReader
+from swift_vlrft.datasets.image import ImageSize, ImageSizeReader
 from swift_vlrft.datasets.opening import open_set, splits_of
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.row import STOPS, BadRow, Kind, Row, RowLocation
@@ -202,43 +202,43 @@ def nothing_scored(rewards: Sequence[str], reports: Sequence[Report | None]) -> 
 @dataclass(frozen=True)
 class Validated:
     """A row checked as it is stored, with the task whose rewards score it. ``training_row`` is None
-    if it has a problem; ``info`` is its image's, where it was looked at.
+    if it has a problem; ``size`` is its image's, where it was looked at.
     """
 
     row: Row | BadRow
     training_row: Row | None
-    info: ImageInfo | None
+    size: ImageSize | None
     problem: BadRow | None
 
 
 def validate_rows(
-    rows: Iterable[tuple[Row | BadRow, ImageInfo | str | None]],
+    rows: Iterable[tuple[Row | BadRow, ImageSize | str | None]],
     rules: RowRules,
     report: Report,
 ) -> Iterator[Validated]:
-    """Judge rows, each with its image's info or what is wrong with it, and count in ``report``."""
+    """Judge rows, each with its image's size or what is wrong with it, and count in ``report``."""
     for row, image in rows:
         trained: Row | None = None
-        info = image if isinstance(image, ImageInfo) else None
+        size = image if isinstance(image, ImageSize) else None
         problem: BadRow | None
         if isinstance(row, BadRow):
             problem = row
         elif _is_of_another((row := routed(row, rules.rewards)).columns.get("task"), rules.tasks):
             report.other_tasks[str(row.columns.get("task") or NO_TASK)] += 1
-            yield Validated(row, None, info, None)
+            yield Validated(row, None, size, None)
             continue
         elif isinstance(image, str):
             problem = BadRow(row.place, image)
         else:
-            trained, problem = training_row(row, info, rules)
+            trained, problem = training_row(row, size, rules)
         report.rows += row.place.row is not None
         if isinstance(row, Row):
-            report.boxes.add(row, info)
+            report.boxes.add(row, size)
         if problem is not None:
             report.problems.append(problem)
         elif trained is not None:
             report.add_good(trained, rules.rewards)
-        yield Validated(row, trained, info, problem)
+        yield Validated(row, trained, size, problem)
     unread = [bad for bad in report.problems if bad.kind is Kind.NOT_READ]
     if unread and not report.scored and not rules.every_reward:
         # The rewards may be for the other sets of the command.
@@ -297,17 +297,17 @@ def check_rows(
     stored: StoredSet, rules: RowRules, report: Report, *, images: bool = True
 ) -> Iterator[Validated]:
     """Yield every row with its problem; when all were read, ``report`` also has the notes."""
-    infos = ImageInfoReader()
+    sizes = ImageSizeReader()
     repeated: list[str] = []
     rows = (
-        (row, infos(row.image) if images and isinstance(row, Row) else None)
+        (row, sizes(row.image) if images and isinstance(row, Row) else None)
         for row in rows_of(stored, without_images=not images)
     )
     for checked in validate_rows(rows, rules, report):
-        row, info = checked.row, checked.info
-        if checked.problem is None and info is not None and isinstance(row, Row):
+        row, size = checked.row, checked.size
+        if checked.problem is None and size is not None and isinstance(row, Row):
             known = tasks_of_row(row, rules.rewards) if rules.every_reward else ()
-            report.fits.update(fitting_tasks(row, info, known))
+            report.fits.update(fitting_tasks(row, size, known))
             if row.has_boxes and (box := _repeated(row)):
                 repeated.append(f"row {row.place.row}: {box}")
         yield checked

@@ -17,7 +17,7 @@ from typing import Any
 
 from swift_vlrft.datasets.box_format import row_in_box_format
 from swift_vlrft.datasets.check import Report, Validated, check_rows
-from swift_vlrft.datasets.image import ImageInfo, stored_image, try_image_info
+from swift_vlrft.datasets.image import ImageSize, stored_image, try_image_size
 from swift_vlrft.datasets.opening import open_set, refuse_missing, splits_of
 from swift_vlrft.datasets.pass_rates import easiest_first, pass_rates
 from swift_vlrft.datasets.row import BadRow, Kind, Row
@@ -156,13 +156,13 @@ def _items(
     ``base``; or with its problem.
     """
     for checked in rows:
-        row, info, problem = checked.row, checked.info, checked.problem
+        row, size, problem = checked.row, checked.size, checked.problem
         if problem is not None and problem.kind is Kind.SET:
             raise DataError(str(problem))
-        if isinstance(row, Row) and info is not None and problem is None:
+        if isinstance(row, Row) and size is not None and problem is None:
             try:
-                image, _ = stored_image(row.image, base, info)
-                yield row, written_row(stored_in(row, info, box_format, key), image)
+                image, _ = stored_image(row.image, base, size)
+                yield row, written_row(stored_in(row, size, box_format, key), image)
                 continue
             except ValueError as error:
                 problem = BadRow(row.place, str(error))
@@ -170,21 +170,21 @@ def _items(
             yield row, problem
 
 
-def stored_in(row: Row, info: ImageInfo, box_format: str, key: str | None) -> Row:
+def stored_in(row: Row, size: ImageSize, box_format: str, key: str | None) -> Row:
     """Return the row as a set in that box format ("": its own) stores it: pixels are its image's.
     ValueError if its boxes or its prompt cannot be rewritten.
     """
-    size = info.width, info.height
-    return row_in_box_format(row, box_format, size, size, key) if box_format else row
+    sides = size.width, size.height
+    return row_in_box_format(row, box_format, sides, sides, key) if box_format else row
 
 
 def shown_in(row: Row | BadRow, box_format: str, key: str | None) -> Row | BadRow:
     """Like ``stored_in``, but keep rows with unreadable images, for a page."""
-    info = try_image_info(row.image) if isinstance(row, Row) else None
-    if not isinstance(row, Row) or not isinstance(info, ImageInfo):
+    size = try_image_size(row.image) if isinstance(row, Row) else None
+    if not isinstance(row, Row) or not isinstance(size, ImageSize):
         return row
     try:
-        return stored_in(row, info, box_format, key)
+        return stored_in(row, size, box_format, key)
     except ValueError as error:
         return BadRow(row.place, str(error))
 

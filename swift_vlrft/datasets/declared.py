@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from swift_vlrft.datasets import units
-from swift_vlrft.datasets.image import ImageInfo
+from swift_vlrft.datasets.image import ImageSize
 from swift_vlrft.datasets.row import Row
 from swift_vlrft.datasets.units import ENOUGH, UNKNOWN, Reading
 from swift_vlrft.parsing.answers import gold_text, read_boxes
@@ -39,7 +39,7 @@ class DeclaredBoxes:
             {name: self.boxes.get(name, []) + other.boxes.get(name, []) for name in both}
         )
 
-    def add(self, row: Row, info: ImageInfo | None) -> None:
+    def add(self, row: Row, info: ImageSize | None) -> None:
         """Add the boxes of a row as it is stored."""
         frame = row.columns.get("frame")
         if frame not in READ_AS or not row.has_boxes:

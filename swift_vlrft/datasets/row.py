@@ -55,7 +55,7 @@ class RowLocation:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class AnnotatedSize:
     """The size of the image that boxes were drawn on, as its source states it; ``name`` is what the
     source calls it ("image 9"). Not ``exact``: boxes in thousandths fit a copy of any size.
     """
@@ -69,7 +69,7 @@ class Drawn:
 @dataclass(frozen=True)
 class Row:
     """A row's ``image`` holds bytes, or the absolute path of a file; its ``columns`` hold task,
-    frame and every further column as it was. ``drawn`` is None if no size is stated.
+    frame and every further column as it was. ``annotated_size`` is None if no size is stated.
 
     ``columns["task"]`` is what the set, its form or the caller says, None if nobody does. What
     such a row looks like is ``guess``; of a row whose task only the form of its set tells (LISA:
@@ -81,7 +81,7 @@ class Row:
     problem: str
     solution: str
     columns: dict[str, Any] = field(default_factory=dict)
-    drawn: Drawn | None = None
+    annotated_size: AnnotatedSize | None = None
     guess: str | None = None
 
     @property

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.datasets.image import ImageInfo, image_path
+from swift_vlrft.datasets.image import ImageSize, image_path
 from swift_vlrft.datasets.row import BadRow, Kind, RowLocation, safe_name
 from swift_vlrft.datasets.source import FileError
 from swift_vlrft.datasets.splits import SHARD, listed, splits_told
@@ -32,8 +32,8 @@ Found = tuple[RowLocation, Record] | BadRow
 Records = Iterator[Found]
 
 MAX_SHOWN = 5
-Infos = list[ImageInfo | str | None]
-"""The info of every row's image; None if it holds no bytes."""
+ImageSizes = list[ImageSize | str | None]
+"""The size of every row's image, or why it cannot be read; None if it holds no bytes."""
 
 
 @dataclass
@@ -169,12 +169,12 @@ def has_inline_bytes(kind: pa.DataType) -> bool:
 
 @dataclass
 class Table(StoredSet):
-    """Rows in memory or memory-mapped, with the infos of their images where these are known."""
+    """Rows in memory or memory-mapped, with the sizes of their images where these are known."""
 
     table: Any = None
     origin: list[tuple[Path, int]] = field(default_factory=list)
     """The number of rows of each file, in order."""
-    infos: Infos = field(default_factory=list)
+    image_sizes: ImageSizes = field(default_factory=list)
     features: Any = None
     """The features of ``datasets``, where the table does not bear them."""
 

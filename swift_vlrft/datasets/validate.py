@@ -27,7 +27,7 @@ from swift_vlrft.datasets.box_format import (
     all_under,
     row_in_box_format,
 )
-from swift_vlrft.datasets.image import ImageInfo, size_problem
+from swift_vlrft.datasets.image import ImageSize, size_problem
 from swift_vlrft.datasets.prompt_sentences import contradiction, without_box_format
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Kind, Row, RowLocation
 from swift_vlrft.datasets.schema import solution_problem, task_of
@@ -38,7 +38,7 @@ from swift_vlrft.parsing.answers import Box, BoxList, gold_text, read_boxes
 from swift_vlrft.rewards import PAYING, REWARDS, TASK_NAMES, reward_columns
 
 Problems = Iterator[tuple[str, Kind]]
-TooLong = Callable[[Row, ImageInfo], str | None]
+TooLong = Callable[[Row, ImageSize], str | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,27 +59,27 @@ class RowRules:
 
 
 def training_row(
-    row: Row, info: ImageInfo | None, rules: RowRules
+    row: Row, size: ImageSize | None, rules: RowRules
 ) -> tuple[Row | None, BadRow | None]:
     """Return the row as it trains, or its problem; both where the problem is only that no named
     reward reads its gold: the rewards may be for the other sets of the command.
     """
-    problem = row_problem(row, info, every_reward=rules.every_reward, rewards=rules.rewards)
+    problem = row_problem(row, size, every_reward=rules.every_reward, rewards=rules.rewards)
     # `vlrft data check` knows of no other set that the rewards could be for.
     unread = problem is not None and problem.kind is Kind.NOT_READ and not rules.every_reward
     if problem is not None and not unread:
         return None, problem
-    if info is not None:
-        if rules.resize is not None and (text := rules.resize.problem(info.width, info.height)):
+    if size is not None:
+        if rules.resize is not None and (text := rules.resize.problem(size.width, size.height)):
             return None, BadRow(row.place, text)
-        if rules.too_long is not None and (text := rules.too_long(row, info)):
+        if rules.too_long is not None and (text := rules.too_long(row, size)):
             return None, BadRow(row.place, text, Kind.TOO_LONG)
     try:  # numbers need the image's size, the prompt does not
-        size = info or ImageInfo(1000, 1000, True)
-        shown = in_box_format(row, size, rules.box_format, rules.resize, rules.box_key)
-        row = row if info is None else shown
+        known = size or ImageSize(1000, 1000, True)
+        shown = in_box_format(row, known, rules.box_format, rules.resize, rules.box_key)
+        row = row if size is None else shown
     except ValueError as error:
-        if info is not None or isinstance(error, UnknownSentence):
+        if size is not None or isinstance(error, UnknownSentence):
             return None, BadRow(row.place, str(error))
     if unread:  # what it looks like keeps the named rewards from trying
         row = replace(row, columns=row.columns | {"task": row.guess})
@@ -89,9 +89,9 @@ def training_row(
 def length_check(resize: ImageResize, limit: int, text_tokens: Callable[[str], int]) -> TooLong:
     """Report the length of a prompt that is longer than ``limit`` tokens."""
 
-    def too_long(row: Row, info: ImageInfo) -> str | None:
+    def too_long(row: Row, size: ImageSize) -> str | None:
         try:
-            image = resize.tokens(info.width, info.height)
+            image = resize.tokens(size.width, size.height)
         except ValueError as error:
             return str(error)
         text = text_tokens(f"{row.columns.get('system') or ''}{row.problem}")
@@ -104,7 +104,7 @@ def length_check(resize: ImageResize, limit: int, text_tokens: Callable[[str], i
 
 def in_box_format(
     row: Row,
-    info: ImageInfo,
+    size: ImageSize,
     box_format: str,
     resize: ImageResize | None = None,
     key: str | None = None,
@@ -121,26 +121,26 @@ def in_box_format(
             f"the system turn {system[:80]!r} says how boxes are written, but is not rewritten in "
             f"{box_format}; say it in the problem"
         )
-    size = seen = info.width, info.height
+    sides = seen = size.width, size.height
     if box_format == "pixels":
-        seen = resize.size(*size) if resize is not None else (size[0] + 1, size[1] + 1)
-    return row_in_box_format(row, box_format, size, seen, key)
+        seen = resize.size(*sides) if resize is not None else (sides[0] + 1, sides[1] + 1)
+    return row_in_box_format(row, box_format, sides, seen, key)
 
 
 def row_problem(
     row: Row,
-    info: ImageInfo | None = None,
+    size: ImageSize | None = None,
     *,
     every_reward: bool = True,
     rewards: Sequence[str] = (),
 ) -> BadRow | None:
-    """Say what is wrong with a row as it is stored; ``info`` is its image's, where it was read."""
-    problem = next(_problems(row, info, every_reward, rewards), None)
+    """Say what is wrong with a row as it is stored; ``size`` is its image's, where it was read."""
+    problem = next(_problems(row, size, every_reward, rewards), None)
     return None if problem is None else BadRow(row.place, *problem)
 
 
 def _problems(
-    row: Row, info: ImageInfo | None, every_reward: bool, named: Sequence[str]
+    row: Row, size: ImageSize | None, every_reward: bool, named: Sequence[str]
 ) -> Problems:
     """The problems of a row, of which the first counts; ``named`` are the command's rewards."""
     task, system = row.columns.get("task"), row.columns.get("system")
@@ -171,7 +171,7 @@ def _problems(
         text = f"the solution {gold[:80]!r} cannot be read as {' or '.join(holds)}"
         yield text, Kind.NOT_READ
     for task in tasks:
-        yield from _task_problems(task, row, gold, info, every_reward)
+        yield from _task_problems(task, row, gold, size, every_reward)
 
 
 def _of_the_template(problem: str, system: str) -> Iterator[str]:
@@ -189,7 +189,7 @@ def _of_the_template(problem: str, system: str) -> Iterator[str]:
 
 
 def _task_problems(
-    task: str, row: Row, text: str, info: ImageInfo | None, every_reward: bool
+    task: str, row: Row, text: str, size: ImageSize | None, every_reward: bool
 ) -> Problems:
     """The problems of a row as a row of ``task``."""
     gold = TASK_NAMES[task].read_gold(row.solution)
@@ -205,7 +205,7 @@ def _task_problems(
         yield f"the solution {text[:80]!r} cannot be read as {holds}", Kind.GOLD
         return
     if task in BOX_TASKS:
-        if problem := size_problem(row.image, info, row.drawn):
+        if problem := size_problem(row.image, size, row.annotated_size):
             yield problem, Kind.ROW
         boxes = gold.boxes if isinstance(gold, BoxList) else [gold]
         frame = row.columns.get("frame")
@@ -213,7 +213,7 @@ def _task_problems(
             if said := contradiction(row.problem, FORMATS[frame]):
                 text = f"the prompt asks for boxes {said!r}, but they are declared as {frame}"
                 yield f"{text}; correct the column frame or the prompt", Kind.ROW
-            misplaced = _misplaced(boxes, text, FORMATS[frame], info)
+            misplaced = _misplaced(boxes, text, FORMATS[frame], size)
             yield from ((problem, Kind.ROW) for problem in misplaced)
         elif boxes or frame is not None:
             yield f"unknown frame {frame!r}; known: {', '.join(FORMATS)}", Kind.ROW
@@ -231,7 +231,7 @@ def _task_problems(
             yield problem, Kind.ROW
 
 
-def fitting_tasks(row: Row, info: ImageInfo | None = None, known: Sequence[str] = ()) -> list[str]:
+def fitting_tasks(row: Row, size: ImageSize | None = None, known: Sequence[str] = ()) -> list[str]:
     """Return the tasks under all of whose rewards a row's gold answer earns 1.0: its own, if it
     states a task that fits. For tasks that are ``known`` to fit, nothing is computed again.
     """
@@ -243,7 +243,7 @@ def fitting_tasks(row: Row, info: ImageInfo | None = None, known: Sequence[str] 
         task
         for task in tasks
         if (row.guess is None or reads(task, row))
-        and (task in known or not any(_task_problems(task, row, text, info, True)))
+        and (task in known or not any(_task_problems(task, row, text, size, True)))
     ]
 
 
@@ -269,16 +269,16 @@ def fitting_rewards(rows: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def _misplaced(
-    boxes: list[Box | None], text: str, of: BoxFormat, info: ImageInfo | None
+    boxes: list[Box | None], text: str, of: BoxFormat, size: ImageSize | None
 ) -> Iterator[str]:
     if of.key is not None and not all_under(of.key, text):
         yield (
             f"the frame {of.name} needs every box of the solution as "
             f'{{"{of.key}": [y1, x1, y2, x2]}}; corners without that key are read x first'
         )
-    if of.scale is None and info is None:
+    if of.scale is None and size is None:
         return
-    width, height = of.edges((info.width, info.height) if info is not None else (0, 0))
+    width, height = of.edges((size.width, size.height) if size is not None else (0, 0))
     # Annotations in pixels are often rounded up, and shares computed in floats: a little more is
     # not an error.
     slack = {"pixels": ROUNDING, "unit": 0.001}.get(of.name, 0.0)

@@ -16,7 +16,7 @@ from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.convert import convert_folder
 from swift_vlrft.datasets.declared import DeclaredBoxes
-from swift_vlrft.datasets.image import ImageInfo
+from swift_vlrft.datasets.image import ImageSize
 from swift_vlrft.datasets.row import Row, RowLocation
 
 SIZE = (640, 480)
@@ -119,5 +119,5 @@ def test_shares_are_never_thousandths_or_pixels(boxes):
         seen = DeclaredBoxes()
         for box in made:
             row = Row(place, {}, "Where?", str(list(box)), {"task": "grounding", "frame": frame})
-            seen.add(row, ImageInfo(640, 480, plain=True))
+            seen.add(row, ImageSize(640, 480, plain=True))
         assert "shares" in (seen.problem(Path("x")) or "")

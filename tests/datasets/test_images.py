@@ -24,7 +24,7 @@ from support.stored_sets import command, train_on, write_table
 from swift_vlrft.datasets import DataError, open_image, read_rows
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.convert import convert_folder
-from swift_vlrft.datasets.image import try_image_info
+from swift_vlrft.datasets.image import try_image_size
 from swift_vlrft.report.set_page import page_of
 
 WIDE = (40, 24)
@@ -242,7 +242,7 @@ def test_check_conversion_and_training_take_the_same_rows_with_the_same_pixels(
 @pytest.mark.parametrize("name", BAD)
 def test_what_is_wrong_with_a_picture_is_said(name):
     content, message = BAD[name]
-    problem = try_image_info({"bytes": content, "path": "1.pic"})
+    problem = try_image_size({"bytes": content, "path": "1.pic"})
     assert "'1.pic'" in problem and message in problem
     assert " at 0x" not in problem  # no address in memory
 
