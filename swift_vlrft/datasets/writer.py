@@ -155,17 +155,18 @@ def _as_table(rows: Iterable[tuple[str, Mapping[str, Any]]], work: Path) -> pa.T
     import pyarrow as pa
     from pyarrow import feather
 
-    schema = pa.schema({"image": pa.struct({"bytes": pa.binary(), "path": pa.string()})})
-    schema = pa.unify_schemas([schema, pa.schema(dict.fromkeys(TEXTS, pa.string()))])
+    types = {"image": pa.struct({"bytes": pa.binary(), "path": pa.string()})}
+    types |= dict.fromkeys(TEXTS, pa.string())
     tables: list[pa.Table] = []
     for group in _groups(rows):
         for place, row in group:
-            schema = _with_columns(schema, row, place)
-        table = pa.Table.from_pylist([row for _, row in group], schema)
+            _take_types(row, types, place)
+        table = pa.Table.from_pylist([row for _, row in group], pa.schema(types))
         file = str(work / f"{len(tables)}.arrow")
         feather.write_feather(table, file, compression="uncompressed")
         tables.append(feather.read_table(file, memory_map=True))
-    return pa.concat_tables([schema.empty_table(), *tables], promote_options="permissive")
+    whole = pa.schema(types).empty_table()
+    return pa.concat_tables([whole, *tables], promote_options="permissive")
 
 
 def _groups(
@@ -183,8 +184,8 @@ def _groups(
         yield group
 
 
-def _with_columns(schema: pa.Schema, row: Mapping[str, Any], place: str) -> pa.Schema:
-    """The schema with the columns of one more row. DataError if a value is of another type than
+def _take_types(row: Mapping[str, Any], types: dict[str, pa.DataType], place: str) -> None:
+    """Take the types of a row's values into ``types``. DataError if a value is of another type than
     those before: only a missing value and a whole number beside decimals are none.
     """
     import pyarrow as pa
@@ -193,17 +194,19 @@ def _with_columns(schema: pa.Schema, row: Mapping[str, Any], place: str) -> pa.S
         if name == "image":
             continue
         try:
+            kind = pa.array([value]).type
+            if kind == types.get(name):
+                continue
             name.encode()
             if "\0" in name:  # where some readers end the name
                 raise UnicodeError("NUL in its name")
-            column = pa.schema({name: pa.array([value]).type})
-            schema = pa.unify_schemas([schema, column], promote_options="permissive")
+            both = [pa.schema({name: known}) for known in (types.get(name, kind), kind)]
+            types[name] = pa.unify_schemas(both, promote_options="permissive").field(0).type
         except (pa.ArrowException, UnicodeError, OverflowError) as error:
             raise DataError(
                 f"{place}: the column {name!r} cannot be stored ({str(error)[:300]}); give all its "
                 "values one type that Parquet has, for instance by storing them as JSON text"
             ) from None
-    return schema
 
 
 def _write_shards(path: Path, table: pa.Table, order: list[int], size: int) -> int:
