@@ -39,7 +39,7 @@ def rows(record, context):
     elif "img_size" in record:
         width, height = record["img_size"]
     else:
-        info = context.image_info(image)
+        info = context.image_size(image)
         width, height = info.width, info.height
         x2, y2 = x1 + x2, y1 + y2
     if not 0 <= x1 < x2 <= width or not 0 <= y1 < y2 <= height:

@@ -83,9 +83,8 @@ def check(
     Exit code 0: nothing found; 1: problems were found; 2: the input cannot be used.
     """
     from swift_vlrft.commands.output import print_json, say
-    from swift_vlrft.datasets.check import check_splits
+    from swift_vlrft.datasets.check import Report, check_splits, nothing_scored
     from swift_vlrft.datasets.convert import write_clean
-    from swift_vlrft.datasets.report import Report, nothing_scored
     from swift_vlrft.datasets.schemas import load_forms
     from swift_vlrft.datasets.validate import RowRules
     from swift_vlrft.datasets.writer import with_bar
@@ -124,15 +123,8 @@ def check(
     ]
     if not report.unreadable and (nothing := nothing_scored(rewards, [report])):
         problems.append((str(source), nothing))
-    else:
-        notes += [
-            f"{source}: none of the given rewards scores a row of the split {name!r}: "
-            f"{of_split.rows_by_task()}"
-            for name, (_, of_split) in splits.items()
-            if of_split.good and of_split.unscored(rewards)
-        ]
-    read = (of_split for _, of_split in splits.values() if not of_split.unscored(rewards))
-    notes += sum(read, Report(source)).unscored_notes(rewards) + report.shared_notes()
+    elif report.good:
+        notes += report.routing_notes(rewards)
     fits = report.fitting_rewards()
     if as_json:
         result = {
@@ -199,7 +191,7 @@ def _fit_notes(fits: dict[str, list[int]]) -> list[str]:
 def _length_check(limit: int, model: str | None, model_type: str | None) -> TooLong:
     if model is None:
         raise ValueError("--max-length counts tokens with a model's tokenizer; give --model DIR")
-    from swift_vlrft.datasets.check import length_check
+    from swift_vlrft.datasets.validate import length_check
     from swift_vlrft.families import IMAGE_TYPES
     from swift_vlrft.swift_plugin.command_line import CommandLine
     from swift_vlrft.swift_plugin.model import image_resize_of, text_tokens

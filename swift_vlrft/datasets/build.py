@@ -39,7 +39,7 @@ from swift_vlrft.datasets.instances import (
     refuse_shared_files,
 )
 from swift_vlrft.datasets.prompt_sentences import said_of_coordinates, says_range, sentence
-from swift_vlrft.datasets.row import BadRow, Drawn, RowLocation
+from swift_vlrft.datasets.row import AnnotatedSize, BadRow, RowLocation
 from swift_vlrft.datasets.schema import ANSWER_FORM
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.writer import Item, Written, write_folder
@@ -273,18 +273,18 @@ def built_rows(
     folder = images.absolute()
     for row in rows:
         entry = instances.images[row.image_id]
-        size = Drawn(entry["width"], entry["height"])
+        size = AnnotatedSize(entry["width"], entry["height"])
         try:
             path = image_path(file_of(entry) or "", folder, folder)
-            image, info = stored_image({"bytes": None, "path": str(path)}, folder)
-            if problem := size_problem({"path": str(path)}, info, size):
+            image, shown = stored_image({"bytes": None, "path": str(path)}, folder)
+            if problem := size_problem({"path": str(path)}, shown, size):
                 raise DataError(problem)
         except DataError as error:
             yield BadRow(RowLocation(instances.path, row.image_id, "image"), str(error))
         else:
             category, labels = (row.names[0], ()) if single else (None, row.labels)
             item = detection_row(image, category, row.boxes, labels, prompt)
-            sides = info.width, info.height
+            sides = shown.width, shown.height
             item["problem"], item["solution"] = in_box_format(
                 item["problem"], item["solution"], item["frame"], box_format,
                 size=sides, to_size=sides, key=key,

@@ -1,4 +1,4 @@
-"""Between starts, Parquet is kept as memory-mapped Arrow, and so is what is known of images.
+"""Between starts, Parquet is kept as memory-mapped Arrow, and so is the sizes of images.
 
     train-00000-of-00007.parquet   ->   CACHE/3f9c.../             what ``datasets`` makes of it
                                         CACHE/3f9c.../infos.json   of every image [640, 480, true]
@@ -29,9 +29,9 @@ from swift_vlrft.datasets.column_files import (
     parquet_options,
     source,
 )
-from swift_vlrft.datasets.image import ImageInfo, try_image_info, upright_bytes
+from swift_vlrft.datasets.image import ImageSize, try_image_size, upright_bytes
 from swift_vlrft.datasets.row import RowLocation
-from swift_vlrft.datasets.storage import Infos, StoredSet, Table
+from swift_vlrft.datasets.storage import ImageSizes, StoredSet, Table
 from swift_vlrft.files.writing import space_named, write_atomically
 
 if TYPE_CHECKING:
@@ -48,27 +48,27 @@ def threads(num_proc: int = 1) -> ThreadPoolExecutor:
 
 
 def mapped(stored: ColumnFiles | Table, cache: Path, num_proc: int = 1) -> Table:
-    """Return the rows of all files, memory-mapped, with the infos of their images. DataError for a
+    """Return the rows of all files, memory-mapped, with the sizes of their images. DataError for a
     file that breaks off; DiskFull, or another OSError, where the cache cannot be written.
     """
     import pyarrow as pa
 
     with threads(num_proc) as pool:
         if isinstance(stored, Table):  # which ms-swift has mapped
-            return replace(stored, infos=_infos_of_column(stored.column("image"), pool))
+            return replace(stored, image_sizes=_sizes_of_column(stored.column("image"), pool))
         parts = [_mapped(stored, file, cache, pool) for file in stored.files]
     return Table(
         **{field.name: getattr(stored, field.name) for field in fields(StoredSet)},
         table=pa.concat_tables([table for table, _ in parts]),
         origin=[(file, len(table)) for file, (table, _) in zip(stored.files, parts, strict=True)],
-        infos=[info for _, infos in parts for info in infos],
+        image_sizes=[size for _, sizes in parts for size in sizes],
         features=stored.features,
     )
 
 
 def _mapped(
     stored: ColumnFiles, file: Path, cache: Path, pool: ThreadPoolExecutor
-) -> tuple[pa.Table, Infos]:
+) -> tuple[pa.Table, ImageSizes]:
     image = stored.stored_name("image")
     cache.mkdir(parents=True, exist_ok=True)
     with space_named(cache), damage_named(file):
@@ -82,7 +82,7 @@ def _mapped(
                 raise
             rmtree(folder)
             table = _table(stored, file, folder)
-        return table, _infos_of_column(table.column(image), pool, folder / "infos.json")
+        return table, _sizes_of_column(table.column(image), pool, folder / "infos.json")
 
 
 def _table(stored: ColumnFiles, file: Path, folder: Path) -> pa.Table:
@@ -117,23 +117,23 @@ def _stamp(path: str | Path) -> str:
 # ---- images ----------------------------------------------------------------------------------
 
 
-def _infos_of_column(
+def _sizes_of_column(
     images: pa.ChunkedArray, pool: ThreadPoolExecutor, file: Path | None = None
-) -> Infos:
-    """The info of every image in an Arrow column of bytes, or of {bytes, path}."""
+) -> ImageSizes:
+    """The size of every image in an Arrow column of bytes, or of {bytes, path}."""
 
-    def look(number: int) -> ImageInfo | str | None:
+    def look(number: int) -> ImageSize | str | None:
         image = images[number].as_py()
         image = image if isinstance(image, dict) else {"bytes": image}
-        return None if image["bytes"] is None else try_image_info(image)
+        return None if image["bytes"] is None else try_image_size(image)
 
     return _kept_in(file, look, len(images), pool)
 
 
-def image_infos_of_files(
+def image_sizes_of_files(
     paths: Iterable[str], cache: Path, num_proc: int = 1
-) -> dict[str, ImageInfo | str | None]:
-    """Return the info of every image file, through the cache while no file changes."""
+) -> dict[str, ImageSize | str | None]:
+    """Return the size of every image file, through the cache while no file changes."""
     paths = list(dict.fromkeys(paths))
     key = sha256(VERSION.encode())
     for path in paths:
@@ -143,33 +143,33 @@ def image_infos_of_files(
         key.update(f"{path}\0{stamp}\0".encode("utf-8", "replace"))
     file = cache / f"{key.hexdigest()[:32]}.infos.json" if paths else None
     with threads(num_proc) as pool:
-        infos = _kept_in(file, lambda n: try_image_info({"path": paths[n]}), len(paths), pool)
-    return dict(zip(paths, infos, strict=True))
+        sizes = _kept_in(file, lambda n: try_image_size({"path": paths[n]}), len(paths), pool)
+    return dict(zip(paths, sizes, strict=True))
 
 
 def _kept_in(
     file: Path | None,
-    look: Callable[[int], ImageInfo | str | None],
+    look: Callable[[int], ImageSize | str | None],
     count: int,
     pool: ThreadPoolExecutor,
-) -> Infos:
-    """The infos that ``look`` gives of all images; ``file`` keeps them. An image that could not be
+) -> ImageSizes:
+    """The sizes that ``look`` gives of all images; ``file`` keeps them. An image that could not be
     read is looked at again: the disk may have been at fault.
     """
-    known: Infos = []
+    known: ImageSizes = []
     if file is not None:
         with suppress(OSError, ValueError, TypeError):  # not there yet, or somebody damaged it
             lines = json.loads(file.read_bytes())
-            known = [ImageInfo(*info) if isinstance(info, list) else info for info in lines]
+            known = [ImageSize(*size) if isinstance(size, list) else size for size in lines]
     known = known if len(known) == count else [None] * count
-    infos = list(known)
-    left = [number for number, info in enumerate(known) if not isinstance(info, ImageInfo)]
-    for number, info in zip(left, pool.map(look, left), strict=True):
-        infos[number] = info
-    if file is not None and infos != known:
-        lines = [astuple(info) if isinstance(info, ImageInfo) else info for info in infos]
+    sizes = list(known)
+    left = [number for number, size in enumerate(known) if not isinstance(size, ImageSize)]
+    for number, size in zip(left, pool.map(look, left), strict=True):
+        sizes[number] = size
+    if file is not None and sizes != known:
+        lines = [astuple(size) if isinstance(size, ImageSize) else size for size in sizes]
         write_atomically(file, json.dumps(lines))
-    return infos
+    return sizes
 
 
 def stored_file(content: bytes, cache: Path) -> str:

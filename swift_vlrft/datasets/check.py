@@ -1,34 +1,263 @@
 """Check whether each row of a set is fit to train on, before training and in ``vlrft data check``:
-validate.py judges a row, report.py collects the verdicts.
+validate.py judges a row, a report counts the verdicts on a set.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.datasets.box_format import ImageResize
-from swift_vlrft.datasets.image import ImageInfo, ImageInfoReader
-from swift_vlrft.datasets.instances import NOT_IN_FULL, UNSURE
+from swift_vlrft.datasets.declared import DeclaredBoxes
+from swift_vlrft.datasets.image import ImageSize, ImageSizeReader
 from swift_vlrft.datasets.opening import open_set, splits_of
 from swift_vlrft.datasets.read import rows_of
-from swift_vlrft.datasets.report import MAX_SHOWN, Report
-from swift_vlrft.datasets.reserved_columns import reserved_notes
-from swift_vlrft.datasets.routing import tasks_of_row
-from swift_vlrft.datasets.row import BadRow, Kind, Row
-from swift_vlrft.datasets.splits import SHARD, listed, splits_told
-from swift_vlrft.datasets.storage import StoredSet
+from swift_vlrft.datasets.row import STOPS, BadRow, Kind, Row, RowLocation
+from swift_vlrft.datasets.source import DataError, Source
+from swift_vlrft.datasets.storage import MAX_SHOWN, StoredSet, file_notes, left_out_notes
 from swift_vlrft.datasets.validate import (
     RowRules,
-    TooLong,
-    Validated,
     fitting_tasks,
-    in_box_format,
-    validate_rows,
+    named_tasks,
+    routed,
+    tasks_of_row,
+    training_row,
 )
 from swift_vlrft.parsing.answers import gold_text, read_boxes
+from swift_vlrft.rewards import PAYING, REWARDS, TASK_NAMES
+
+NO_TASK = "without a task"
+
+
+@dataclass
+class Report:
+    """The report on a set lists ``problems`` in the order of the rows."""
+
+    path: Path
+    rows: int = 0
+    problems: list[BadRow] = field(default_factory=list)
+    tasks: Counter[str] = field(default_factory=Counter)
+    box_formats: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+    left_out: int = 0
+    """The count of what correctly makes no row, where it was asked; the notes say why."""
+    scored: Counter[str] = field(default_factory=Counter)
+    """Good rows by the tasks whose rewards score them; a row without a task may be in several."""
+    boxes: DeclaredBoxes = field(default_factory=DeclaredBoxes)
+    """Boxes of all rows as they are stored: can they be in the format that rows declare?"""
+    shared: Counter[str] = field(default_factory=Counter)
+    """Rows without a task that several of the named rewards read, by their tasks."""
+    unread: str = ""
+    """Rows that no named reward reads, where the set has no others without a task."""
+    other_tasks: Counter[str] = field(default_factory=Counter)
+    """Rows that were passed over, of tasks that were not asked for."""
+    fits: Counter[str] = field(default_factory=Counter)
+    """Good rows by the tasks whose rewards their gold would earn 1.0 under, where it was asked."""
+
+    def __add__(self, other: Report) -> Report:
+        """Return the report on both, under this report's path."""
+        both = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)[1:]}
+        return Report(self.path, **both)
+
+    def add_good(self, row: Row, rewards: Sequence[str] = ()) -> None:
+        self.tasks[row.columns.get("task") or NO_TASK] += 1
+        self.box_formats[row.columns.get("frame") or "none"] += 1
+        tasks = tasks_of_row(row, rewards)
+        self.scored.update(tasks)
+        if len(tasks) > 1:
+            self.shared[" and ".join(tasks)] += 1
+
+    def finish(self, *, strict: bool = False, tasks: Sequence[str] = ()) -> None:
+        """Finish the report when all rows were read. DataError where no row is left, where a gold
+        solution cannot be read, and, if ``strict``, where any row is bad; where no row is of the
+        ``tasks`` asked for, it names the tasks that are there.
+        """
+        if problem := self.no_row_of(tasks):
+            raise DataError(problem)
+        if not self.rows and not self.problems:
+            raise DataError("\n".join([f"{self.path} has no rows", *self.notes]))
+        bad = len(self.problems) > self.too_long
+        if (bad and strict) or self.unreadable or not self.good:
+            raise DataError(f"{self.bad_rows}:\n{self.listed()}")
+
+    def no_row_of(self, tasks: Sequence[str]) -> str | None:
+        """Say that rows of ``tasks`` were asked for, and all are of others; None if not."""
+        if not tasks or not self.other_tasks or self.rows or self.problems:
+            return None
+        text = f"{self.path}:{'/'.join(tasks)}: no row has the task {' or '.join(tasks)}; "
+        if self.other_tasks[NO_TASK]:
+            text += "state it in a column task; "
+        return f"{text}there are {self.passed_over()}"
+
+    def passed_over(self) -> str:
+        """Describe the rows that were not asked for, for a message."""
+        return ", ".join(f"{count} {task}" for task, count in self.other_tasks.most_common())
+
+    def rows_by_task(self) -> str:
+        """Describe the rows by task, for a message."""
+        parts = [
+            f"{count} {task}" if self.rows else task  # of a hub's set nobody knows how many
+            for task, count in self.tasks.most_common()
+            if task != NO_TASK
+        ]
+        if last := self.unread or (f"{n} {NO_TASK}" if (n := self.tasks[NO_TASK]) else ""):
+            parts.append(last)
+        return "; ".join(parts) or "no row"
+
+    def fitting_rewards(self) -> dict[str, list[int]]:
+        """Return the rewards under which gold answers earn 1.0: for how many rows, of how many that
+        they would score.
+        """
+        return {
+            name: [rows, max(rows, self.tasks[task] + self.tasks[NO_TASK])]
+            for task, names in PAYING.items()
+            for name in names
+            if (rows := self.fits[task])
+        }
+
+    def routing_notes(self, rewards: Sequence[str]) -> list[str]:
+        """Note the rows that no named reward scores, or that several score."""
+        named, notes = named_tasks(rewards), []
+        others = {t: n for t, n in self.tasks.items() if t in TASK_NAMES and t not in named}
+        if named and not any(self.scored[task] for task in named):
+            return [f"{self.path}: no named reward scores its rows: {self.rows_by_task()}"]
+        if named and others:
+            counts = ", ".join(f"{count} {task}" for task, count in others.items())
+            tasks = "/".join(task for task in self.tasks if task in named)
+            notes.append(
+                f"{self.path}: {sum(others.values())} of {self.good} rows state a task that no "
+                f"named reward of this package scores: {counts}. Name "
+                + ", ".join(PAYING[t][0] for t in others)
+                + (f", or train on {self.path}:{tasks} alone" if tasks else "")
+            )
+        return notes + [
+            f"{self.path}: {count} rows state no task, and rewards of {tasks} read their gold: all "
+            "of them score these rows. State the task in a column task"
+            for tasks, count in self.shared.items()
+        ]
+
+    @property
+    def good(self) -> int:
+        return self.rows - sum(problem.place.row is not None for problem in self.problems)
+
+    @property
+    def too_long(self) -> int:
+        return sum(problem.kind is Kind.TOO_LONG for problem in self.problems)
+
+    @property
+    def unreadable(self) -> int:
+        """Count the problems that stop a training: a gold solution or a file cannot be read."""
+        return sum(problem.kind in STOPS for problem in self.problems)
+
+    @property
+    def bad_rows(self) -> str:
+        """Say how many rows cannot be trained on, for the start of a message."""
+        if any(problem.kind is Kind.SET for problem in self.problems):
+            return f"{self.path} cannot be trained on as it is declared"
+        if files := sum(problem.kind is Kind.FILE for problem in self.problems):
+            return f"{self.path}: {files} of its files cannot be read"
+        return f"{len(self.problems)} of {self.rows} rows of {self.path} cannot be trained on"
+
+    def listed(self, most: int = MAX_SHOWN) -> str:
+        """List the first problems, a line each, those of the set as a whole before all others."""
+        ordered = sorted(self.problems, key=lambda problem: problem.kind is not Kind.SET)
+        lines = [f"  {problem}" for problem in ordered[:most]]
+        more = len(self.problems) - most
+        return "\n".join([*lines, f"  and {more} more"] if more > 0 else lines)
+
+
+def report_of_source(source: Source) -> Report:
+    """Report on a hub's set before it is downloaded: its task, but not its number of rows."""
+    return Report(
+        Path(source.hub_id), tasks=Counter({source.task: 1}), scored=Counter({source.task: 1})
+    )
+
+
+def nothing_scored(rewards: Sequence[str], reports: Sequence[Report | None]) -> str | None:
+    """Say that a named reward scores no row of any data set; None if each scores some, and where a
+    set is not known (its report is None).
+    """
+    known = [report for report in reports if report is not None]
+    scored: Counter[str] = sum((report.scored for report in known), Counter())
+    tasks = {task: names for task, names in named_tasks(rewards).items() if not scored[task]}
+    if len(known) < len(reports) or not known or not tasks:
+        return None
+    names = [name for of_task in tasks.values() for name in of_task]
+    sets = "\n".join(f"  {report.path}: {report.rows_by_task()}" for report in known)
+    fitting = [n for n, reward in REWARDS.items() if reward.task and reward.task.name in scored]
+    others = f" Rewards of the tasks that are there: {', '.join(fitting)}." if fitting else ""
+    holds = " or ".join(TASK_NAMES[task].holds for task in tasks)
+    return (
+        f"--reward_funcs {' '.join(names)}: no row of any data set is scored by "
+        f"{'these' if len(names) > 1 else 'it'}, so nothing would be learned. Scored are rows of "
+        f"the task {' or '.join(tasks)}, and rows without a task whose solution is {holds}:\n"
+        f"{sets}\n"
+        f"Leave it out, name a reward of these rows, or correct their column task.{others} "
+        "`vlrft data check PATH` says which rewards fit a set."
+    )
+
+
+@dataclass(frozen=True)
+class Validated:
+    """A row checked as it is stored, with the task whose rewards score it. ``training_row`` is None
+    if it has a problem; ``size`` is its image's, where it was looked at.
+    """
+
+    row: Row | BadRow
+    training_row: Row | None
+    size: ImageSize | None
+    problem: BadRow | None
+
+
+def validate_rows(
+    rows: Iterable[tuple[Row | BadRow, ImageSize | str | None]],
+    rules: RowRules,
+    report: Report,
+) -> Iterator[Validated]:
+    """Judge rows, each with its image's size or what is wrong with it, and count in ``report``."""
+    for row, image in rows:
+        trained: Row | None = None
+        size = image if isinstance(image, ImageSize) else None
+        problem: BadRow | None
+        if isinstance(row, BadRow):
+            problem = row
+        elif _is_of_another((row := routed(row, rules.rewards)).columns.get("task"), rules.tasks):
+            report.other_tasks[str(row.columns.get("task") or NO_TASK)] += 1
+            yield Validated(row, None, size, None)
+            continue
+        elif isinstance(image, str):
+            problem = BadRow(row.place, image)
+        else:
+            trained, problem = training_row(row, size, rules)
+        report.rows += row.place.row is not None
+        if isinstance(row, Row):
+            report.boxes.add(row, size)
+        if problem is not None:
+            report.problems.append(problem)
+        elif trained is not None:
+            report.add_good(trained, rules.rewards)
+        yield Validated(row, trained, size, problem)
+    unread = [bad for bad in report.problems if bad.kind is Kind.NOT_READ]
+    if unread and not report.scored and not rules.every_reward:
+        # The rewards may be for the other sets of the command.
+        report.problems = [bad for bad in report.problems if bad.kind is not Kind.NOT_READ]
+        report.tasks[NO_TASK] += len(unread)
+        report.unread = f"{len(unread)} rows without a task, such as {unread[0]}"
+    ask_boxes(report)
+    report.notes += report.boxes.notes(report.path)
+
+
+def ask_boxes(report: Report) -> None:
+    """Report a problem if the boxes read so far cannot be in the format that they declare."""
+    if text := report.boxes.problem(report.path):
+        report.problems.append(BadRow(RowLocation(report.path), text, Kind.SET))
+
+
+def _is_of_another(task: Any, asked: Sequence[str]) -> bool:
+    """Whether a row is passed over. A row of "OCR" is not, if ocr is asked for: it is reported."""
+    return bool(asked) and str(task).strip().lower() not in asked
 
 
 def check_set(
@@ -59,7 +288,7 @@ def check_splits(
     checked = {}
     for name in [split] if split else splits_of(path):
         stored = open_set(path, split=name, keep_going=True, **options)
-        report = Report(path, notes=rename_notes(stored))
+        report = Report(path)
         checked[name] = check_rows(stored, rules, report), report
     return checked
 
@@ -68,25 +297,19 @@ def check_rows(
     stored: StoredSet, rules: RowRules, report: Report, *, images: bool = True
 ) -> Iterator[Validated]:
     """Yield every row with its problem; when all were read, ``report`` also has the notes."""
-    infos = ImageInfoReader()
+    sizes = ImageSizeReader()
     repeated: list[str] = []
-    not_in_pixels, first_of_them = 0, None
     rows = (
-        (row, infos(row.image) if images and isinstance(row, Row) else None)
+        (row, sizes(row.image) if images and isinstance(row, Row) else None)
         for row in rows_of(stored, without_images=not images)
     )
     for checked in validate_rows(rows, rules, report):
-        row, info = checked.row, checked.info
-        if checked.problem is None and info is not None and isinstance(row, Row):
+        row, size = checked.row, checked.size
+        if checked.problem is None and size is not None and isinstance(row, Row):
             known = tasks_of_row(row, rules.rewards) if rules.every_reward else ()
-            report.fits.update(fitting_tasks(row, info, known))
+            report.fits.update(fitting_tasks(row, size, known))
             if row.has_boxes and (box := _repeated(row)):
                 repeated.append(f"row {row.place.row}: {box}")
-            try:
-                in_box_format(row, info, "pixels")
-            except ValueError as error:
-                not_in_pixels += 1
-                first_of_them = first_of_them or BadRow(row.place, str(error))
         yield checked
     for bad in report.problems[-1:]:
         if bad.kind is Kind.SET:
@@ -96,29 +319,8 @@ def check_rows(
             f"{stored.path}: {len(repeated)} solutions hold a box twice, such as {repeated[0]}; "
             "an answer that gives it once does not earn 1.0. For one object, keep one box"
         )
-    if not_in_pixels:
-        report.notes.append(
-            f"{stored.path}: {not_in_pixels} rows train as they stand, but "
-            f"{stored.path}:pixels leaves them out, such as {first_of_them}"
-        )
     report.left_out = sum(map(len, stored.left_out.values()))
     report.notes += [*left_out_notes(stored), *file_notes(stored)]
-
-
-def left_out_notes(stored: StoredSet) -> list[str]:
-    """Say how much of the set made no row though nothing is wrong with it, and which columns
-    rewards get under another name; ask when all rows were read.
-    """
-    notes = reserved_notes(stored)
-    for reason, places in stored.left_out.items():
-        some = "; ".join(places[:MAX_SHOWN]) + ("; ..." if len(places) > MAX_SHOWN else "")
-        notes.append(f"{stored.path}: {len(places)} times {left_out_reason(reason)} ({some})")
-    return notes
-
-
-def left_out_reason(reason: str) -> str:
-    of_category = reason in (UNSURE, NOT_IN_FULL)
-    return f"a category of an image makes no row: {reason}" if of_category else reason
 
 
 def _repeated(row: Row) -> str | None:
@@ -126,75 +328,3 @@ def _repeated(row: Row) -> str | None:
     gold = read_boxes(gold_text(row.solution))
     seen = Counter(zip(gold.boxes, gold.labels, strict=True) if gold is not None else ())
     return next((str(box) for (box, _), count in seen.items() if count > 1), None)
-
-
-def length_check(resize: ImageResize, limit: int, text_tokens: Callable[[str], int]) -> TooLong:
-    """Report the length of a prompt that is longer than ``limit`` tokens."""
-
-    def too_long(row: Row, info: ImageInfo) -> str | None:
-        try:
-            image = resize.tokens(info.width, info.height)
-        except ValueError as error:
-            return str(error)
-        text = text_tokens(f"{row.columns.get('system') or ''}{row.problem}")
-        if image + text <= limit:
-            return None
-        return f"the prompt takes {image + text} tokens ({image} for the image), over {limit}"
-
-    return too_long
-
-
-def rename_notes(stored: StoredSet) -> list[str]:
-    """Name the columns to rename that the set does not have: most likely mistyped, where it is the
-    only set of the command.
-    """
-    unknown = [name for name in stored.rename if name not in stored.names]
-    if not unknown:
-        return []
-    return [
-        f"{stored.path}: --columns renames {', '.join(unknown)}, but the set's columns are "
-        f"{', '.join(stored.names)}"
-    ]
-
-
-# ---- what is not read ------------------------------------------------------------------------
-
-
-def unread_notes(stored: StoredSet) -> list[str]:
-    """Say which files of a folder were not read, and what to do."""
-    path, notes = stored.path, []
-    if stored.unnamed:
-        notes.append(
-            f"{path}: these files are not read, as their names tell no split, but others do: "
-            f"{listed(stored.unnamed, path)}. Put train, validation or test into the name, or "
-            "give such a file itself"
-        )
-    if stored.other:
-        others = listed(stored.other, path)
-        notes.append(f"{path}: beside its {stored.kind} files, these are not read: {others}")
-    return notes
-
-
-def file_notes(stored: StoredSet) -> list[str]:
-    """Say the same, and which shards are missing by the names of the others."""
-    path, notes = stored.path, unread_notes(stored)
-    files = [*stored.files, *(bad.place.file for bad in stored.broken)] if path.is_dir() else []
-    shards = {(*m.groups(), f.suffix) for f in files if (m := SHARD.fullmatch(f.stem))}
-    missing = sorted(
-        f"{name}-{number:05d}-of-{total}{ending}"
-        for name, total, ending in {(name, *more) for name, _, *more in shards}
-        for number in range(int(total))
-        if (name, f"{number:05d}", total, ending) not in shards
-    )
-    if missing:
-        some = ", ".join(missing[:MAX_SHOWN]) + (" ..." if len(missing) > MAX_SHOWN else "")
-        notes.append(
-            f"{path}: shards are missing, by the names of its files ({len(missing)}: {some}); "
-            "download them, unless you left them out on purpose"
-        )
-    return notes
-
-
-def unread_rows(stored: StoredSet) -> list[Path]:
-    """Return the files that were not read though they seem to hold rows of the set."""
-    return stored.unnamed + [file for file in stored.other if splits_told(file, stored.path)]

@@ -39,13 +39,13 @@ from swift_vlrft.datasets.instances import (
     not_exhaustive,
     read_instances,
 )
-from swift_vlrft.datasets.row import BadRow, Drawn, RowLocation
+from swift_vlrft.datasets.row import AnnotatedSize, BadRow, RowLocation
 from swift_vlrft.datasets.schema import (
     Context,
     RawExample,
     RecordSchema,
+    annotated_size_of,
     class_name,
-    drawn_on,
     four_numbers,
     further,
 )
@@ -58,7 +58,7 @@ LOOKED_FOR = 100
 """Images whose names are tried before the folder counts as not found."""
 
 
-COLUMNS = ("image", "image_id", "category", "boxes", "drawn")
+COLUMNS = ("image", "image_id", "category", "boxes", "annotated_size")
 
 
 @dataclass
@@ -91,7 +91,9 @@ class CocoFile(StoredSet):
                     "image_id": column(row.image_id),
                     "category": row.names[0],
                     "boxes": row.boxes,
-                    "drawn": Drawn(image["width"], image["height"], f"image {row.image_id}"),
+                    "annotated_size": AnnotatedSize(
+                        image["width"], image["height"], f"image {row.image_id}"
+                    ),
                 },
             )
 
@@ -144,7 +146,7 @@ def image_folder(instances: Instances, root: Path | None) -> Path:
 
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     example = detection_row(record["image"], record["category"], record["boxes"])
-    yield example | {"image_id": record["image_id"], "drawn": record["drawn"]}
+    yield example | {"image_id": record["image_id"], "annotated_size": record["annotated_size"]}
 
 
 COCO_SCHEMA = RecordSchema(
@@ -165,7 +167,7 @@ def _matches_parquet(columns: set[str]) -> bool:
 
 def _rows_of_objects(record: Record, context: Context) -> Iterator[RawExample]:
     boxes, categories, crowds = _objects(record["objects"])
-    size = drawn_on(record, exact=True) or context.image_info(record["image"])
+    size = annotated_size_of(record, exact=True) or context.image_size(record["image"])
     sides = round(size.width), round(size.height)
     reading = _reading(context)
     by_name: dict[str, Boxes] = {}
@@ -221,7 +223,7 @@ def _reading(context: Context) -> Reading:
     sized = {"width", "height"} <= set(context.stored.columns)
 
     def boxes_of(record: Record) -> tuple[list[Any], PictureSize | None]:
-        size = drawn_on(record, exact=True)
+        size = annotated_size_of(record, exact=True)
         sides = (size.width, size.height) if size else context.size_of(record.get("image"))
         return _objects(record["objects"])[0], sides
 

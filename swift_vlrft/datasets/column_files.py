@@ -23,7 +23,7 @@ from swift_vlrft.datasets.storage import Records, StoredSet, has_inline_bytes, r
 from swift_vlrft.files.writing import FULL
 
 if TYPE_CHECKING:
-    from datasets import Features, IterableDataset
+    from datasets import Features
 
 BATCH_ROWS = 16
 for _kind in ("parquet", "arrow"):  # what they log of a broken file is said by ``damage_named``
@@ -76,11 +76,6 @@ class ColumnFiles(StoredSet):
             self.counts[file] = footer.num_rows
             return Features.from_arrow_schema(footer.schema.to_arrow_schema())
 
-    def _stream(self, file: Path, **options: Any) -> IterableDataset:
-        from datasets import load_dataset
-
-        return load_dataset(streaming=True, **source(self.kind, file), **options)
-
     def _join(self, file: Path, features: Features) -> Features:
         """The features of the files so far and of this one: a column of nulls takes its type from
         the others.
@@ -128,7 +123,7 @@ class ColumnFiles(StoredSet):
         return read_files(self.files, lambda file: self._rows(file, names))
 
     def _rows(self, file: Path, names: list[str]) -> Records:
-        from datasets import Features
+        from datasets import Features, load_dataset
 
         assert self.features is not None
         options: dict[str, Any] = {}
@@ -140,8 +135,8 @@ class ColumnFiles(StoredSet):
         with damage_named(
             file, lambda: f" after row {row - 1}" if row else " before its first row"
         ):
-            tables = self._stream(file, **options).select_columns(names).with_format("arrow")
-            for table in tables.iter(BATCH_ROWS):
+            rows = load_dataset(streaming=True, **source(self.kind, file), **options)
+            for table in rows.select_columns(names).with_format("arrow").iter(BATCH_ROWS):
                 for record in table.to_pylist():
                     yield RowLocation(file, row), record
                     row += 1

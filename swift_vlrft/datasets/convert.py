@@ -16,25 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.box_format import row_in_box_format
-from swift_vlrft.datasets.check import (
-    file_notes,
-    left_out_reason,
-    rename_notes,
-    unread_notes,
-    unread_rows,
-)
-from swift_vlrft.datasets.declared import DeclaredBoxes
-from swift_vlrft.datasets.image import ImageInfo, stored_image, try_image_info
+from swift_vlrft.datasets.check import Report, Validated, check_rows
+from swift_vlrft.datasets.image import ImageSize, stored_image, try_image_size
 from swift_vlrft.datasets.opening import open_set, refuse_missing, splits_of
 from swift_vlrft.datasets.pass_rates import easiest_first, pass_rates
-from swift_vlrft.datasets.read import rows_of
-from swift_vlrft.datasets.reserved_columns import reserved_notes
 from swift_vlrft.datasets.row import BadRow, Kind, Row
 from swift_vlrft.datasets.schemas import schema_of
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import WORDS, listed
-from swift_vlrft.datasets.storage import StoredSet
-from swift_vlrft.datasets.validate import Validated, row_problem
+from swift_vlrft.datasets.storage import StoredSet, file_notes, reserved_notes, unread_rows
+from swift_vlrft.datasets.validate import RowRules
 from swift_vlrft.datasets.writer import Item, Written, write_folder
 from swift_vlrft.geometry.box_format import BOX_FORMATS
 from swift_vlrft.geometry.readings import ORDERS, reading_named
@@ -77,7 +68,7 @@ def convert_folder(
     if not splits and (unread := unread_rows(first)):
         raise DataError(
             f"{source}: {listed(unread, source)} would be left out:\n"
-            + "\n".join(unread_notes(first))
+            + "\n".join(file_notes(first))
             + "\nMove away what is no part of the set, or say with --split which splits "
             f"({', '.join(wanted)}) to convert"
         )
@@ -91,15 +82,10 @@ def convert_folder(
             f"{source} has the splits {', '.join(wanted)}; pass rates are for one: add --split"
         )
 
-    def pairs(split: str) -> Iterator[tuple[Row | BadRow, Item]]:
-        seen = DeclaredBoxes()
-        for row in rows_of(opened[split]):
-            yield row, item_of(row, base, box_format, box_key, seen)
-        if text := seen.problem(source):
-            raise DataError(text)
-
     def items(split: str) -> Iterator[Item]:
-        rows = pairs(split)
+        rules = RowRules(box_format="", every_reward=True)
+        checked = check_rows(opened[split], rules, Report(source))
+        rows = _items(checked, base, box_format, box_key)
         yield from (item for _, item in rows) if chosen is None else chosen.chosen(rows)
 
     names = {split: WORDS.get(split.lower(), split) for split in wanted}
@@ -111,12 +97,12 @@ def convert_folder(
         keep_going=keep_going,
         sort_key=None if order is None else easiest_first,
     )
-    written.notes = [*rename_notes(first), *file_notes(first)]
+    written.notes = file_notes(first)
     written.counts += chosen.counts if chosen else Counter()
     for form in opened.values():
         written.notes += reserved_notes(form)
         for reason, places in form.left_out.items():
-            written.counts[f"times {left_out_reason(reason)}"] += len(places)
+            written.counts[f"times {reason}"] += len(places)
     return written
 
 
@@ -154,17 +140,8 @@ def write_clean(
     while they are checked. ``checked`` is what ``check_rows`` gives.
     """
     base = image_base(source, root)
-
-    def items(rows: Iterable[Validated]) -> Iterator[Item]:
-        for validated in rows:
-            if isinstance(validated.row, Row) and validated.problem is None:
-                yield written_row(validated.row, stored_image(validated.row.image, base)[0])
-            elif validated.problem is not None:
-                if validated.problem.kind is Kind.SET:
-                    raise DataError(str(validated.problem))
-                yield validated.problem
-
-    return write_folder(folder, {split: items(rows) for split, rows in checked.items()})
+    splits = {split: (item for _, item in _items(rows, base)) for split, rows in checked.items()}
+    return write_folder(folder, splits)
 
 
 def image_base(source: Path, root: Path | None) -> Path:
@@ -172,45 +149,42 @@ def image_base(source: Path, root: Path | None) -> Path:
     return Path(os.path.abspath(root or (source if source.is_dir() else source.parent)))
 
 
-def item_of(
-    row: Row | BadRow,
-    base: Path,
-    box_format: str = "",
-    key: str | None = None,
-    seen: DeclaredBoxes | None = None,
-) -> dict[str, Any] | BadRow:
-    """Return the row as it is stored, its image read from below ``base``, or a BadRow."""
-    if isinstance(row, BadRow):
-        return row
-    try:
-        image, info = stored_image(row.image, base)
-    except DataError as error:
-        return BadRow(row.place, str(error))
-    if seen is not None:
-        seen.add(row, info)
-    if problem := row_problem(row, info):
-        return problem
-    try:
-        return written_row(stored_in(row, info, box_format, key), image)
-    except ValueError as error:
-        return BadRow(row.place, str(error))
+def _items(
+    rows: Iterable[Validated], base: Path, box_format: str = "", key: str | None = None
+) -> Iterator[tuple[Row | BadRow, Item]]:
+    """Every row with what is written of it, in ``box_format`` if given, its image's path below
+    ``base``; or with its problem.
+    """
+    for checked in rows:
+        row, size, problem = checked.row, checked.size, checked.problem
+        if problem is not None and problem.kind is Kind.SET:
+            raise DataError(str(problem))
+        if isinstance(row, Row) and size is not None and problem is None:
+            try:
+                image, _ = stored_image(row.image, base, size)
+                yield row, written_row(stored_in(row, size, box_format, key), image)
+                continue
+            except ValueError as error:
+                problem = BadRow(row.place, str(error))
+        if problem is not None:
+            yield row, problem
 
 
-def stored_in(row: Row, info: ImageInfo, box_format: str, key: str | None) -> Row:
+def stored_in(row: Row, size: ImageSize, box_format: str, key: str | None) -> Row:
     """Return the row as a set in that box format ("": its own) stores it: pixels are its image's.
     ValueError if its boxes or its prompt cannot be rewritten.
     """
-    size = info.width, info.height
-    return row_in_box_format(row, box_format, size, size, key) if box_format else row
+    sides = size.width, size.height
+    return row_in_box_format(row, box_format, sides, sides, key) if box_format else row
 
 
 def shown_in(row: Row | BadRow, box_format: str, key: str | None) -> Row | BadRow:
-    """Do the same for a page: a row whose image cannot be read stays as it is stored."""
-    info = try_image_info(row.image) if isinstance(row, Row) else None
-    if not isinstance(row, Row) or not isinstance(info, ImageInfo):
+    """Like ``stored_in``, but keep rows with unreadable images, for a page."""
+    size = try_image_size(row.image) if isinstance(row, Row) else None
+    if not isinstance(row, Row) or not isinstance(size, ImageSize):
         return row
     try:
-        return stored_in(row, info, box_format, key)
+        return stored_in(row, size, box_format, key)
     except ValueError as error:
         return BadRow(row.place, str(error))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from swift_vlrft.datasets.image import ImageInfo
+from swift_vlrft.datasets.image import ImageSize
 from swift_vlrft.datasets.row import Row
 from swift_vlrft.geometry.readings import (
     ENOUGH,
@@ -43,7 +43,7 @@ class DeclaredBoxes:
             {name: self.boxes.get(name, []) + other.boxes.get(name, []) for name in both}
         )
 
-    def add(self, row: Row, info: ImageInfo | None) -> None:
+    def add(self, row: Row, info: ImageSize | None) -> None:
         """Add the boxes of a row as it is stored."""
         unit = UNITS_OF.get(row.columns.get("frame") or "")
         if unit is None or not row.has_boxes:

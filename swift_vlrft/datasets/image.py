@@ -1,9 +1,9 @@
 """Images of rows are opened in one way, for ``data check``, conversion and training.
 
-    image_info({"bytes": b"\\x89PNG...", "path": None})   ImageInfo(640, 480, plain=True)
+    image_size({"bytes": b"\\x89PNG...", "path": None})   ImageSize(640, 480, plain=True)
     open_image(row.image, row.place)                   a PIL image, RGB, upright
 
-What ``image_info`` refuses is refused everywhere: a file that is no image, or too large for Pillow;
+What ``image_size`` refuses is refused everywhere: a file that is no image, or too large for Pillow;
 one that is cut off or damaged (a large JPEG is decoded at an eighth of its size, any other image as
 a whole); grey of 32 bits or floats, of which no
 value is known to be white; one that cannot be converted to RGB; and one more than 200 times as long
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.datasets.row import Drawn, RowLocation
+from swift_vlrft.datasets.row import AnnotatedSize, RowLocation
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.families.resize import MAX_RATIO
 
@@ -41,7 +41,7 @@ LARGEST_FILE = 1 << 30
 
 
 @dataclass(frozen=True)
-class ImageInfo:
+class ImageSize:
     """The size of the upright image; ``plain``: ms-swift shows it to the model as it is."""
 
     width: int
@@ -49,7 +49,7 @@ class ImageInfo:
     plain: bool
 
 
-def image_info(image: Mapping[str, Any]) -> ImageInfo:
+def image_size(image: Mapping[str, Any]) -> ImageSize:
     """Return the size of the upright image; DataError says why it cannot be trained on."""
     size, mode, turned, _ = _look(image, decode=False)
     # Of a file, Qwen's own loader would put white behind what is transparent; of bytes, and in
@@ -61,7 +61,7 @@ def image_info(image: Mapping[str, Any]) -> ImageInfo:
             f"is {size[0]}x{size[1]}, more than {MAX_RATIO} times as long as wide, which no "
             "model's processor takes; crop it",
         )
-    return ImageInfo(*size, plain=turned == 1 and not mode.startswith(GREY_16) and not whitened)
+    return ImageSize(*size, plain=turned == 1 and not mode.startswith(GREY_16) and not whitened)
 
 
 def open_image(image: Mapping[str, Any], place: RowLocation | None = None) -> Image:
@@ -74,26 +74,26 @@ def open_image(image: Mapping[str, Any], place: RowLocation | None = None) -> Im
     return shown
 
 
-class ImageInfoReader:
-    """The reader calls ``try_image_info`` row after row, once for rows that show the same image."""
+class ImageSizeReader:
+    """The reader calls ``try_image_size`` row after row, once for rows that show the same image."""
 
     def __init__(self) -> None:
-        self._known: dict[str | None, ImageInfo | str] = {}  # by path; None: the last bytes
+        self._known: dict[str | None, ImageSize | str] = {}  # by path; None: the last bytes
         self._content: Any = None
 
-    def __call__(self, image: Mapping[str, Any]) -> ImageInfo | str:
+    def __call__(self, image: Mapping[str, Any]) -> ImageSize | str:
         content = image.get("bytes")
         key = str(image.get("path")) if content is None else None
         if key not in self._known or (key is None and content is not self._content):
-            self._known[key] = try_image_info(image)
+            self._known[key] = try_image_size(image)
             self._content = content if key is None else self._content
         return self._known[key]
 
 
-def try_image_info(image: Mapping[str, Any]) -> ImageInfo | str:
+def try_image_size(image: Mapping[str, Any]) -> ImageSize | str:
     """Return the same, or why it cannot be trained on, for callers that go on with the next row."""
     try:
-        return image_info(image)
+        return image_size(image)
     except DataError as error:
         return str(error)
 
@@ -110,27 +110,28 @@ def size_of_row(row: Mapping[str, Any]) -> tuple[float, float] | None:
         image = {"path": image, "bytes": None}
     if not isinstance(image, dict) or not {"path", "bytes"} <= image.keys():
         return None
-    info = try_image_info(image)
-    return None if isinstance(info, str) else (float(info.width), float(info.height))
+    size = try_image_size(image)
+    return None if isinstance(size, str) else (float(size.width), float(size.height))
 
 
 def size_problem(
-    image: Mapping[str, Any], info: ImageInfo | None, drawn: Drawn | None
+    image: Mapping[str, Any], size: ImageSize | None, annotated: AnnotatedSize | None
 ) -> str | None:
     """Say what is wrong where boxes were drawn on an image of another size than this upright image;
     None if one of the two sizes is not known.
     """
-    if info is None or drawn is None or (info.width, info.height) == (drawn.width, drawn.height):
+    if size is None or annotated is None:
         return None
-    turned = (info.height, info.width) == (drawn.width, drawn.height)
-    if not drawn.exact and not turned:
+    turned = (size.height, size.width) == (annotated.width, annotated.height)
+    same = (size.width, size.height) == (annotated.width, annotated.height)
+    if same or not (annotated.exact or turned):
         return None
     name = _short(image["path"]) if image.get("path") else "the image in the row"
     return (
-        f"{drawn.name + ': ' if drawn.name else ''}{name} is {info.width}x{info.height}"
+        f"{annotated.name + ': ' if annotated.name else ''}{name} is {size.width}x{size.height}"
         f"{' upright' if turned else ''}, but the annotations say "
-        f"{drawn.width:g}x{drawn.height:g}: the boxes would be wrong; use the images that the "
-        "annotations were made on"
+        f"{annotated.width:g}x{annotated.height:g}: the boxes would be wrong; use the images that "
+        "the annotations were made on"
     )
 
 
@@ -141,16 +142,19 @@ def upright_bytes(image: Mapping[str, Any], place: RowLocation | None = None) ->
     return {"bytes": buffer.getvalue(), "path": image.get("path")}
 
 
-def stored_image(image: Mapping[str, Any], base: Path) -> tuple[dict[str, Any], ImageInfo]:
+def stored_image(
+    image: Mapping[str, Any], base: Path, size: ImageSize | None = None
+) -> tuple[dict[str, Any], ImageSize]:
     """Return the image's bytes as they are, and its path below ``base`` (else its name); upright in
-    RGB where ms-swift would show it otherwise. DataError if it cannot be trained on.
+    RGB where ms-swift would show it otherwise. DataError if it cannot be trained on; a ``size``
+    that is given says that it can.
     """
     stored = {"bytes": _content(image), "path": image.get("path")}
-    info = image_info(stored)
+    size = size or image_size(stored)
     if image.get("bytes") is None:
         full = Path(os.path.abspath(str(stored["path"])))
         stored["path"] = str(full.relative_to(base)) if full.is_relative_to(base) else full.name
-    return (stored if info.plain else upright_bytes(stored)), info
+    return (stored if size.plain else upright_bytes(stored)), size
 
 
 def content_key(content: bytes) -> str:
@@ -224,14 +228,13 @@ def _content(image: Mapping[str, Any]) -> bytes:
     if not path:
         raise DataError("the image is empty; bytes or a path is needed")
     try:
-        with open(str(path), "rb", opener=_without_waiting) as file:
-            kind = os.fstat(file.fileno())
-            if not stat.S_ISREG(kind.st_mode):  # /dev/zero never ends, a pipe waits for its writer
-                raise DataError(f"the image {_short(path)} is a device or a pipe; name a file")
-            if kind.st_size > LARGEST_FILE:
-                size = f"{kind.st_size / 1e9:.1f} GB, more than any image that Pillow opens"
-                raise DataError(f"the image {_short(path)} is {size}; is it an image?")
-            return file.read()
+        kind = os.stat(str(path))
+        if not stat.S_ISREG(kind.st_mode):  # /dev/zero never ends, a pipe waits for its writer
+            raise DataError(f"the image {_short(path)} is a folder, device or pipe; name a file")
+        if kind.st_size > LARGEST_FILE:
+            size = f"{kind.st_size / 1e9:.1f} GB, more than any image that Pillow opens"
+            raise DataError(f"the image {_short(path)} is {size}; is it an image?")
+        return Path(str(path)).read_bytes()
     except FileNotFoundError as error:
         link = f"is a link to {os.readlink(path)}, which " if os.path.islink(path) else ""
         raise DataError(f"the image {_short(path)} {link}does not exist") from error
@@ -240,10 +243,6 @@ def _content(image: Mapping[str, Any]) -> bytes:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise DataError(f"the image {_short(path)} cannot be read ({why})") from error
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _opened(content: bytes, image: Mapping[str, Any]) -> Image:

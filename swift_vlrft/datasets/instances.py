@@ -29,9 +29,10 @@ from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.geometry.box_format import Corners, convert_box
 from swift_vlrft.geometry.readings import ROUNDING, Reading, SizedBox, clipped, corners, fits
 
-UNSURE = "a crowd region or a box without area stands for the category in the image"
+NO_ROW = "a category of an image makes no row"
+UNSURE = f"{NO_ROW}: a crowd region or a box without area stands for the category in the image"
 NO_OBJECT = "an image without an object makes no row"
-NOT_IN_FULL = "the image is not labelled in full for the category"
+NOT_IN_FULL = f"{NO_ROW}: the image is not labelled in full for the category"
 OF_SENTENCES = frozenset(("tokens_negative", "expressions", "expression"))
 """Keys of an image entry in files of referring expressions."""
 

@@ -74,8 +74,8 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     boxes = record["boxes"]
     if not isinstance(boxes, list) or not boxes or not four_numbers(boxes[0]):
         raise ValueError(f"boxes is {str(boxes)[:80]}; a list of [x1, y1, x2, y2] is needed")
-    info = context.image_info(record["image_path"])
-    size = (info.width, info.height)
+    image_size = context.image_size(record["image_path"])
+    size = (image_size.width, image_size.height)
     reading = context.reading(("boxes", "image_path"), _boxes_of(context), [Reading("xyxy")])
     if not fits(boxes[0], reading, size):
         raise ValueError(

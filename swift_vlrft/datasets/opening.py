@@ -20,8 +20,7 @@ from swift_vlrft.datasets.coco import CocoFile
 from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.instances import decoded
 from swift_vlrft.datasets.json_files import JsonFiles, is_lines, listed_in
-from swift_vlrft.datasets.reserved_columns import safe_name
-from swift_vlrft.datasets.row import BadRow, Kind, RowLocation
+from swift_vlrft.datasets.row import BadRow, Kind, RowLocation, safe_name
 from swift_vlrft.datasets.schema import EXPLICIT
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of, scores
 from swift_vlrft.datasets.source import DataError, FileError

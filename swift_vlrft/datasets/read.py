@@ -15,14 +15,13 @@ from functools import cached_property
 from typing import Any
 
 from swift_vlrft.datasets.opening import open_set
-from swift_vlrft.datasets.reserved_columns import safe_name
-from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Drawn, Row, RowLocation
+from swift_vlrft.datasets.row import BOX_TASKS, AnnotatedSize, BadRow, Row, RowLocation, safe_name
 from swift_vlrft.datasets.schema import (
     Context,
     MisreadBoxes,
     RawExample,
+    annotated_size_of,
     class_name,
-    drawn_on,
     task_of,
 )
 from swift_vlrft.datasets.schemas import SCHEMAS, schema_of
@@ -85,9 +84,9 @@ def rows_of(stored: StoredSet, *, without_images: bool = False) -> Iterator[Row 
             _put_names(record, labels)
             if record.get("system") is None and "system_prompt" in record:  # ms-swift's other name
                 record["system"] = record.pop("system_prompt")
-            drawn = drawn_on(record, exact=not schema.single)
+            annotated = annotated_size_of(record, exact=not schema.single)
             for example in schema.rows(record, context):
-                yield maker.row(context.place, example, record.get("task"), drawn)
+                yield maker.row(context.place, example, record.get("task"), annotated)
         except MisreadBoxes:  # of the set, not of the row
             raise
         except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
@@ -117,13 +116,13 @@ class _RowMaker:
         return False
 
     def row(
-        self, place: RowLocation, example: RawExample, stated: Any, drawn: Drawn | None
+        self, place: RowLocation, example: RawExample, stated: Any, annotated: AnnotatedSize | None
     ) -> Row | BadRow:
-        """``stated`` is the task that the record holds, ``drawn`` the size that it states."""
+        """Make a row; ``stated`` is the task that the record holds."""
         example = dict(example)
         image, problem, solution = (example.pop(k, None) for k in ("image", "problem", "solution"))
-        if isinstance(example.get("drawn"), Drawn):
-            drawn = example.pop("drawn")
+        if isinstance(example.get("annotated_size"), AnnotatedSize):
+            annotated = example.pop("annotated_size")
         columns = {safe_name(name): value for name, value in example.items()}
         if columns.keys() != example.keys():
             self.stored.renamed_columns |= example.keys() - columns.keys()
@@ -141,10 +140,10 @@ class _RowMaker:
             image = image_of(image, self.stored.folder, self.root)
         except ValueError as error:
             return BadRow(place, str(error))
-        if drawn is not None and columns["frame"] == "pixels":
-            drawn = replace(drawn, exact=True)
+        if annotated is not None and columns["frame"] == "pixels":
+            annotated = replace(annotated, exact=True)
         # Whether problem and solution are text is for validate.py to say.
-        return Row(place, image, problem, solution, columns, drawn, guess)  # type: ignore[arg-type]
+        return Row(place, image, problem, solution, columns, annotated, guess)  # type: ignore[arg-type]
 
     def _look(self, solution: Any) -> str:
         """The task that a row appears to be of."""

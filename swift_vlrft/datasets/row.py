@@ -5,7 +5,8 @@
         {"task": "detection", "frame": "norm1000"})
 
 ``frame`` says in which format a row's boxes are (geometry/box_format.py), None if it has none;
-pixels are those of its image as it is stored (upright).
+pixels are those of its image as it is stored (upright). Rewards get further columns under their
+own names, but for those that ms-swift uses itself: ``objects`` reaches them as ``row_objects``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,24 @@ from swift_vlrft.rewards import TASK_NAMES
 
 POINT_TASKS = tuple(name for name, task in TASK_NAMES.items() if task.has_points)
 BOX_TASKS = tuple(name for name, task in TASK_NAMES.items() if task.gold_has_boxes)
+
+RESERVED_COLUMNS = frozenset(
+    {
+        # What a row of ms-swift's template holds (StdTemplateInputs), its own system turn apart ...
+        *("messages", "images", "videos", "audios", "tools", "objects", "label", "channel"),
+        "dataset",  # which ms-swift makes the name of the set
+        *("margin", "chat_template_kwargs", "mm_processor_kwargs", "extra_kwargs"),
+        # ... a sample of its GRPO (GRPOSample) ...
+        *("prompt_id", "request_id", "response_token_ids", "response_loss_mask", "extra"),
+        *("rollout_logprobs", "finish_reason", "add_eos", "rollout_infos", "routed_experts"),
+        *("encoded", "teacher_prompt", "teacher_images", "teacher_messages", "rewards"),
+        *("advantages", "is_truncated"),
+        # ... and a call of a reward.
+        *("completions", "trainer_state", "trajectory_inputs"),
+    }
+)
+RESERVED_BEGINNINGS = ("rejected_", "positive_", "negative_")
+"""Columns that begin so become a second conversation of the row (TemplateInputs)."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +55,7 @@ class RowLocation:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class AnnotatedSize:
     """The size of the image that boxes were drawn on, as its source states it; ``name`` is what the
     source calls it ("image 9"). Not ``exact``: boxes in thousandths fit a copy of any size.
     """
@@ -50,11 +69,11 @@ class Drawn:
 @dataclass(frozen=True)
 class Row:
     """A row's ``image`` holds bytes, or the absolute path of a file; its ``columns`` hold task,
-    frame and every further column as it was. ``drawn`` is None if no size is stated.
+    frame and every further column as it was. ``annotated_size`` is None if no size is stated.
 
     ``columns["task"]`` is what the set, its form or the caller says, None if nobody does. What
     such a row looks like is ``guess``; of a row whose task only the form of its set tells (LISA:
-    grounding), that task again. A guess never keeps a row from a reward: see routing.py.
+    grounding), that task again. A guess never keeps a row from a reward: see validate.py.
     """
 
     place: RowLocation
@@ -62,7 +81,7 @@ class Row:
     problem: str
     solution: str
     columns: dict[str, Any] = field(default_factory=dict)
-    drawn: Drawn | None = None
+    annotated_size: AnnotatedSize | None = None
     guess: str | None = None
 
     @property
@@ -103,3 +122,9 @@ class BadRow:
 
     def __str__(self) -> str:
         return f"{self.place}: {self.problem}"
+
+
+def safe_name(column: str) -> str:
+    """Return the name under which rewards get a column."""
+    reserved = column in RESERVED_COLUMNS or column.startswith(RESERVED_BEGINNINGS)
+    return f"row_{column}" if reserved else column

@@ -13,8 +13,8 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from swift_vlrft.datasets.image import ImageInfo, image_info
-from swift_vlrft.datasets.row import Drawn, RowLocation
+from swift_vlrft.datasets.image import ImageSize, image_size
+from swift_vlrft.datasets.row import AnnotatedSize, RowLocation
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import Record, StoredSet, image_of
 from swift_vlrft.geometry.readings import (
@@ -59,8 +59,8 @@ class Context:
     notes: dict[str, Any] = field(default_factory=dict)
     """Facts about the set, computed once."""
 
-    def image_info(self, value: Any) -> ImageInfo:
-        return image_info(image_of(value, self.stored.folder, self.stored.root))
+    def image_size(self, value: Any) -> ImageSize:
+        return image_size(image_of(value, self.stored.folder, self.stored.root))
 
     def reading(
         self,
@@ -92,10 +92,10 @@ class Context:
     def size_of(self, image: Any) -> PictureSize | None:
         """Return the size of an image that can be opened."""
         try:
-            info = self.image_info(image)
+            size = self.image_size(image)
         except ValueError:
             return None
-        return info.width, info.height
+        return size.width, size.height
 
     def leave_out(self, reason: str, what: str = "") -> None:
         """Count something in the record that correctly makes no row."""
@@ -162,7 +162,7 @@ def _the_reading(path: Path, boxes: Sequence[SizedBox], among: Sequence[Reading]
     return best
 
 
-def drawn_on(record: Record, *, exact: bool) -> Drawn | None:
+def annotated_size_of(record: Record, *, exact: bool) -> AnnotatedSize | None:
     """Return the image size that a record states in its columns width and height, if it does."""
     try:  # numbers as text come from CSV
         width, height = float(record["width"]), float(record["height"])
@@ -171,7 +171,7 @@ def drawn_on(record: Record, *, exact: bool) -> Drawn | None:
     if not 1 <= min(width, height) <= max(width, height) < math.inf:
         return None
     name = record.get("image_id", record.get("id"))
-    return Drawn(width, height, "" if name is None else f"image {name}", exact)
+    return AnnotatedSize(width, height, "" if name is None else f"image {name}", exact)
 
 
 def four_numbers(value: Any) -> TypeGuard[list[float]]:

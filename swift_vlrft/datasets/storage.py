@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.datasets.image import ImageInfo, image_path
-from swift_vlrft.datasets.row import BadRow, Kind, RowLocation
+from swift_vlrft.datasets.image import ImageSize, image_path
+from swift_vlrft.datasets.row import BadRow, Kind, RowLocation, safe_name
 from swift_vlrft.datasets.source import FileError
+from swift_vlrft.datasets.splits import SHARD, listed, splits_told
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,8 +31,9 @@ Record = dict[str, Any]
 Found = tuple[RowLocation, Record] | BadRow
 Records = Iterator[Found]
 
-Infos = list[ImageInfo | str | None]
-"""The info of every row's image; None if it holds no bytes."""
+MAX_SHOWN = 5
+ImageSizes = list[ImageSize | str | None]
+"""The size of every row's image, or why it cannot be read; None if it holds no bytes."""
 
 
 @dataclass
@@ -167,12 +169,12 @@ def has_inline_bytes(kind: pa.DataType) -> bool:
 
 @dataclass
 class Table(StoredSet):
-    """Rows in memory or memory-mapped, with the infos of their images where these are known."""
+    """Rows in memory or memory-mapped, with the sizes of their images where these are known."""
 
     table: Any = None
     origin: list[tuple[Path, int]] = field(default_factory=list)
     """The number of rows of each file, in order."""
-    infos: Infos = field(default_factory=list)
+    image_sizes: ImageSizes = field(default_factory=list)
     features: Any = None
     """The features of ``datasets``, where the table does not bear them."""
 
@@ -192,3 +194,69 @@ class Table(StoredSet):
                     yield RowLocation(file, row), record
                     row += 1
             start += count
+
+
+# ---- what is told of a set -----------------------------------------------------------------------
+
+
+def left_out_notes(stored: StoredSet) -> list[str]:
+    """Say how much of the set made no row though nothing is wrong with it, and which columns
+    rewards get under another name; ask when all rows were read.
+    """
+    notes = reserved_notes(stored)
+    for reason, places in stored.left_out.items():
+        some = "; ".join(places[:MAX_SHOWN]) + ("; ..." if len(places) > MAX_SHOWN else "")
+        notes.append(f"{stored.path}: {len(places)} times {reason} ({some})")
+    return notes
+
+
+def reserved_notes(stored: StoredSet) -> list[str]:
+    """Name the columns that rewards get under another name; ask when all rows were read."""
+    if not (taken := sorted(stored.renamed_columns)):
+        return []
+    names = ", ".join(f"{name} as {safe_name(name)}" for name in taken)
+    return [
+        f"{stored.path}: rewards get the column{'s' * (len(taken) > 1)} {names}, since ms-swift "
+        "uses a column of the first name itself"
+    ]
+
+
+def file_notes(stored: StoredSet) -> list[str]:
+    """Say which files of a folder were not read, which shards are missing by the names of the
+    others, and which columns to rename the set does not have.
+    """
+    path, notes = stored.path, []
+    if unknown := [name for name in stored.rename if name not in stored.names]:
+        names = ", ".join(stored.names)
+        notes.append(
+            f"{path}: --columns renames {', '.join(unknown)}, but the set's columns are {names}"
+        )
+    if stored.unnamed:
+        notes.append(
+            f"{path}: these files are not read, as their names tell no split, but others do: "
+            f"{listed(stored.unnamed, path)}. Put train, validation or test into the name, or "
+            "give such a file itself"
+        )
+    if stored.other:
+        others = listed(stored.other, path)
+        notes.append(f"{path}: beside its {stored.kind} files, these are not read: {others}")
+    files = [*stored.files, *(bad.place.file for bad in stored.broken)] if path.is_dir() else []
+    shards = {(*m.groups(), f.suffix) for f in files if (m := SHARD.fullmatch(f.stem))}
+    missing = sorted(
+        f"{name}-{number:05d}-of-{total}{ending}"
+        for name, total, ending in {(name, *more) for name, _, *more in shards}
+        for number in range(int(total))
+        if (name, f"{number:05d}", total, ending) not in shards
+    )
+    if missing:
+        some = ", ".join(missing[:MAX_SHOWN]) + (" ..." if len(missing) > MAX_SHOWN else "")
+        notes.append(
+            f"{path}: shards are missing, by the names of its files ({len(missing)}: {some}); "
+            "download them, unless you left them out on purpose"
+        )
+    return notes
+
+
+def unread_rows(stored: StoredSet) -> list[Path]:
+    """Return the files that were not read though they seem to hold rows of the set."""
+    return stored.unnamed + [file for file in stored.other if splits_told(file, stored.path)]

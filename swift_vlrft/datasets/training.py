@@ -20,18 +20,16 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.datasets.cache import image_infos_of_files, mapped, stored_file, upright_file
-from swift_vlrft.datasets.check import left_out_notes
+from swift_vlrft.datasets.cache import image_sizes_of_files, mapped, stored_file, upright_file
+from swift_vlrft.datasets.check import Report, validate_rows
 from swift_vlrft.datasets.column_files import ColumnFiles
-from swift_vlrft.datasets.image import ImageInfo, try_image_info
+from swift_vlrft.datasets.image import ImageSize, try_image_size
 from swift_vlrft.datasets.read import rows_of
-from swift_vlrft.datasets.report import Report
-from swift_vlrft.datasets.reserved_columns import safe_name
-from swift_vlrft.datasets.row import BadRow, Row
+from swift_vlrft.datasets.row import BadRow, Row, safe_name
 from swift_vlrft.datasets.schemas import schema_of
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.datasets.storage import StoredSet, Table, image_of
-from swift_vlrft.datasets.validate import RowRules, validate_rows
+from swift_vlrft.datasets.storage import StoredSet, Table, image_of, left_out_notes
+from swift_vlrft.datasets.validate import RowRules
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,10 +63,10 @@ def with_prompt(row: Row) -> list[dict[str, str]]:
 
 @dataclass
 class _Loaded:
-    """A row with its image's info, and its image, unless it stays in the table's row ``number``."""
+    """A row with its image's size, and its image, unless it stays in the table's row ``number``."""
 
     row: Row | BadRow
-    info: ImageInfo | str | None = None
+    size: ImageSize | str | None = None
     image: dict[str, Any] | None = None
     number: int = 0
 
@@ -82,14 +80,14 @@ def training_set(stored: StoredSet, options: LoadOptions) -> tuple[Dataset, Repo
     stored = table or stored
     report = Report(stored.path)
     trained: list[tuple[_Loaded, Row]] = []
-    checked = validate_rows(((item.row, item.info) for item in loaded), options, report)
+    checked = validate_rows(((item.row, item.size) for item in loaded), options, report)
     for item, result in zip(loaded, checked, strict=True):
         if result.training_row is not None:
             trained.append((item, result.training_row))
     report.notes += left_out_notes(stored)
     report.finish(strict=options.strict, tasks=options.tasks)
     for item, row in trained:
-        if isinstance(item.info, ImageInfo) and not item.info.plain:
+        if isinstance(item.size, ImageSize) and not item.size.plain:
             image = item.image or _value(table, item.number)
             item.image = _file(upright_file(image, row.place, options.cache))
     return _dataset(trained, table, stored, options), report
@@ -108,17 +106,17 @@ def _of_files(stored: StoredSet, options: LoadOptions) -> list[_Loaded]:
             item.image = _file(stored_file(content, options.cache))
             item.row = replace(row, image=_file(row.image["path"]))  # the bytes are let go
         elif content is not None:
-            item.info = try_image_info(row.image)  # which says what is there instead
-    files = {str(item.image["path"] or ""): item for item in loaded if item.image and not item.info}
-    infos = image_infos_of_files(files, options.cache, options.num_proc)
+            item.size = try_image_size(row.image)  # which says what is there instead
+    files = {str(item.image["path"] or ""): item for item in loaded if item.image and not item.size}
+    sizes = image_sizes_of_files(files, options.cache, options.num_proc)
     for item in loaded:
-        if item.image and not item.info:
-            item.info = infos[str(item.image["path"] or "")]
+        if item.image and not item.size:
+            item.size = sizes[str(item.image["path"] or "")]
             row = item.row
-            if isinstance(item.info, str) and isinstance(row, Row) and row.image is not item.image:
+            if isinstance(item.size, str) and isinstance(row, Row) and row.image is not item.image:
                 # As it is said of the row's own image, not of its copy in the cache.
                 content = Path(item.image["path"]).read_bytes()
-                item.info = try_image_info(row.image | {"bytes": content})
+                item.size = try_image_size(row.image | {"bytes": content})
     return loaded
 
 
@@ -138,7 +136,7 @@ def _table(stored: StoredSet, options: LoadOptions) -> Table | None:
         return None
     assert isinstance(stored, Table | ColumnFiles)
     table = mapped(stored, options.cache, options.num_proc)
-    return None if None in table.infos else table
+    return None if None in table.image_sizes else table
 
 
 def _of_table(table: Table) -> Iterator[_Loaded]:
@@ -147,9 +145,9 @@ def _of_table(table: Table) -> Iterator[_Loaded]:
         if row.place.row is None:  # a file that cannot be read
             yield _Loaded(row)
             continue
-        if isinstance(row, Row) and row.drawn is not None:  # a problem may name the image
+        if isinstance(row, Row) and row.annotated_size is not None:  # a problem may name the image
             row = replace(row, image=_file(_value(table, number)["path"]))
-        yield _Loaded(row, table.infos[number], number=number)
+        yield _Loaded(row, table.image_sizes[number], number=number)
         number += 1
 
 

@@ -3,14 +3,20 @@
     the solution "a dog" cannot be read as a list of boxes (detection)
     the box (10, 20, 1400, 90) reaches beyond norm1000 (0 to 1000)
 
-What passes comes back as it trains: with the task whose rewards score it, and with its boxes and
-prompt in the box format that the command asks for.
+A row is scored by the rewards of the task that its set states; else by each reward that the
+command names and that reads its gold. What a row looks like decides only where no reward is named.
+
+    solution    task column    --reward_funcs                          scored by
+    4           counting       vlrft_counting vlrft_classification     vlrft_counting
+    4           none           vlrft_counting vlrft_detection_iou      vlrft_counting: it reads it
+    4           none           vlrft_counting vlrft_classification     both (a note says so)
+    four        none           vlrft_counting                          none: an error
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +27,8 @@ from swift_vlrft.datasets.box_format import (
     all_under,
     row_in_box_format,
 )
-from swift_vlrft.datasets.image import ImageInfo, size_problem
+from swift_vlrft.datasets.image import ImageSize, size_problem
 from swift_vlrft.datasets.prompt_sentences import contradiction, without_box_format
-from swift_vlrft.datasets.report import NO_TASK, Report
-from swift_vlrft.datasets.routing import named_tasks, reads, routed, tasks_of_row
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Kind, Row, RowLocation
 from swift_vlrft.datasets.schema import solution_problem, task_of
 from swift_vlrft.families.marks import first_mark
@@ -33,14 +37,8 @@ from swift_vlrft.geometry.readings import ROUNDING, is_dot
 from swift_vlrft.parsing.answers import Box, BoxList, gold_text, read_boxes
 from swift_vlrft.rewards import PAYING, REWARDS, TASK_NAMES, reward_columns
 
-MAIN = {task: names[:1] for task, names in PAYING.items()}
-
-Rewards = Mapping[str, Sequence[str]]
-Found = Iterator[tuple[str, Kind]]
-TooLong = Callable[[Row, ImageInfo], str | None]
-
-
-UNKNOWN_FRAME = f"unknown frame {{!r}}; known: {', '.join(FORMATS)}"
+Problems = Iterator[tuple[str, Kind]]
+TooLong = Callable[[Row, ImageSize], str | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,103 +58,61 @@ class RowRules:
     tasks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Validated:
-    """A row checked as it is stored, with the task whose rewards score it. ``training_row`` is None
-    if it has a problem; ``info`` is its image's, where it was looked at.
+def training_row(
+    row: Row, size: ImageSize | None, rules: RowRules
+) -> tuple[Row | None, BadRow | None]:
+    """Return the row as it trains, or its problem; both where the problem is only that no named
+    reward reads its gold: the rewards may be for the other sets of the command.
     """
-
-    row: Row | BadRow
-    training_row: Row | None
-    info: ImageInfo | None
-    problem: BadRow | None
-
-
-def validate_rows(
-    rows: Iterable[tuple[Row | BadRow, ImageInfo | str | None]],
-    rules: RowRules,
-    report: Report,
-) -> Iterator[Validated]:
-    """Judge rows, each with its image's info or what is wrong with it, and count in ``report``."""
-    for row, image in rows:
-        trained: Row | None = None
-        info = image if isinstance(image, ImageInfo) else None
-        problem: BadRow | None
-        if isinstance(row, BadRow):
-            problem = row
-        elif _is_of_another((row := routed(row, rules.rewards)).columns.get("task"), rules.tasks):
-            report.other_tasks[str(row.columns.get("task") or NO_TASK)] += 1
-            yield Validated(row, None, info, None)
-            continue
-        elif isinstance(image, str):
-            problem = BadRow(row.place, image)
-        else:
-            trained, problem = _trained(row, info, rules)
-        report.rows += row.place.row is not None
-        if isinstance(row, Row):
-            report.boxes.add(row, info)
-        if problem is not None:
-            report.problems.append(problem)
-        elif trained is not None:
-            report.add_good(trained, rules.rewards)
-        yield Validated(row, trained, info, problem)
-    ask_boxes(report)
-    report.notes += report.boxes.notes(report.path)
-
-
-def ask_boxes(report: Report) -> None:
-    """Report a problem if the boxes read so far cannot be in the format that they declare."""
-    if text := report.boxes.problem(report.path):
-        report.problems.append(BadRow(RowLocation(report.path), text, Kind.SET))
-
-
-def _is_of_another(task: Any, asked: Sequence[str]) -> bool:
-    """Whether a row is passed over. A row of "OCR" is not, if ocr is asked for: it is reported."""
-    return bool(asked) and str(task).strip().lower() not in asked
-
-
-def _trained(row: Row, info: ImageInfo | None, rules: RowRules) -> tuple[Row | None, BadRow | None]:
-    """The row as it trains, or its problem; both where the problem is only that no named reward
-    reads its gold: the rewards may be for the other sets of the command.
-    """
-    problem = row_problem(row, info, every_reward=rules.every_reward, rewards=rules.rewards)
+    problem = row_problem(row, size, every_reward=rules.every_reward, rewards=rules.rewards)
     # `vlrft data check` knows of no other set that the rewards could be for.
     unread = problem is not None and problem.kind is Kind.NOT_READ and not rules.every_reward
     if problem is not None and not unread:
         return None, problem
-    if info is None and row.has_boxes:
-        try:  # numbers need the image's size, the prompt does not
-            in_box_format(row, ImageInfo(1000, 1000, True), rules.box_format, key=rules.box_key)
-        except UnknownSentence as error:
-            return None, BadRow(row.place, str(error))
-        except ValueError:
-            pass
-    if info is not None:
-        if rules.resize is not None and (text := rules.resize.problem(info.width, info.height)):
+    if size is not None:
+        if rules.resize is not None and (text := rules.resize.problem(size.width, size.height)):
             return None, BadRow(row.place, text)
-        if rules.too_long is not None and (text := rules.too_long(row, info)):
+        if rules.too_long is not None and (text := rules.too_long(row, size)):
             return None, BadRow(row.place, text, Kind.TOO_LONG)
-        try:
-            row = in_box_format(row, info, rules.box_format, rules.resize, rules.box_key)
-        except ValueError as error:
+    try:  # numbers need the image's size, the prompt does not
+        known = size or ImageSize(1000, 1000, True)
+        shown = in_box_format(row, known, rules.box_format, rules.resize, rules.box_key)
+        row = row if size is None else shown
+    except ValueError as error:
+        if size is not None or isinstance(error, UnknownSentence):
             return None, BadRow(row.place, str(error))
     if unread:  # what it looks like keeps the named rewards from trying
         row = replace(row, columns=row.columns | {"task": row.guess})
     return row, problem
 
 
+def length_check(resize: ImageResize, limit: int, text_tokens: Callable[[str], int]) -> TooLong:
+    """Report the length of a prompt that is longer than ``limit`` tokens."""
+
+    def too_long(row: Row, size: ImageSize) -> str | None:
+        try:
+            image = resize.tokens(size.width, size.height)
+        except ValueError as error:
+            return str(error)
+        text = text_tokens(f"{row.columns.get('system') or ''}{row.problem}")
+        if image + text <= limit:
+            return None
+        return f"the prompt takes {image + text} tokens ({image} for the image), over {limit}"
+
+    return too_long
+
+
 def in_box_format(
     row: Row,
-    info: ImageInfo,
+    size: ImageSize,
     box_format: str,
     resize: ImageResize | None = None,
     key: str | None = None,
 ) -> Row:
-    """Return the row with its boxes and prompt in ``box_format``, under ``key`` if given;
-    ValueError if they cannot be rewritten. A model that is not known sees the image at another
-    size.
+    """Return the row with its boxes and prompt in ``box_format`` ("": its own), under ``key`` if
+    given; ValueError if they cannot be rewritten. An unknown model sees an image in another size.
     """
-    if not row.has_boxes:
+    if not row.has_boxes or not box_format:
         return row
     system = row.columns.get("system") or ""
     changes = box_format != row.columns.get("frame") or box_format == "pixels" or key is not None
@@ -165,28 +121,28 @@ def in_box_format(
             f"the system turn {system[:80]!r} says how boxes are written, but is not rewritten in "
             f"{box_format}; say it in the problem"
         )
-    size = seen = info.width, info.height
+    sides = seen = size.width, size.height
     if box_format == "pixels":
-        seen = resize.size(*size) if resize is not None else (size[0] + 1, size[1] + 1)
-    return row_in_box_format(row, box_format, size, seen, key)
+        seen = resize.size(*sides) if resize is not None else (sides[0] + 1, sides[1] + 1)
+    return row_in_box_format(row, box_format, sides, seen, key)
 
 
 def row_problem(
     row: Row,
-    info: ImageInfo | None = None,
+    size: ImageSize | None = None,
     *,
     every_reward: bool = True,
     rewards: Sequence[str] = (),
 ) -> BadRow | None:
-    """Say what is wrong with a row as it is stored; ``info`` is its image's, where it was read."""
-    problem = next(_problems(row, info, PAYING if every_reward else MAIN, rewards), None)
+    """Say what is wrong with a row as it is stored; ``size`` is its image's, where it was read."""
+    problem = next(_problems(row, size, every_reward, rewards), None)
     return None if problem is None else BadRow(row.place, *problem)
 
 
-def _problems(row: Row, info: ImageInfo | None, paying: Rewards, named: Sequence[str]) -> Found:
-    """The problems of a row, of which the first counts. ``paying``: the rewards by task that must
-    pay 1.0 for the gold answer; ``named``: those that the command names.
-    """
+def _problems(
+    row: Row, size: ImageSize | None, every_reward: bool, named: Sequence[str]
+) -> Problems:
+    """The problems of a row, of which the first counts; ``named`` are the command's rewards."""
     task, system = row.columns.get("task"), row.columns.get("system")
     if not isinstance(row.problem, str) or not row.problem.strip():
         yield f"the problem is {row.problem!r}; a prompt is needed", Kind.ROW
@@ -215,7 +171,7 @@ def _problems(row: Row, info: ImageInfo | None, paying: Rewards, named: Sequence
         text = f"the solution {gold[:80]!r} cannot be read as {' or '.join(holds)}"
         yield text, Kind.NOT_READ
     for task in tasks:
-        yield from _task_problems(task, row, gold, info, paying)
+        yield from _task_problems(task, row, gold, size, every_reward)
 
 
 def _of_the_template(problem: str, system: str) -> Iterator[str]:
@@ -233,8 +189,8 @@ def _of_the_template(problem: str, system: str) -> Iterator[str]:
 
 
 def _task_problems(
-    task: str, row: Row, text: str, info: ImageInfo | None, paying: Rewards
-) -> Found:
+    task: str, row: Row, text: str, size: ImageSize | None, every_reward: bool
+) -> Problems:
     """The problems of a row as a row of ``task``."""
     gold = TASK_NAMES[task].read_gold(row.solution)
     if gold is None:
@@ -249,7 +205,7 @@ def _task_problems(
         yield f"the solution {text[:80]!r} cannot be read as {holds}", Kind.GOLD
         return
     if task in BOX_TASKS:
-        if problem := size_problem(row.image, info, row.drawn):
+        if problem := size_problem(row.image, size, row.annotated_size):
             yield problem, Kind.ROW
         boxes = gold.boxes if isinstance(gold, BoxList) else [gold]
         frame = row.columns.get("frame")
@@ -257,16 +213,16 @@ def _task_problems(
             if said := contradiction(row.problem, FORMATS[frame]):
                 text = f"the prompt asks for boxes {said!r}, but they are declared as {frame}"
                 yield f"{text}; correct the column frame or the prompt", Kind.ROW
-            problems = [*_other_key(text, FORMATS[frame]), *_outside(boxes, FORMATS[frame], info)]
-            yield from ((problem, Kind.ROW) for problem in problems)
+            misplaced = _misplaced(boxes, text, FORMATS[frame], size)
+            yield from ((problem, Kind.ROW) for problem in misplaced)
         elif boxes or frame is not None:
-            yield UNKNOWN_FRAME.format(frame), Kind.ROW
+            yield f"unknown frame {frame!r}; known: {', '.join(FORMATS)}", Kind.ROW
     if problem := TASK_NAMES[task].problem_of(row.columns):
         yield problem, Kind.GOLD
     answer_of = TASK_NAMES[task].answer_of
     answer = text if answer_of is None else answer_of(gold)
     completion = f"<think>.</think><answer>{answer}</answer>"
-    for name in paying[task]:
+    for name in PAYING[task] if every_reward else PAYING[task][:1]:
         known = ("task", *REWARDS[name].takes)
         further = {k: [v] for k, v in row.columns.items() if k in known}
         score = REWARDS[name]([completion], [text], **further)[0]
@@ -275,7 +231,7 @@ def _task_problems(
             yield problem, Kind.ROW
 
 
-def fitting_tasks(row: Row, info: ImageInfo | None = None, known: Sequence[str] = ()) -> list[str]:
+def fitting_tasks(row: Row, size: ImageSize | None = None, known: Sequence[str] = ()) -> list[str]:
     """Return the tasks under all of whose rewards a row's gold answer earns 1.0: its own, if it
     states a task that fits. For tasks that are ``known`` to fit, nothing is computed again.
     """
@@ -287,7 +243,7 @@ def fitting_tasks(row: Row, info: ImageInfo | None = None, known: Sequence[str] 
         task
         for task in tasks
         if (row.guess is None or reads(task, row))
-        and (task in known or not any(_task_problems(task, row, text, info, PAYING)))
+        and (task in known or not any(_task_problems(task, row, text, size, True)))
     ]
 
 
@@ -312,18 +268,17 @@ def fitting_rewards(rows: Iterable[dict[str, Any]]) -> list[str]:
     return [PAYING[task][0] for task in (fitting[:1] if every else fitting)]
 
 
-def _other_key(text: str, of: BoxFormat) -> Iterator[str]:
+def _misplaced(
+    boxes: list[Box | None], text: str, of: BoxFormat, size: ImageSize | None
+) -> Iterator[str]:
     if of.key is not None and not all_under(of.key, text):
         yield (
             f"the frame {of.name} needs every box of the solution as "
             f'{{"{of.key}": [y1, x1, y2, x2]}}; corners without that key are read x first'
         )
-
-
-def _outside(boxes: list[Box | None], of: BoxFormat, info: ImageInfo | None) -> Iterator[str]:
-    if of.scale is None and info is None:
+    if of.scale is None and size is None:
         return
-    width, height = of.edges((info.width, info.height) if info is not None else (0, 0))
+    width, height = of.edges((size.width, size.height) if size is not None else (0, 0))
     # Annotations in pixels are often rounded up, and shares computed in floats: a little more is
     # not an error.
     slack = {"pixels": ROUNDING, "unit": 0.001}.get(of.name, 0.0)
@@ -337,3 +292,53 @@ def _outside(boxes: list[Box | None], of: BoxFormat, info: ImageInfo | None) -> 
             yield f"the box {tuple(round(v, 3) for v in box)} is a dot in {of.name}; in shares?"
         elif min(box) < -slack or box[2] > width + slack or box[3] > height + slack:
             yield f"the box {tuple(round(v, 3) for v in box)} reaches beyond {meant}"
+
+
+# ---- which rewards score a row ------------------------------------------------------------------
+
+
+def named_tasks(rewards: Iterable[str]) -> dict[str, list[str]]:
+    """Return the tasks of the named rewards of this package, with the rewards' names."""
+    named: dict[str, list[str]] = {}
+    for name in rewards:
+        if name in REWARDS and (task := REWARDS[name].task) is not None:
+            named.setdefault(task.name, []).append(name)
+    return named
+
+
+def tasks_of_row(row: Row, rewards: Sequence[str] = ()) -> list[str]:
+    """Return the tasks whose rewards score the row; empty if no named reward reads its gold.
+
+    Without rewards the task that the row looks to be of; where all of them are of others than us,
+    none, and what its gold may be is theirs to say.
+    """
+    task, named = row.columns.get("task"), named_tasks(rewards)
+    if task and (row.guess is None or not named or task in named):
+        return [task]
+    if not named:
+        return [] if rewards else [row.guess or task_of(row.solution)]
+    return [name for name in named if reads(name, row)]
+
+
+def routed(row: Row, rewards: Sequence[str]) -> Row:
+    """Return the row with the one task whose rewards score it; without a task if several do."""
+    tasks = tasks_of_row(row, rewards)
+    if row.guess is None or not named_tasks(rewards) or tasks == [row.columns.get("task")]:
+        return row
+    task = tasks[0] if len(tasks) == 1 else None
+    box_format = row.columns.get("frame") or ("norm1000" if task in BOX_TASKS else None)
+    return replace(row, columns=row.columns | {"task": task, "frame": box_format})
+
+
+def reads(task: str, row: Row) -> bool:
+    """Tell whether the rewards of a task read the gold of a row that states no task.
+
+    A list of boxes is no class name and no text in an image (but "(12, 30)" may be that), nor is
+    "No Objects" in a set that holds boxes.
+    """
+    if task in ("classification", "ocr"):
+        boxes = read_boxes(gold_text(row.solution))
+        holds_boxes = boxes is not None and (boxes or row.guess == "detection")
+        if boxes is not None and holds_boxes and (task != "ocr" or None not in boxes.boxes):
+            return False
+    return TASK_NAMES[task].read_gold(row.solution) is not None

@@ -21,7 +21,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from swift_vlrft.datasets.schema import Context, RawExample, RecordSchema, drawn_on, further
+from swift_vlrft.datasets.schema import (
+    Context,
+    RawExample,
+    RecordSchema,
+    annotated_size_of,
+    further,
+)
 from swift_vlrft.datasets.storage import Record
 
 
@@ -41,8 +47,8 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     example |= {"image": record["images"], "solution": _agreed(golds)}
     example |= {"problem": _agreed({"prompt": prompt, "problem": record.get("problem")})}
     example |= {"system": _agreed({"system": record.get("system"), "prompt's system turn": system})}
-    # Thousandths fit a copy of any size.
-    yield example | ({"drawn": drawn} if (drawn := drawn_on(record, exact=False)) else {})
+    annotated = annotated_size_of(record, exact=False)  # thousandths fit a copy of any size
+    yield example | ({"annotated_size": annotated} if annotated else {})
 
 
 def _agreed(columns: dict[str, Any]) -> Any:

@@ -7,8 +7,8 @@
     out   shapes/data/train-00000-of-00001.parquet
 
 Rows go to Arrow files in small groups; when the columns of all are known, ``datasets`` sorts the
-rows and writes the shards. Until then everything lies in ``.shapes.unfinished``, which the next run
-after a kill removes. Images are stored as they came.
+rows, and they are written as shards. Until then everything lies in ``.shapes.unfinished``, which
+the next run after a kill removes. Images are stored as they came.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,41 +85,38 @@ def write_folder(
     if folder.is_symlink() or folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError(f"{folder} is there already; name another folder, or remove it first")
     written = Written(folder)
-    rows: Counter[str] = Counter()
     keys: dict[str, list[Any]] = {split: [] for split in splits}
 
-    def to_write(split: str) -> Iterator[Mapping[str, Any]]:
-        for item in with_bar(splits[split], total):
-            if not isinstance(item, BadRow):
-                rows[split] += 1
-                keys[split] += [sort_key(item)] if sort_key else []
-                path = item["image"].get("path")
-                if path and os.path.isabs(path):  # whose folders are nobody's business
-                    item = {**item, "image": {**item["image"], "path": os.path.basename(path)}}
-                yield item
-            elif keep_going:
-                written.left_out.append(item)
-            else:
-                raise DataError(f"{item} (--keep-going leaves such rows out)")
+    def to_write() -> Iterator[tuple[str, Mapping[str, Any]]]:
+        for split, of_split in keys.items():
+            for item in with_bar(splits[split], total):
+                if not isinstance(item, BadRow):
+                    path = item["image"].get("path")
+                    if path and os.path.isabs(path):  # whose folders are nobody's business
+                        item = {**item, "image": {**item["image"], "path": os.path.basename(path)}}
+                    yield f"row {len(of_split)} of {split}", item
+                    of_split.append(sort_key(item) if sort_key else 0)
+                elif keep_going:
+                    written.left_out.append(item)
+                else:
+                    raise DataError(f"{item} (--keep-going leaves such rows out)")
 
     with _only_process(folder) as work:
-        files: dict[str, list[Path]] = {}
-        schema = None
-        for split in splits:
-            files[split], schema = _write_arrow(to_write(split), work / split, schema)
-        if schema is None:
+        table = _as_table(to_write(), work)
+        if not len(table):
             why = written.left_out[0] if written.left_out else "the set is empty"
             raise DataError(f"{folder}: no row to write; {why}")
         data = work / "folder" / "data"
         data.mkdir(parents=True)
-        for split, number in rows.items():
-            order = sorted(range(number), key=keys[split].__getitem__) if sort_key else None
-            written.shards += _write_shards(data / split, files[split], schema, order, shard_bytes)
+        for split, of_split in keys.items():
+            rows = table.slice(written.rows, len(of_split))
+            order = sorted(range(len(rows)), key=of_split.__getitem__)
+            written.shards += _write_shards(data / split, rows, order, shard_bytes)
+            written.rows += len(rows)
         if written.left_out:
             lines = [json.dumps(record) + "\n" for record in written.left_out_records()]
             (data.parent / "left_out.jsonl").write_text("".join(lines))
         data.parent.rename(folder)
-    written.rows = rows.total()
     return written
 
 
@@ -153,37 +150,32 @@ def _only_process(folder: Path) -> Iterator[Path]:
                 shutil.rmtree(work)
 
 
-def _write_arrow(
-    rows: Iterable[Mapping[str, Any]], path: Path, schema: pa.Schema | None
-) -> tuple[list[Path], pa.Schema | None]:
-    """The Arrow files that the rows are in, another one wherever ``schema`` had to become wider,
-    and the schema that holds all.
-    """
+def _as_table(rows: Iterable[tuple[str, Mapping[str, Any]]], work: Path) -> pa.Table:
+    """Rows, each with its place, as one table of memory-mapped files in ``work``."""
     import pyarrow as pa
+    from pyarrow import feather
 
-    files: list[Path] = []
-    writer: pa.RecordBatchStreamWriter | None = None
-    try:
-        for group in _groups(rows):
-            table = table_of(group)
-            wider = _widest(schema or table.schema, table.schema)
-            if writer is None or wider != schema:
-                if writer is not None:
-                    writer.close()
-                files.append(path.with_name(f"{path.name}-{len(files)}.arrow"))
-                writer, schema = pa.ipc.new_stream(files[-1], wider), wider
-            writer.write_table(_as(schema, table))
-    finally:
-        if writer is not None:
-            writer.close()
-    return files, schema
+    types = {"image": pa.struct({"bytes": pa.binary(), "path": pa.string()})}
+    types |= dict.fromkeys(TEXTS, pa.string())
+    tables: list[pa.Table] = []
+    for group in _groups(rows):
+        for place, row in group:
+            _take_types(row, types, place)
+        table = pa.Table.from_pylist([row for _, row in group], pa.schema(types))
+        file = str(work / f"{len(tables)}.arrow")
+        feather.write_feather(table, file, compression="uncompressed")
+        tables.append(feather.read_table(file, memory_map=True))
+    whole = pa.schema(types).empty_table()
+    return pa.concat_tables([whole, *tables], promote_options="permissive")
 
 
-def _groups(rows: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
-    group: list[Mapping[str, Any]] = []
+def _groups(
+    rows: Iterable[tuple[str, Mapping[str, Any]]],
+) -> Iterator[list[tuple[str, Mapping[str, Any]]]]:
+    group: list[tuple[str, Mapping[str, Any]]] = []
     size = 0
-    for row in rows:
-        group.append(row)
+    for place, row in rows:
+        group.append((place, row))
         size += len(row["image"]["bytes"])
         if size >= GROUP_BYTES or len(group) == GROUP_ROWS:
             yield group
@@ -192,74 +184,46 @@ def _groups(rows: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any
         yield group
 
 
-def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Return the rows as a table; DataError names a column that no file can hold."""
+def _take_types(row: Mapping[str, Any], types: dict[str, pa.DataType], place: str) -> None:
+    """Take the types of a row's values into ``types``. DataError if a value is of another type than
+    those before: only a missing value and a whole number beside decimals are none.
+    """
     import pyarrow as pa
 
-    types = {"image": pa.struct({"bytes": pa.binary(), "path": pa.string()})}
-    types |= dict.fromkeys(TEXTS, pa.string())
-    columns = {}
-    for name in types | dict.fromkeys(name for row in rows for name in row):
+    for name, value in row.items():
+        if name == "image":
+            continue
         try:
+            kind = pa.array([value]).type
+            if kind == types.get(name):
+                continue
             name.encode()
             if "\0" in name:  # where some readers end the name
                 raise UnicodeError("NUL in its name")
-            columns[name] = pa.array([row.get(name) for row in rows], types.get(name))
+            both = [pa.schema({name: known}) for known in (types.get(name, kind), kind)]
+            types[name] = pa.unify_schemas(both, promote_options="permissive").field(0).type
         except (pa.ArrowException, UnicodeError, OverflowError) as error:
-            raise _not_storable(name, str(error)[:300]) from None
-    return pa.table(columns)
+            raise DataError(
+                f"{place}: the column {name!r} cannot be stored ({str(error)[:300]}); give all its "
+                "values one type that Parquet has, for instance by storing them as JSON text"
+            ) from None
 
 
-def _widest(first: pa.Schema, second: pa.Schema) -> pa.Schema:
-    """The schema that holds both: null becomes any type, int becomes float. Image and texts come
-    first, then others by name.
+def _write_shards(path: Path, table: pa.Table, order: list[int], size: int) -> int:
+    """Write the rows of a table, in that order, as PATH-00000-of-N.parquet with about ``size``
+    bytes of images each; N.
     """
     import pyarrow as pa
-
-    fields = []
-    for name in ["image", *TEXTS, *sorted({*first.names, *second.names} - {"image", *TEXTS})]:
-        both = [pa.schema([side.field(name)]) for side in (first, second) if name in side.names]
-        try:
-            fields.append(pa.unify_schemas(both, promote_options="permissive").field(0))
-        except pa.ArrowException as error:
-            raise _not_storable(name, str(error)) from None
-    return pa.schema(fields)
-
-
-def _not_storable(name: str, why: str) -> DataError:
-    return DataError(
-        f"the column {name!r} cannot be stored ({why}); give all its values one type that Parquet "
-        "has, for instance by storing them as JSON text"
-    )
-
-
-def _as(schema: pa.Schema, *tables: pa.Table) -> pa.Table:
-    """One table with that schema: a column that a table lacks holds nulls."""
-    import pyarrow as pa
-
-    joined = pa.concat_tables([schema.empty_table(), *tables], promote_options="permissive")
-    return joined.cast(schema)
-
-
-def _write_shards(
-    path: Path, files: Iterable[Path], schema: pa.Schema, order: list[int] | None, size: int
-) -> int:
-    """Write the rows of Arrow files, in that order, as PATH-00000-of-N.parquet with about ``size``
-    bytes of images each; N. The files are memory-mapped.
-    """
-    import pyarrow as pa
-    from datasets import Dataset, DatasetInfo
+    from datasets import Dataset, Features, Image
     from datasets.utils import are_progress_bars_disabled as are_bars_off
     from datasets.utils import disable_progress_bars, enable_progress_bars
 
-    tables = [pa.ipc.open_stream(pa.memory_map(str(file))).read_all() for file in files]
-    info = DatasetInfo(features=features_of(schema))
+    features = Features(Features.from_arrow_schema(table.schema) | {"image": Image()})
+    image_bytes = table.column("image").nbytes
+    number: int = min(-(-image_bytes // size), len(table))
+    group = max(1, min(GROUP_ROWS, GROUP_BYTES * len(table) // max(1, image_bytes)))
     # With a fingerprint given: to make one, all images would be read.
-    rows = Dataset(_as(schema, *tables), info=info, fingerprint="vlrft")
-    image_bytes = rows.data["image"].nbytes
-    number: int = min(-(-image_bytes // size), len(rows))
-    group = max(1, min(GROUP_ROWS, GROUP_BYTES * len(rows) // image_bytes))
-    rows = rows if order is None else rows.select(order)
+    rows = Dataset(table.cast(features.arrow_schema), fingerprint="vlrft").select(order)
     silent = are_bars_off()
     disable_progress_bars()
     try:
@@ -273,10 +237,3 @@ def _write_shards(
         if not silent:
             enable_progress_bars()
     return number
-
-
-def features_of(schema: pa.Schema) -> Any:
-    """Return the schema as ``datasets`` and the hubs name it."""
-    from datasets import Features, Image
-
-    return Features(Features.from_arrow_schema(schema) | {"image": Image()})

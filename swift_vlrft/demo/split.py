@@ -11,15 +11,14 @@ from typing import Any
 
 import msgspec
 
-from swift_vlrft.datasets.check import check_splits
+from swift_vlrft.datasets.check import ask_boxes, check_splits
 from swift_vlrft.datasets.convert import image_base, written_row
 from swift_vlrft.datasets.image import stored_image
 from swift_vlrft.datasets.opening import splits_of
-from swift_vlrft.datasets.routing import tasks_of_row
 from swift_vlrft.datasets.row import Kind, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import WORDS
-from swift_vlrft.datasets.validate import RowRules, ask_boxes
+from swift_vlrft.datasets.validate import RowRules, tasks_of_row
 from swift_vlrft.datasets.writer import write_folder
 from swift_vlrft.rewards import REWARDS
 

@@ -16,7 +16,7 @@ from swift_vlrft.datasets.build import chosen_categories
 from swift_vlrft.datasets.coco import CocoFile
 from swift_vlrft.datasets.instances import Instances, refuse_bad_images
 from swift_vlrft.datasets.opening import find_set
-from swift_vlrft.datasets.row import Drawn
+from swift_vlrft.datasets.row import AnnotatedSize
 from swift_vlrft.evaluation.predictions import EvaluationError
 
 Pair = tuple[Any, Any]
@@ -59,9 +59,9 @@ class Annotations:
         ids = {name: c for c, name in self.instances.categories.items()}
         return {ids[name]: name for name in (chosen_categories(names, list(ids)) if names else ids)}
 
-    def drawn(self, image: Any, *, exact: bool = True) -> Drawn:
+    def annotated_size(self, image: Any, *, exact: bool = True) -> AnnotatedSize:
         entry = self.instances.images[image]
-        return Drawn(entry["width"], entry["height"], f"image {image}", exact)
+        return AnnotatedSize(entry["width"], entry["height"], f"image {image}", exact)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from swift_vlrft.datasets.build import chosen_categories
-from swift_vlrft.datasets.image import ImageInfo, size_problem
+from swift_vlrft.datasets.image import ImageSize, size_problem
 from swift_vlrft.evaluation.annotations import Annotations, Gold
 from swift_vlrft.evaluation.misread import refuse_misread
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions, Problems
@@ -221,9 +221,9 @@ def _located(
         elif category in chosen:
             # Answers in thousandths, or in pixels of the resized image, fit a copy of any size, but
             # none of them fits if the image was shown rotated.
-            shown = None if row.size is None else ImageInfo(*row.size, plain=True)
-            drawn = annotations.drawn(image, exact=False)
-            if problem := size_problem({"path": row.image}, shown, drawn):
+            shown = None if row.size is None else ImageSize(*row.size, plain=True)
+            annotated = annotations.annotated_size(image, exact=False)
+            if problem := size_problem({"path": row.image}, shown, annotated):
                 raise EvaluationError(f"the prediction {row.id}: {problem}")
             box_format = row.box_format or "norm1000"
             if box_format not in BOX_FORMATS:
@@ -238,8 +238,8 @@ def _located(
                 incomplete=(image, category) in annotations.incomplete,
                 # In a training row, width and height are those of the resized image.
                 seen=row.seen or (row.size if box_format == "pixels" else None),
-                width=int(drawn.width),
-                height=int(drawn.height),
+                width=int(annotated.width),
+                height=int(annotated.height),
                 box_format=box_format,
             )
     return located

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from swift_vlrft.datasets import DataError
-from swift_vlrft.datasets.image import ImageInfo, image_hash, try_image_info
+from swift_vlrft.datasets.image import ImageSize, image_hash, try_image_size
 from swift_vlrft.datasets.prompt_sentences import stated_size
 from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.evaluation.pairing import ids_of, pair, question_key, same_gold
@@ -47,8 +47,8 @@ def join_gold(predictions: Predictions, queries: QuerySet, join: str | None = No
     sizes: list[Size | None] = []
     for query in queries.read(problems):
         rows.append(_unanswered(query, dataset, hashed))
-        info = try_image_info(query.row.image) if query.box_format == "pixels" else None
-        sizes.append((info.width, info.height) if isinstance(info, ImageInfo) else None)
+        info = try_image_size(query.row.image) if query.box_format == "pixels" else None
+        sizes.append((info.width, info.height) if isinstance(info, ImageSize) else None)
         asked.append(replace(query, row=replace(query.row, image={})))
     named = [_changed(line, place=f"{line.place} of the predictions") for line in lines]
     line_keys, row_keys = _keys(named, rows, join)

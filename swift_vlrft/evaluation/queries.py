@@ -266,7 +266,7 @@ class QuerySet:
                 columns.pop("problem"),
                 columns.pop("solution"),
                 columns | {"image_id": str(image)},
-                annotations.drawn(image),
+                annotations.annotated_size(image),
             )
             yield Query(f"{image}/{name}", row, samples=settings.samples)
 

@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from swift_vlrft.datasets.image import ImageInfo, size_problem
+from swift_vlrft.datasets.image import ImageSize, size_problem
 from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.geometry.box_format import FORMATS
@@ -56,7 +56,7 @@ def _shown(row: Row | BadRow) -> dict[str, Any]:
     shown["facts"].append(f"{size[0]} x {size[1]}")
     if row.has_boxes:
         _add_boxes(shown, row, FORMATS.get(frame or "", FORMATS["norm1000"]).edges(size))
-        if problem := size_problem(row.image, ImageInfo(*size, plain=True), row.drawn):
+        if problem := size_problem(row.image, ImageSize(*size, plain=True), row.annotated_size):
             shown["remarks"].append(problem)
     return shown
 

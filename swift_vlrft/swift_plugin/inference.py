@@ -24,7 +24,7 @@ from typing import Any
 
 from swift_vlrft.datasets import DataError, open_image
 from swift_vlrft.datasets.box_format import ImageResize
-from swift_vlrft.datasets.image import ImageInfo, image_hash, size_problem
+from swift_vlrft.datasets.image import ImageSize, image_hash, size_problem
 from swift_vlrft.evaluation.predictions import EvaluationError, Problems
 from swift_vlrft.evaluation.queries import Query, QuerySet
 from swift_vlrft.evaluation.run import Manifest, answer_line, answered, new_part, pending
@@ -173,7 +173,7 @@ def answer_batch(
         row = query.row
         try:
             image = open_image(row.image, row.place)
-            other = size_problem(row.image, ImageInfo(*image.size, plain=True), row.drawn)
+            other = size_problem(row.image, ImageSize(*image.size, plain=True), row.annotated_size)
             if other is not None and row.has_boxes:
                 problems.add("images of another size than the annotations say, skipped", other)
                 continue

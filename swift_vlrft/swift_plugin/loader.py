@@ -18,14 +18,14 @@ from swift.utils import get_logger, safe_ddp_context
 
 from swift_vlrft.datasets import DataError, Source
 from swift_vlrft.datasets.box_format import not_native, refuse_subset, subset_of
-from swift_vlrft.datasets.check import length_check
+from swift_vlrft.datasets.check import Report
 from swift_vlrft.datasets.column_files import labels_of
 from swift_vlrft.datasets.instances import forget
 from swift_vlrft.datasets.opening import check_columns, image_root, open_set
-from swift_vlrft.datasets.report import Report
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 from swift_vlrft.datasets.storage import StoredSet, Table
 from swift_vlrft.datasets.training import LoadOptions, training_set
+from swift_vlrft.datasets.validate import length_check
 from swift_vlrft.families import known_family
 from swift_vlrft.files.text import lines
 from swift_vlrft.files.writing import DiskFull

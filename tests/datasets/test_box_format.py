@@ -192,6 +192,3 @@ def test_check_and_training_refuse_the_same_prompts(tmp_path, stored_in, wanted)
     assert places == list(map(str, refused))
     contradiction = checked["problems"][-1]["problem"]
     assert f"declared as {stored_in}" in contradiction and other[:9] in contradiction
-    # What trains as it stands, and would not in pixels, is told.
-    notes = ["3 rows" in note for note in checked["notes"] if ":pixels" in note]
-    assert notes == [True] * as_it_stands

@@ -222,15 +222,6 @@ def test_a_broken_image_stops_or_is_left_out(coco, tmp_path):
         built(coco, tmp_path / "o")
 
 
-def test_the_command(coco, tmp_path):
-    options = ["--per-category", "--shots", "3", "--categories", "cat", "--categories", "dog,bus"]
-    done = data("coco", *coco, tmp_path / "out", *options, "--negatives", "0.1", "--json")
-    assert done.exit_code == 0, done.output
-    result = json.loads(done.stdout)
-    assert result["rows"] == 10 and result["counts"]["rows with boxes in train"] == 9
-    assert {row["category"] for row in rows_in(tmp_path / "out")} == {"cat", "dog", "bus"}
-
-
 def test_named_categories_narrow_the_question_and_negatives_come_when_asked_for(coco, tmp_path):
     options = ["--categories", "cat,dog", "--negatives", "0.5"]
     done = data("coco", *coco, tmp_path / "out", *options)
@@ -398,14 +389,6 @@ def test_options_that_are_not_understood_are_named_in_one_line(
     assert done.exit_code == 2 and not (tmp_path / "out").exists()
     (line,) = done.stderr.splitlines()
     assert named in line and (text is None or "p.txt" in line)
-
-
-def test_two_pictures_are_enough_to_hold_one_out(coco, tmp_path):
-    content = json.loads(coco[0].read_text())
-    content["annotations"] = [BOX | {"id": i, "image_id": i} for i in (1000, 1001)]
-    coco[0].write_text(json.dumps(content))
-    assert data("coco", *coco, tmp_path / "out", "--held-out", "0.01").exit_code == 0
-    assert len(rows_in(tmp_path / "out", "train")) == len(rows_in(tmp_path / "out", "test")) == 1
 
 
 def test_a_box_that_is_there_twice_is_asked_for_once(coco, tmp_path):

@@ -24,7 +24,7 @@ from support.stored_sets import command, train_on, write_table
 from swift_vlrft.datasets import DataError, open_image, read_rows
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.convert import convert_folder
-from swift_vlrft.datasets.image import try_image_info
+from swift_vlrft.datasets.image import try_image_size
 from swift_vlrft.report.set_page import page_of
 
 WIDE = (40, 24)
@@ -91,6 +91,7 @@ def pictures():
         "PNG, bytes behind": saved(large, "PNG") + bytes(9000),
         "JPEG, bytes behind": saved(large, "JPEG") + bytes(9000),  # as some cameras write
         "JPEG progressive": saved(large, "JPEG", progressive=True),
+        "JPEG, no EXIF that is read": saved(p, "JPEG", exif=b"Exif\0\0garbage"),
         "PNG 16 bits": grey(GREY16, "PNG"),
         "TIFF 16 bits, big end": grey(GREY16.astype(">u2")),
     }
@@ -99,6 +100,7 @@ def pictures():
 BROKEN = (
     ("nothing", b"", "no known format"),
     ("a page", b"<!DOCTYPE html><html>404</html>", "no known format"),
+    ("SVG", b"<svg xmlns='http://www.w3.org/2000/svg'></svg>", "no known format"),
     ("a pointer", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "no known"),
     ("32 bits", grey(GREY16.astype(np.int32)), "32-bit integers"),
     ("floats", grey((GREY16 / 65535).astype(np.float32)), "floats"),
@@ -240,7 +242,7 @@ def test_check_conversion_and_training_take_the_same_rows_with_the_same_pixels(
 @pytest.mark.parametrize("name", BAD)
 def test_what_is_wrong_with_a_picture_is_said(name):
     content, message = BAD[name]
-    problem = try_image_info({"bytes": content, "path": "1.pic"})
+    problem = try_image_size({"bytes": content, "path": "1.pic"})
     assert "'1.pic'" in problem and message in problem
     assert " at 0x" not in problem  # no address in memory
 

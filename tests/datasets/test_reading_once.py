@@ -1,7 +1,6 @@
 """A file of annotations is decoded once, however often the set is asked for."""
 
 import json
-import sys
 from collections import Counter
 
 import pytest
@@ -48,16 +47,3 @@ def test_commands_decode_an_annotation_file_once(coco, decodes, tmp_path):
             decodes.clear()
         assert command(*words)[0] == 0
         assert decodes == {coco.name: 1}
-
-
-def test_training_decodes_an_annotation_file_once(coco, decodes, monkeypatch):
-    pytest.importorskip("swift")
-    from swift.dataset import load_dataset
-
-    from swift_vlrft import register
-
-    monkeypatch.setattr(sys, "argv", ["swift"])
-    register(datasets=[str(coco)])
-    rows = load_dataset(str(coco))[0]
-    assert sorted(row["category"] for row in rows) == ["cat", "dog"]
-    assert decodes == {coco.name: 1}

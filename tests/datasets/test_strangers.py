@@ -1,15 +1,11 @@
 """Sets, models and archives from strangers: what they may not do to the machine that reads them."""
 
-import io
 import json
 import os
 import pickle
 import shutil
-import struct
-import zlib
 
 import pytest
-from PIL import Image
 from support.stored_sets import (
     GOLD,
     PROBLEM,
@@ -22,8 +18,6 @@ from support.stored_sets import (
 
 from swift_vlrft.datasets import BadRow, DataError, Row, read_rows
 from swift_vlrft.datasets.check import check_set
-from swift_vlrft.datasets.convert import convert_folder
-from swift_vlrft.datasets.image import image_info, open_image
 
 
 def rows_of(folder, *changes):
@@ -46,67 +40,8 @@ def test_a_device_a_pipe_and_a_file_too_large_for_an_image_are_not_read(path, tm
     with (tmp_path / "large.png").open("wb") as file:
         file.truncate(3 << 30)  # takes no room on the disk
     report = check_set(rows_of(tmp_path, {"image": path}))
-    said = "3.2 GB" if path == "large.png" else "is a device or a pipe"
+    said = "3.2 GB" if path == "large.png" else "device or pipe"
     assert report.good == 1 and said in report.problems[0].problem
-
-
-def chunk(kind, content):
-    crc = zlib.crc32(kind + content)
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", crc)
-
-
-def png(data, size=(300, 300), depth=8, colour=2):
-    head = struct.pack(">IIBBBBB", *size, depth, colour, 0, 0, 0)
-    parts = chunk(b"IHDR", head) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + parts
-
-
-LINES = b"".join(b"\x01" + bytes(range(225)) * 4 for _ in range(300))
-SOUND_HEAD = {
-    "whole": LINES,
-    "more than the head says": LINES + bytes(10_000_000),
-    "a byte too few": LINES[:-1],
-    "half": LINES[: len(LINES) // 2],
-    "none": b"",
-    "a filter that there is not": LINES[:901] + b"\x07" + LINES[902:],
-}
-
-
-@pytest.mark.parametrize("kind", SOUND_HEAD)
-def test_a_png_whose_checksums_hold_is_passed_only_if_its_pixels_are_there(kind):
-    """As Pillow decodes it."""
-    content = png(zlib.compress(SOUND_HEAD[kind]))
-    image = {"bytes": content, "path": None}
-    try:
-        Image.open(io.BytesIO(content)).load()
-        decodes = True
-    except OSError:
-        decodes = False
-    assert decodes or not kind.startswith(("whole", "more"))
-    if decodes:  # Pillow takes some that end early, and makes the rest black
-        assert (image_info(image).width, open_image(image).size) == (300, (300, 300))
-        return
-    for reader in (image_info, open_image):
-        with pytest.raises(DataError, match="is broken"):
-            reader(image)
-
-
-BOMBS = {
-    "a gigapixel": png(zlib.compress(bytes(1000)), (30_000, 30_000)),
-    "2^31 pixels wide": png(b"", (2**31 - 1, 2**31 - 1), 16, 6),
-    "169 megapixels in 41 bytes": png(zlib.compress(bytes(20_000)), (13_000, 13_000), 1, 0),
-    "an SVG": b'<svg xmlns="http://www.w3.org/2000/svg"><image href="file:///etc/passwd"/></svg>',
-    "PostScript": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(x) run\n",
-    "HEIC": b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00mif1heic" + bytes(100),
-    "nothing": b"",
-}
-
-
-@pytest.mark.parametrize("kind", BOMBS)
-def test_bombs_and_what_is_no_picture_are_named_rows(kind, tmp_path):
-    (tmp_path / "bad.png").write_bytes(BOMBS[kind])
-    report = check_set(rows_of(tmp_path, {"image": "bad.png"}))
-    assert report.good == 1 and "bad.png" in report.problems[0].problem
 
 
 # ---- rows ------------------------------------------------------------------------------------
@@ -120,11 +55,6 @@ def test_a_name_that_no_disk_has_is_a_bad_row(name, tmp_path):
     good, bad = read_rows(tmp_path / "set.json", keep_going=True)
     assert isinstance(good, Row)
     assert isinstance(bad, BadRow) or check_set(tmp_path / "set.json").good == 1
-
-
-def test_a_column_whose_name_no_file_can_store_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"'\\ud800'"):
-        convert_folder(rows_of(tmp_path, {"\ud800": 1}), tmp_path / "out")
 
 
 @pytest.mark.parametrize("where", ["column", "text"])

@@ -15,9 +15,8 @@ from support.stored_sets import command, picture, train_on, write_table
 
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.box_format import ImageResize
-from swift_vlrft.datasets.check import check_set
+from swift_vlrft.datasets.check import check_set, nothing_scored
 from swift_vlrft.datasets.convert import convert_folder
-from swift_vlrft.datasets.report import nothing_scored
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.recipe.reader import read_text
 from swift_vlrft.recipe.rules import check_recipe
@@ -280,7 +279,6 @@ NOTHING = [
 def test_a_reward_that_would_score_no_row_of_any_set_is_named(rows, reward, said, tmp_path):
     path = stored(tmp_path, rows)
     report = check_set(path, images=False, rewards=[reward])
-    report.leave_unread()
     problem = nothing_scored([reward, "vlrft_format"], [report])
     assert problem.startswith(f"--reward_funcs {reward}:")
     assert str(path) in problem and said in problem
@@ -389,7 +387,6 @@ def test_what_other_peoples_rewards_read_is_theirs_to_say(rewards, how, golds, t
     for n, gold in enumerate(golds):
         path = stored(tmp_path / str(n), rows_of([gold, "cat"]), how)
         report = check_set(path, images=False, rewards=rewards)
-        report.leave_unread()
         assert report.good == 2 and not report.problems
         for strict in (False, True):
             options = {"rewards": rewards, "strict": strict}

@@ -18,7 +18,7 @@ from fuzz.target import clean, refused
 from PIL import Image, features
 
 from swift_vlrft.commands.output import printable
-from swift_vlrft.datasets.image import ImageInfo, image_info, open_image, stored_image
+from swift_vlrft.datasets.image import ImageSize, image_size, open_image, stored_image
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import image_of
 
@@ -114,7 +114,7 @@ def _check(file: Path, content: bytes) -> None:
     said = []
     for value in (content, str(file), url):
         try:
-            said.append(image_info(image_of(value, folder, folder)))
+            said.append(image_size(image_of(value, folder, folder)))
         except DataError as error:
             refused(error)
             clean(printable(error))
@@ -133,4 +133,4 @@ def _check(file: Path, content: bytes) -> None:
         return
     assert shown.size == (said[0].width, said[0].height), (shown.size, said[0])
     stored, info = stored_image(image, folder)
-    assert isinstance(info, ImageInfo) and open_image(stored).size == shown.size
+    assert isinstance(info, ImageSize) and open_image(stored).size == shown.size

@@ -140,12 +140,12 @@ def test_columns_that_ms_swift_takes_for_its_own_are_those_that_it_names():
     from swift.rl_core.data import GRPOSample
     from swift.template.template_inputs import StdTemplateInputs
 
-    from swift_vlrft.datasets.reserved_columns import TAKEN, safe_name
+    from swift_vlrft.datasets.row import RESERVED_COLUMNS, safe_name
 
     theirs = {one.name for form in (StdTemplateInputs, GRPOSample) for one in fields(form)}
     of_rewards = {"completions", "trainer_state", "trajectory_inputs", "is_truncated"}
     # The system turn comes from system; dataset is the set's name, which ms-swift writes.
-    assert (theirs | of_rewards) - {"system"} == TAKEN - {"dataset"}
+    assert (theirs | of_rewards) - {"system"} == RESERVED_COLUMNS - {"dataset"}
     assert safe_name("rejected_response") == "row_rejected_response" and safe_name("a") == "a"
 
 

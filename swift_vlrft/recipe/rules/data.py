@@ -13,9 +13,8 @@ from functools import partial
 
 from swift_vlrft.datasets import SOURCES, DataError
 from swift_vlrft.datasets import box_format as formats
-from swift_vlrft.datasets.check import check_set
+from swift_vlrft.datasets.check import Report, check_set, nothing_scored, report_of_source
 from swift_vlrft.datasets.opening import check_columns, image_root, is_ours, local_set
-from swift_vlrft.datasets.report import Report, nothing_scored, report_of_source
 from swift_vlrft.datasets.row import STOPS
 from swift_vlrft.datasets.schemas import is_for_swift
 from swift_vlrft.datasets.storage import StoredSet
@@ -132,7 +131,6 @@ def _report(
         report = check_set(stored, images=False, rewards=rewards, tasks=tasks)
     except OSError:
         return None
-    report.leave_unread()
     if report.good and not run.true("strict"):
         report.problems = [bad for bad in report.problems if bad.kind in STOPS]
     if text := report.no_row_of(tasks):
