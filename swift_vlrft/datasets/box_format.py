@@ -100,8 +100,9 @@ class UnknownSentence(ValueError):
 
 
 class Subset(NamedTuple):
-    """``--dataset PATH:subset`` asks for a box format, or ``native``, and for the rows of some
-    tasks (none: of all).
+    """What ``--dataset PATH:subset`` asks for: a box format, and the rows of some tasks.
+
+    The format may be ``native``; no task means all rows.
     """
 
     box_format: str = "norm1000"
@@ -125,8 +126,9 @@ def subset_of(names: Sequence[str], dataset: str) -> Subset:
 
 
 def refuse_subset(name: str, subsets: Sequence[str]) -> None:
-    """Raise DataError if a set that ms-swift's own loader reads is asked for a box format, or for
-    the rows of a task.
+    """Raise DataError if a set that ms-swift's own loader reads is asked for a subset.
+
+    A subset is a box format, or the rows of a task.
     """
     for subset in set(subsets) & {*SUBSETS, *TASK_NAMES} - {"norm1000"}:
         raise DataError(
@@ -220,11 +222,12 @@ def in_box_format(
     key: str | None = None,
     points: bool = False,
 ) -> tuple[str, str]:
-    """Return prompt and gold solution in ``to_format``, with boxes under ``key`` if given, or if
-    the order of a format needs a key. ``size`` is the stored image's, ``to_size`` the size that the
-    model sees; ``points``: the prompt asks for points. A row that is so already stays as it is.
-    ValueError if its boxes cannot be rewritten, or its prompt says something of coordinates in
-    words that are not in the table.
+    """Return prompt and gold solution in ``to_format``.
+
+    Boxes are under ``key`` if given, or if the order of a format needs a key. ``size`` is the
+    stored image's, ``to_size`` the size that the model sees; ``points``: the prompt asks for
+    points. A row that is so already stays as it is. ValueError if its boxes cannot be rewritten, or
+    its prompt says something of coordinates in words that are not in the table.
     """
     before, after, asked_key = box_format(from_format), box_format(to_format), key
     key = after.key or key
@@ -282,8 +285,9 @@ def _converted(
 
 
 def on_grid(solution: str, name: str, size: Size, cells: int) -> str:
-    """Return the solution with its box edges on a grid of ``cells`` x ``cells`` over an image of
-    ``size`` in pixels; a solution without boxes stays as it is.
+    """Return the solution with its box edges on a grid of ``cells`` x ``cells``.
+
+    The grid lies over an image of ``size`` in pixels; a solution without boxes stays as it is.
     """
     parsed, form = read_boxes(gold := gold_text(solution)), box_format(name)
     if parsed is None or None in parsed.boxes or not parsed.boxes:
@@ -306,8 +310,9 @@ def _renamed(text: str, key: str | None) -> str:
 
 
 def written_boxes(text: str) -> list[Corners]:
-    """Return the four numbers of each box of ``text`` as they are written, x first, even where they
-    are no corners (x, y, width, height).
+    """Return the four numbers of each box of ``text`` as they are written, x first.
+
+    Also of boxes that are no corners (x, y, width, height).
     """
     numbers = [float(match[0]) for match in _NUMBER.finditer(text)]
     boxes = (tuple(numbers[mark - _MARK] for mark in marks) for marks in _marks(text))

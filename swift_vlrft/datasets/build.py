@@ -83,8 +83,9 @@ EMPTY = "images without such a box (--negatives takes some)"
 
 @dataclass(frozen=True)
 class PlannedRow:
-    """A row before its image is read holds the categories that it asks for and its boxes, each with
-    its category; without boxes it is a negative.
+    """A row before its image is read: its categories, and its boxes with the category of each.
+
+    Without boxes it is a negative.
     """
 
     image_id: Any

@@ -1,5 +1,6 @@
-"""Check whether each row of a set is fit to train on, before training and in ``vlrft data check``:
-validate.py judges a row, a report counts the verdicts on a set.
+"""Check whether each row of a set is fit to train on, for training and `vlrft data check`.
+
+validate.py judges a row, report.py collects the verdicts.
 """
 
 from __future__ import annotations
@@ -282,8 +283,10 @@ def check_set(
 def check_splits(
     path: Path, rules: RowRules, split: str | None = None, **options: Any
 ) -> dict[str, tuple[Iterator[Validated], Report]]:
-    """Return, for every split or the one named, its rows, checked as they are read, and the report
-    on them, complete when all were read. ``options`` are ``open_set``'s.
+    """Return the rows of every split, checked as they are read, and the report on them.
+
+    ``split`` names one of them. The report is complete when all rows were read. ``options`` are
+    ``open_set``'s.
     """
     checked = {}
     for name in [split] if split else splits_of(path):

@@ -145,8 +145,9 @@ class ColumnFiles(StoredSet):
 
 
 def source(kind: str, file: Path) -> dict[str, Any]:
-    """Return the arguments that name one file to ``load_dataset``, which takes names for patterns,
-    and "::" for a file in an archive.
+    """Return the arguments that name one file to ``load_dataset``.
+
+    It takes names for patterns, and "::" for a file in an archive.
     """
     if "::" in str(file):
         raise FileError(file, "datasets cannot read a path with '::' in it; rename it")

@@ -152,8 +152,9 @@ def image_base(source: Path, root: Path | None) -> Path:
 def _items(
     rows: Iterable[Validated], base: Path, box_format: str = "", key: str | None = None
 ) -> Iterator[tuple[Row | BadRow, Item]]:
-    """Every row with what is written of it, in ``box_format`` if given, its image's path below
-    ``base``; or with its problem.
+    """Yield every row with what is written of it, or with its problem.
+
+    In ``box_format`` if given, its image's path below ``base``.
     """
     for checked in rows:
         row, size, problem = checked.row, checked.size, checked.problem

@@ -117,8 +117,9 @@ def size_of_row(row: Mapping[str, Any]) -> tuple[float, float] | None:
 def size_problem(
     image: Mapping[str, Any], size: ImageSize | None, annotated: AnnotatedSize | None
 ) -> str | None:
-    """Say what is wrong where boxes were drawn on an image of another size than this upright image;
-    None if one of the two sizes is not known.
+    """Say why boxes drawn on an image of another size do not fit this upright image.
+
+    None if they do, or if one of the two sizes is not known.
     """
     if size is None or annotated is None:
         return None
@@ -184,8 +185,9 @@ def image_path(path: str, folder: Path, root: Path | None) -> Path:
 def _look(
     image: Mapping[str, Any], *, decode: bool
 ) -> tuple[tuple[int, int], str, int, Image | None]:
-    """The size of the upright image, its mode, how it is turned (1 to 8, as in EXIF), and with
-    ``decode``, or where only that tells, the image itself.
+    """Return the upright image's size, its mode, and how it is turned (1 to 8, as in EXIF).
+
+    With ``decode``, or where only that tells, also the image itself.
     """
     content = _content(image)
     shown = None

@@ -43,9 +43,10 @@ OUTSIDE = f"leaves its image by more than {ROUNDING:g} pixels, ends before it be
 
 @dataclass
 class Instances:
-    """An annotation file holds ``boxes[category id][image id]`` in norm1000 and, by category id,
-    the ``unsure`` images, of which nothing can be said. ``annotations`` are as they stand in the
-    file, in pixels, but for their outlines.
+    """A COCO annotation file: ``boxes[category id][image id]`` in norm1000.
+
+    ``unsure`` has, by category id, the images of which nothing can be said. ``annotations`` are as
+    they stand in the file, in pixels, but for their outlines.
     """
 
     path: Path
@@ -230,8 +231,10 @@ def _briefly(entry: dict[str, Any]) -> str:
 
 
 def refuse_shared_files(instances: Instances) -> None:
-    """Raise DataError if two images of the file are the same, as each has a part of its boxes, or
-    if an image is a sentence with its own boxes, as MDETR and UNINEXT store RefCOCO.
+    """Raise DataError if two images of the file are the same, or if an image is a sentence.
+
+    Each of two such images has a part of the boxes; MDETR and UNINEXT store RefCOCO with an image
+    for every sentence.
     """
     first: dict[str, Any] = {}
     for i, image in instances.images.items():

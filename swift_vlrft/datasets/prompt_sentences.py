@@ -85,8 +85,10 @@ _WORDS = re.compile(
 
 
 def said_of_coordinates(problem: str, *, points: bool = False) -> str | None:
-    """Return what a prompt, of boxes or of ``points``, may say of coordinates in words that are not
-    in the table, with a little of what stands around it; None: nothing.
+    """Return what a prompt may say of coordinates in words that are not in the table.
+
+    A little of what stands around it is returned, too; ``points``: it asks for points. None:
+    nothing.
     """
     match = _NUMBERS.search(_unknown(problem, points))
     match = match or _WORDS.search(_unknown(_QUESTION.sub(_KNOWN, problem), points))
@@ -128,9 +130,11 @@ def sentence(of: BoxFormat, size: Size, number: int = 0) -> str:
 def prompt_in(
     problem: str, after: BoxFormat, seen: Size, key: str | None, *, points: bool = False
 ) -> str:
-    """Return the prompt with the sentences of another format, of an image that the model sees as
-    ``seen``, with boxes, or points, under ``key``, or the key of points that goes with it (None: as
-    it says). What the prompt does not say is added at its end.
+    """Return the prompt with the sentences of another format.
+
+    ``seen``: the size in which the model sees the image. Boxes, or points, are under ``key``, or
+    the key of points that goes with it (None: as it says). What the prompt does not say is added at
+    its end.
     """
     if not any(known.search(problem) for known in _RANGE):
         problem += f"\n{sentence(after, seen)}"
@@ -151,8 +155,9 @@ def prompt_in(
 
 
 def without_box_format(problem: str) -> str:
-    """Return the prompt without the table's sentences, forms and runs of blanks, to compare prompts
-    across box formats.
+    """Return the prompt without the table's sentences, forms and runs of blanks.
+
+    To compare prompts across box formats.
     """
     problem = _WRITE.sub("", problem)
     for known in (*_RANGE, _BOX, _POINT):

@@ -1,5 +1,6 @@
-"""VLM-R1 writes referring expressions (RefCOCO, RefCOCO+, RefCOCOg) as JSON Lines of conversations,
-with images below a root.
+"""Referring expressions as VLM-R1 writes them: JSON Lines of conversations.
+
+RefCOCO, RefCOCO+ and RefCOCOg, with images below a root.
 
     {"id": 1, "image": "train2014/COCO_train2014_000000581857.jpg", "conversations": [
         {"from": "human", "value": "<image>Please provide the bounding box coordinate of the

@@ -39,8 +39,9 @@ def load_forms(files: Sequence[Path]) -> None:
 
 
 def is_for_swift(columns: Iterable[str], rewards: Sequence[str] | None = None) -> bool:
-    """Tell whether training hands a set with these columns to ms-swift's own loader, whatever else
-    it holds: messages, or images with an answer where no reward of ours is named.
+    """Tell whether training hands a set with these columns to ms-swift's own loader.
+
+    Whatever else it holds: messages, or images with an answer where no reward of ours is named.
     """
     names = set(columns)
     if names >= EXPLICIT:

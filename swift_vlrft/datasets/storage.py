@@ -153,8 +153,9 @@ def _of_data_url(text: str) -> bytes:
 
 
 def has_inline_bytes(kind: pa.DataType) -> bool:
-    """Tell whether an image column of this type holds {bytes, path} or bytes, which can be handed
-    on as they lie; else it holds paths, lists, or other types.
+    """Tell whether an image column of this type can be handed on as it lies.
+
+    It holds {bytes, path} or bytes then; else paths, lists, or other types.
     """
     import pyarrow as pa
 
@@ -200,8 +201,9 @@ class Table(StoredSet):
 
 
 def left_out_notes(stored: StoredSet) -> list[str]:
-    """Say how much of the set made no row though nothing is wrong with it, and which columns
-    rewards get under another name; ask when all rows were read.
+    """Say how much of the set made no row though nothing is wrong with it.
+
+    And which columns rewards get under another name; to be asked when all rows were read.
     """
     notes = reserved_notes(stored)
     for reason, places in stored.left_out.items():
@@ -222,8 +224,10 @@ def reserved_notes(stored: StoredSet) -> list[str]:
 
 
 def file_notes(stored: StoredSet) -> list[str]:
-    """Say which files of a folder were not read, which shards are missing by the names of the
-    others, and which columns to rename the set does not have.
+    """Say which files of a folder were not read, and which shards are missing.
+
+    Shards are missing by the names of the others. Also which columns to rename the set does not
+    have.
     """
     path, notes = stored.path, []
     if unknown := [name for name in stored.rename if name not in stored.names]:

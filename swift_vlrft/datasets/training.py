@@ -1,4 +1,4 @@
-"""A set in any storage format becomes the ``datasets.Dataset`` that ms-swift's GRPO trainer reads.
+"""Make the ``datasets.Dataset`` that ms-swift's GRPO trainer reads of a stored set.
 
     in    image {"bytes", "path"}, problem "What is it?", solution "<answer>rose</answer>"
     out   messages [{"role": "user", "content": "<image>What is it?"}], images [{"bytes", "path"}],

@@ -1,4 +1,4 @@
-"""ViRFT sets (Visual-RFT, arXiv 2503.01785) are Parquet with columns image, problem, solution.
+"""ViRFT sets (Visual-RFT, arXiv 2503.01785): Parquet with image, problem, solution.
 
     image     {"bytes": b"\\x89PNG...", "path": "000000001.png"}
     problem   "Detect all objects belonging to the category 'dog' in the image, and provide the

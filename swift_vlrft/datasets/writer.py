@@ -210,8 +210,9 @@ def _take_types(row: Mapping[str, Any], types: dict[str, pa.DataType], place: st
 
 
 def _write_shards(path: Path, table: pa.Table, order: list[int], size: int) -> int:
-    """Write the rows of a table, in that order, as PATH-00000-of-N.parquet with about ``size``
-    bytes of images each; N.
+    """Write the rows of a table as PATH-00000-of-N.parquet; return N.
+
+    In that order, with about ``size`` bytes of images each.
     """
     import pyarrow as pa
     from datasets import Dataset, Features, Image

@@ -100,8 +100,9 @@ def is_dot(box: Numbers) -> bool:
 
 
 def fits(box: Numbers, reading: Reading, size: PictureSize) -> bool:
-    """Tell whether the corners are in order, leave the picture by ``ROUNDING`` at most, and are not
-    all in its corner.
+    """Tell whether corners are in order and inside the picture, but for ``ROUNDING``.
+
+    And not all in its corner.
     """
     x1, y1, x2, y2 = corners(box, reading, size)
     in_x, in_y = -ROUNDING <= x1 <= x2 <= size[0] + ROUNDING, -ROUNDING <= y1 <= y2
@@ -188,8 +189,10 @@ def ways(readings: Iterable[Reading], between: str) -> str:
 
 
 class Answer(NamedTuple):
-    """The boxes of an answer as they are written, its gold boxes in shares of the picture, the
-    reading that is meant, and the sizes that pixels may refer to by name, the picture's under "".
+    """The boxes of an answer as they are written, beside the gold boxes.
+
+    Gold boxes are in shares of the picture; the reading is the one that is meant; sizes are those
+    that pixels may refer to, by name, the picture's under "".
     """
 
     boxes: Sequence[Numbers]
@@ -199,8 +202,10 @@ class Answer(NamedTuple):
 
 
 class Cause(NamedTuple):
-    """Of ``total`` boxes that miss the gold, ``matched`` lie on it in another reading, pixels being
-    those of the sizes called ``name``; these are ``sizes``.
+    """Another reading in which boxes that miss the gold lie on it.
+
+    Of ``total`` boxes ``matched`` do, pixels being those of the sizes called ``name``; these are
+    ``sizes``.
     """
 
     reading: Reading
