@@ -138,8 +138,7 @@ def _rewrite(runs: list[Run], quiet: bool) -> bool:
     commands = [run.recipe for run in runs]
     edits = [[finding.edit for finding in check_recipe(run) if finding.edit] for run in runs]
     after, left = fixed_text(commands, edits)
-    own = next((command for command in commands if command.file is None), commands[0])
-    path, before = own.path, own.text
+    path, before = commands[0].path, commands[0].text
     for why in () if quiet else left:
         say_marked("left as it is:", why, "yellow")
     if after == before:

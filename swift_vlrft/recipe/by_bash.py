@@ -7,7 +7,6 @@ restricted.py has bash reach its commands; here they become recipes, as reader.p
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,22 +24,20 @@ from swift_vlrft.recipe.reader import (
 )
 from swift_vlrft.recipe.restricted import MARK, Started, make_inert, started
 from swift_vlrft.recipe.script import Script
-from swift_vlrft.recipe.tree import Mistake, Note
+from swift_vlrft.recipe.tree import Note
 from swift_vlrft.recipe.words import Value, Variable
 
-NOT_READ = ("bash", "sh", "sbatch", "ssh", "xargs", "eval")
-"""Their commands are not followed, except for a `swift` that is written out."""
+NOT_READ = ("bash", "sh", "sbatch", "ssh", "xargs", "eval", "source", ".")
+"""Their commands are not followed."""
 
 
 def run_recipes(
     path: str | Path,
     environment: Mapping[str, str] | None = None,
     arguments: Sequence[str] = (),
-    depth: int = 0,
 ) -> list[Recipe]:
     """Return every command that bash reaches: in each turn of a loop, in the branch it takes, in a
-    function that it calls, in a script that it runs by `bash FILE`. Nothing in them can be edited.
-    ``depth``: how many scripts run this one. Otherwise as ``reader.read_recipes``.
+    function that it calls. Nothing in them can be edited. Otherwise as ``reader.read_recipes``.
 
     RecipeError also where bash cannot run the script, or reaches no command.
     """
@@ -55,18 +52,13 @@ def run_recipes(
     recipes: list[Recipe] = []
     moved = sourced = False
     for command in commands:
-        name, added = command.words[0], []
+        begins = map(os.path.basename, command.words[:3])  # nohup bash FILE
+        name, added = next((w for w in begins if w in ("bash", "sh")), command.words[0]), []
         if name == "cd":
             moved = True
-        elif (file := _script_of(command, path)) and depth < 5 and not moved:
-            try:
-                added = run_recipes(file, _known(command), command.words[2:], depth + 1)
-            except RecipeError as error:  # it may start no `swift`
-                notes.append(Note(command.line, "unread", str(error)))
-                continue
-        elif name not in ("source", "."):
+        elif name not in NOT_READ:
             added = list(_recipes(command, path, text, moved, sourced, frozenset(inert.written)))
-        if not added and (name in ("source", ".", *NOT_READ) or MARK in name):
+        if not added and (name in NOT_READ or MARK in name):
             shown = name.replace(MARK, "$(...)")
             notes.append(Note(command.line, "unread", f"{shown} is not followed under --run"))
             sourced = sourced or name in ("source", ".", "eval")
@@ -83,42 +75,22 @@ def run_recipes(
     return recipes
 
 
-def _script_of(command: Started, path: Path) -> str | None:
-    """FILE of `bash FILE ARGUMENTS`, where that is another script and all words are known."""
-    shell, *words = command.words
-    known = shell in ("bash", "sh") and words and not any(MARK in word for word in words)
-    other = known and os.path.isfile(words[0]) and not path.samefile(words[0])
-    return words[0] if other else None
-
-
-def _known(command: Started) -> dict[str, str]:
-    return {name: value for name, value in command.environment.items() if MARK not in value}
-
-
 def _recipes(
     command: Started, path: Path, text: str, moved: bool, sourced: bool, written: frozenset[str]
 ) -> Iterator[Recipe]:
-    script = Script({}, script=str(path))
+    script = Script({})
     script.variables = {
-        name: Variable((replace(_value(value, command.line), notes=()),), exported=True)
+        name: Variable(replace(_value(value, command.line), notes=()), exported=True)
         for name, value in command.environment.items()
     }
-    words = [_value(word, command.line) for word in command.words]
-    if words[0].text == "eval" and all(word.known for word in words):
-        with contextlib.suppress(Mistake):
-            script.read(" ".join(word.text for word in words[1:]))
-    else:
-        script.program(words)
+    script.program([_value(word, command.line) for word in command.words])
     for inner in script.commands:
-        inner.written, inner.folder = written, None if moved else inner.folder
+        inner.made, inner.folder = written, None if moved else inner.folder
         recipe = recipe_of(inner, path)
         recipe.lost |= sourced
-        if inner.file:
-            recipe.path = inner.file
-        else:
-            recipe.text, recipe.line = text, command.line
-            recipe.notes = [replace(note, line=command.line) for note in recipe.notes]
-            recipe.flags = [_placed(flag, text, command.line) for flag in recipe.flags]
+        recipe.text = text
+        recipe.notes = [replace(note, line=command.line) for note in recipe.notes]
+        recipe.flags = [_placed(flag, text, command.line) for flag in recipe.flags]
         yield recipe
 
 

@@ -33,13 +33,11 @@ def fixed_text(recipes: Sequence[Recipe], edits: Sequence[Sequence[Edit]]) -> tu
     Commands of another script that it runs are left alone. ``edits``: one list for each of
     ``recipes``.
     """
-    own = next((recipe for recipe in recipes if recipe.file is None), recipes[0])
-    path, text = own.path, own.text
+    path, text = recipes[0].path, recipes[0].text
     patches, left = set[Patch](), list[str]()
     for recipe, edit in ((r, e) for r, some in zip(recipes, edits, strict=True) for e in some):
         for flag in [f for f in recipe.flags if (f.name, f.line) == (edit.flag, edit.line)]:
-            others = (r for r, some in zip(recipes, edits, strict=True) if edit not in some)
-            if why := _why_not(recipe, flag, edit, others):
+            if why := _why_not(recipe, flag, edit, path):
                 left.append(f"{recipe.path}:{flag.line}: --{flag.name}: {why}: {_by_hand(edit)}")
             else:
                 patches.update(_patches(text, flag, edit))
@@ -52,28 +50,17 @@ def fixed_text(recipes: Sequence[Recipe], edits: Sequence[Sequence[Edit]]) -> tu
     return after, list(dict.fromkeys(left))
 
 
-def _why_not(recipe: Recipe, flag: Flag, edit: Edit, others: Iterator[Recipe]) -> str:
+def _why_not(recipe: Recipe, flag: Flag, edit: Edit, path: Path) -> str:
     if recipe.path.suffix in CONFIGURATION:
         return "--fix changes no configuration"
-    if recipe.file or flag.span is None:
+    if flag.span is None or recipe.path != path:
         return "it does not stand in this script"
-    if flag.line < recipe.line and (name := _array_of_two(recipe.text, flag.span.start)):
-        return f"the array {name} is used elsewhere, too"
     spans = [flag.span, *(() if edit.name else flag.value_spans)]
     if not all(span and span.literal for span in spans):
         return "its value is not written out there"
     if edit.value is not None and (len(spans) > 2 or not PLAIN.fullmatch(edit.value)):
         return "its value is not a single plain word"
-    if shared := [r.line for r in others if any(f.span == flag.span for f in r.flags)]:
-        return f"the command in line {shared[0]} uses it, too"
     return ""
-
-
-def _array_of_two(text: str, at: int) -> str:
-    """Return the array that holds a word, if the array is used more than once."""
-    names = re.findall(r"(\w+)\+?=\(", text[:at])
-    taken = names and re.findall(rf"\$\{{?[#!]?{names[-1]}\b", text)
-    return names[-1] if len(taken) > 1 else ""
 
 
 def _by_hand(edit: Edit) -> str:

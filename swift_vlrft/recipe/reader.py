@@ -31,10 +31,10 @@ import yaml
 from swift_vlrft.files.environment import truth
 from swift_vlrft.files.text import InputError
 from swift_vlrft.recipe.flags import flag_name, flags_of, is_flag
-from swift_vlrft.recipe.script import Command, Script
+from swift_vlrft.recipe.script import ANYTHING, Command, Script
 from swift_vlrft.recipe.tree import Mistake, Note, Span
 from swift_vlrft.recipe.words import Value
-from swift_vlrft.recipe.wrappers import ANYTHING, COMMANDS, called
+from swift_vlrft.recipe.wrappers import COMMANDS, called, runs_file
 
 TRAINS = ("rlhf", "sft", "pt")
 CONFIGURATION = (".yaml", ".yml", ".json")
@@ -123,8 +123,8 @@ class Recipe(Command):
         return self.folder / expanded if self.folder is not None else None
 
     def may_make(self, path: str) -> bool:
-        """Say whether the script may make a path before the command, by its words."""
-        names = {os.path.normpath(name) for name in self.maybe_written | self.written} - {"."}
+        """Say whether the script may make a path before the command."""
+        names = {os.path.normpath(name) for name in self.made} - {"."}
         target = Path(os.path.normpath(path))
         return ANYTHING in names or any(str(p) in names for p in (target, *target.parents))
 
@@ -141,14 +141,15 @@ def read_recipes(
     path: str | Path,
     environment: Mapping[str, str] | None = None,
     arguments: Sequence[str] = (),
+    depth: int = 0,
 ) -> list[Recipe]:
     """Return every `swift` command of a recipe; ``arguments`` are the values of `"$@"`.
 
-    ``environment`` is the caller's (default: this process's). RecipeError if the file cannot be
-    read or holds no such command.
+    ``environment`` is the caller's (default: this process's), ``depth`` says how many scripts run
+    this one. RecipeError if the file cannot be read or holds no such command.
     """
     path = Path(path)
-    return read_text(read_file(path), path, environment, arguments)
+    return read_text(read_file(path), path, environment, arguments, depth)
 
 
 def read_file(path: Path) -> str:
@@ -208,6 +209,7 @@ def read_text(
     path: str | Path = "command",
     environment: Mapping[str, str] | None = None,
     arguments: Sequence[str] = (),
+    depth: int = 0,
 ) -> list[Recipe]:
     """Read recipes from the text of a script, of a command or of a configuration."""
     path = Path(path)
@@ -223,21 +225,39 @@ def read_text(
         reader.read(text)
     except Mistake as mistake:
         raise RecipeError(f"{path}: {mistake}") from None
-    recipes = [recipe_of(command, path) for command in reader.commands]
-    if not recipes:
+    recipes, others = list[Recipe](), list[Recipe]()
+    for command in reader.commands:
+        if command.words[1:] and runs_file(*command.words[:2]):
+            others += _of_script(command, reader.notes, depth)
+        else:
+            recipes.append(recipe_of(command, path))
+    if not recipes and not others:
         reasons = "; ".join(f"line {note.line}: {note.text}" for note in reader.notes)
         raise RecipeError(
             f"{path}: no `swift {'|'.join(COMMANDS[:4])}` or `megatron rlhf` command in it."
             + (reasons and f" {reasons}")
         )
-    notes = reader.notes + [n for recipe in recipes if not recipe.file for n in recipe.notes]
+    notes = reader.notes + [note for recipe in recipes for note in recipe.notes]
     notes = sorted(dict.fromkeys(notes), key=lambda note: note.line)
     for recipe in recipes:
-        if recipe.file:
-            recipe.path = recipe.file
-        else:
-            recipe.notes, recipe.text = notes, text
-    return recipes
+        recipe.notes, recipe.text = notes, text
+    for recipe in others:
+        recipe.notes += reader.notes
+    return recipes + others
+
+
+def _of_script(command: Command, notes: list[Note], depth: int) -> list[Recipe]:
+    """Read the script of `bash FILE.sh ARGUMENTS`, if nothing that it gets is unknown."""
+    _, file, *words = command.words
+    if command.unknown or command.lost or depth > 4 or not all(word.known for word in words):
+        notes.append(Note(command.line, "unread", f"{file.text} is not read: give it by itself"))
+        return []
+    try:
+        path, arguments = (command.folder or Path()) / file.text, [word.text for word in words]
+        return read_recipes(path, command.environment, arguments, depth + 1)
+    except RecipeError as error:
+        notes.append(Note(command.line, "unread", str(error)))
+        return []
 
 
 def recipe_of(parsed: Command, path: Path) -> Recipe:
@@ -262,7 +282,7 @@ def _include(recipe: Recipe, word: Value, path: Path) -> None:
     name, line = word.text, word.line
     source = recipe.at(name)
     source = source if source and os.path.isfile(source) else path.parent / name
-    generated = name in recipe.written
+    generated = name in recipe.made
     if os.path.isfile(source) and not generated:
         inner = _configuration(source, read_file(source), recipe.environment)
         recipe.environment = inner.environment
@@ -274,7 +294,7 @@ def _include(recipe: Recipe, word: Value, path: Path) -> None:
         raise RecipeError(f"{path}: line {line}: {name}: no such file")
     else:
         recipe.may_add = True
-        why = "the script writes it" if generated else "its folder is not known"
+        why = "the script may write it" if generated else "its folder is not known"
         recipe.notes.append(Note(line, "unread", f"{name} was not read: {why}"))
 
 

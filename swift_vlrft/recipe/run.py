@@ -196,7 +196,7 @@ class Run:
     def variable(self, name: str) -> str | None:
         """Return a variable of the command's environment; None if it is not set."""
         if self.recipe.may_be_unread(name):
-            notes = [note for note in self.recipe.notes if note.variable == name]
+            notes = [note for note in self.recipe.notes if name in note.variable.split()]
             why = f" (line {notes[0].line}: {notes[0].text})" if notes else ""
             raise NotKnown(f"{self.recipe.path}: only bash knows {name}{why}; write its value")
         return self.recipe.environment.get(name)

@@ -42,14 +42,14 @@ class Mistake(ValueError):
 @dataclass(frozen=True, slots=True)
 class Note:
     """A note says what the reader noticed in a line; its ``kind`` is continuation, placeholder,
-    unset, needed (unset, and no fault of the script), not-exported, unread, conditional or syntax.
+    unset, needed (unset, and no fault of the script), not-exported, unread or syntax.
     """
 
     line: int
     kind: str
     text: str
     variable: str = ""
-    """The variable whose value is not known, if the note is about one."""
+    """The variables whose values are not known, with blanks between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +70,16 @@ class Place(NamedTuple):
 
 class Node:
     """A node has the fields of https://pkg.go.dev/mvdan.cc/sh/v3/syntax; a missing field is empty.
-    ``source`` is the whole text, which is another file's where ``inner``.
+    ``source`` is the whole text.
     """
 
     Type: str
     Pos: Place
     End: Place
 
-    def __init__(self, fields: dict[str, Any], source: str, inner: bool) -> None:
+    def __init__(self, fields: dict[str, Any], source: str) -> None:
         self.__dict__ |= fields
-        self.source, self.inner = source, inner
+        self.source = source
 
     def __getattr__(self, name: str) -> Any:
         return ()
@@ -94,10 +94,8 @@ class Node:
         return self.source[self.Pos.at : self.End.at]
 
     @property
-    def span(self) -> Span | None:
-        """Return the place of a word; None in another file."""
-        if self.inner:
-            return None
+    def span(self) -> Span:
+        """Return the place of a word."""
         return Span(self.Pos.at, self.End.at, bool(self.Parts) and all(map(_literal, self.Parts)))
 
     def children(self) -> Iterator[Node]:
@@ -121,11 +119,9 @@ def _literal(part: Node) -> bool:
 
 
 @lru_cache(maxsize=200)
-def parse(text: str, line: int = 0) -> tuple[Sequence[Node], Sequence[Note]]:
-    """Return the statements of a text, and notes on blanks that end its continued lines.
-
-    ``line``: of the `source` that reads the text of another file. Mistake where bash refuses it;
-    FileNotFoundError if there is no shfmt.
+def parse(text: str) -> tuple[Sequence[Node], Sequence[Note]]:
+    """Return the statements of a text, and notes on blanks that end its continued lines. Mistake
+    where bash refuses it; FileNotFoundError if there is no shfmt.
     """
     clean = re.sub(r"^\ufeff|(?<!\\)\\\Z", " ", text)
     clean = COMMENT_GOES_ON.sub(lambda match: f"{match[0][:-1]} ", clean)
@@ -137,21 +133,21 @@ def parse(text: str, line: int = 0) -> tuple[Sequence[Node], Sequence[Note]]:
 
     def node(fields: dict[str, Any]) -> Any:
         if "Col" in fields:
-            return Place(characters[fields["Offset"]], line or fields["Line"])
+            return Place(characters[fields["Offset"]], fields["Line"])
         if "End" in fields and text[fields["End"].at - 1 : fields["End"].at + 1] == "\r\n":
             fields["End"] = fields["End"]._replace(at=fields["End"].at - 1)
-        return Node(fields, text, line > 0)
+        return Node(fields, text)
 
     tree = json.loads(as_json(data), object_hook=node)
     ends = {part.End.at for part in tree.walk() if part.Type == "Lit"}
     for match in BLANK_BEHIND.finditer(clean):
         if match.start() + 2 in ends:
             start, end = match.span()
-            statements, notes = parse(f"{text[:start]}{match[1]}\\{text[end:]}", line)
+            statements, notes = parse(f"{text[:start]}{match[1]}\\{text[end:]}")
             why = "a blank follows the backslash, so the line does not go on: everything below "
             why += "is lost. Delete the blank"
-            at = line or text.count("\n", 0, start) + 1
-            return statements, (Note(at, "continuation", why), *notes)
+            note = Note(text.count("\n", 0, start) + 1, "continuation", why)
+            return statements, (note, *notes)
     return tree.Stmts, ()
 
 

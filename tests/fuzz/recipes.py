@@ -1,4 +1,4 @@
-"""Shell scripts, YAML and JSON configurations, from the shipped recipes and pieces of bash."""
+"""Shell scripts, YAML and JSON configurations, from the shipped recipes and tests/recipe."""
 
 # ruff: noqa: E501 - rows of a table stay on one line
 
@@ -20,6 +20,8 @@ from swift_vlrft.recipe.rules import check_recipe, check_recipes
 from swift_vlrft.recipe.run import resolve
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+ROWS = (RECIPES.parent / "tests" / "recipe" / "scripts.jsonl").read_text().splitlines()
+SCRIPTS = [json.loads(row)["script"].replace("@GRPO@", "swift rlhf") for row in ROWS]
 SHIPPED = [file.read_text() for file in sorted(RECIPES.rglob("*.sh"))]
 SECONDS, SHARE = 20.0, 1
 PIECES = [
@@ -65,6 +67,8 @@ def make(rng: random.Random) -> tuple[str, bytes]:
             text = mutate.text(rng, text, [*OF_YAML, *PIECES], [text])
         return "recipe.yaml", _bytes(text)
     if chance < 0.6:
+        text = rng.choice(SCRIPTS)
+    elif chance < 0.75:
         text = "".join(rng.choices(PIECES, k=rng.randint(1, 40))) + "\nswift rlhf --model a"
     else:
         text = rng.choice(SHIPPED)

@@ -94,18 +94,6 @@ def test_our_recipes_are_read_as_before(path):
         assert ours == {n: v for n, v in other.environment.items() if n in ours}
 
 
-def test_a_script_that_it_runs_is_run_too(script, tmp_path):
-    """Each turn of its loop, with arguments; not itself, and a file without `swift` is a note."""
-    inner = tmp_path / "inner.sh"
-    inner.write_text('for B in 0 1; do swift sft --model m --beta $B "$@"; done\n')
-    (tmp_path / "prepare.sh").write_text("mkdir -p logs\n")
-    path = script(f"bash {tmp_path}/prepare.sh\nbash $0\nA=1 exec bash {inner} --max_steps 3\n")
-    recipes = run_recipes(path)
-    assert [flags_of(one)["beta"] for one in recipes] == [["0"], ["1"]]
-    assert {one.path for one in recipes} == {inner} and recipes[0].environment["A"] == "1"
-    assert recipes[0].get("max_steps") == "3"
-
-
 def test_the_command_checks_every_turn(script):
     path = script("for N in 1 many; do\n  swift sft --model m --dataset d --max_steps $N\ndone\n")
     done = CliRunner().invoke(app, ["check", "--run", "--fast", "--json", str(path)])

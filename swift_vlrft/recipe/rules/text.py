@@ -51,7 +51,7 @@ VARIABLE = re.compile(r"^\s*(?:export\s+)?([A-Z_]+)=[\"']?([^\s\"'$]+)")
 
 def not_read(run: Run) -> Iterator[Finding]:
     for remark in run.recipe.notes:
-        level = NOTE if remark.kind in ("unread", "conditional", "needed") else PROBLEM
+        level = NOTE if remark.kind in ("unread", "needed") else PROBLEM
         yield problem(run, remark.line, remark.kind, remark.text, level=level)
     if run.facts.note:
         yield note(run, run.recipe.line, "ms-swift", run.facts.note)
