@@ -54,11 +54,11 @@ check: style
 	$(PYTEST) -q -m "not slow and not end_to_end and not nightly" --dist worksteal $(if $(ROOM),tests/$(ROOM))
 
 test: style
-	$(PYTEST) -q -m "not end_to_end and not nightly" --dist worksteal
-	$(PYTEST) -v -m "end_to_end and not nightly" --durations=0 --maxschedchunk 1
+	$(PYTEST) -q -m "not end_to_end and not nightly" --durations=20 --dist worksteal
+	$(PYTEST) -v -m "end_to_end and not nightly" --durations=20 --maxschedchunk 1
 
 nightly: env
-	$(PYTEST) -v -rs -m nightly --durations=0 --maxschedchunk 1
+	$(PYTEST) -v -rs -m nightly --durations=20 --maxschedchunk 1
 
 # With TAG=v0.2.0 it also asks whether version and changelog say the same.
 dist: env
