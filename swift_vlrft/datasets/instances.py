@@ -33,7 +33,7 @@ NO_ROW = "a category of an image makes no row"
 UNSURE = f"{NO_ROW}: a crowd region or a box without area stands for the category in the image"
 NO_OBJECT = "an image without an object makes no row"
 NOT_IN_FULL = f"{NO_ROW}: the image is not labelled in full for the category"
-OF_SENTENCES = frozenset(("tokens_negative", "expressions", "expression"))
+SENTENCE_KEYS = frozenset(("tokens_negative", "expressions", "expression"))
 """Keys of an image entry in files of referring expressions."""
 
 Boxes = list[Corners]
@@ -238,7 +238,7 @@ def refuse_shared_files(instances: Instances) -> None:
     """
     first: dict[str, Any] = {}
     for i, image in instances.images.items():
-        if not OF_SENTENCES.isdisjoint(image):
+        if not SENTENCE_KEYS.isdisjoint(image):
             text = image.get("caption") or image.get("expressions") or image.get("expression")
             raise DataError(
                 f"{instances.path}: image {i!r} stands for a sentence, {str(text)[:60]!r}: boxes "

@@ -53,7 +53,7 @@ SOFT = (
 SHOW = "`vlrft score COMPLETIONS --show 5` says why."
 KEEP = "(`vlrft data convert --keep 0.1:0.9`)."
 DOING = {"detection": "detecting", "grounding": "locating", "pointing": "pointing"}
-OF_MISPLACED = ("flat_0", "unreadable", "zero_variance")
+EXPLAINED_BY_READING = ("flat_0", "unreadable", "zero_variance")
 """What follows where boxes are in another format: then that is the finding."""
 
 Pair = tuple[float, float]
@@ -233,7 +233,7 @@ class Health:
 
     def explained(self, finding: Finding | None) -> Finding | None:
         """Misplaced boxes are the cause of what follows from them, and a problem without it."""
-        if finding is not None and finding.code not in OF_MISPLACED:
+        if finding is not None and finding.code not in EXPLAINED_BY_READING:
             return finding
         if (cause := self.boxes.problem()) is None:
             return finding

@@ -31,7 +31,7 @@ PLANNED = (*MACHINE_VARIABLES, *RESOLUTION, shared_prefix.SWITCH, shared_prefix.
 
 LOGIN_VARIABLES = ("HOME", "PATH", "PWD", "OLDPWD", "USER", "LOGNAME", "SHELL", "TMPDIR", "_")
 
-ASKED_OF_A_NODE = {
+PER_NODE = {
     "NODE_RANK": "0 on the first node, 1 on the second",
     "MASTER_ADDR": "address of the first node",
 }
@@ -115,9 +115,7 @@ def applied(
     runs = run_with(path, flags, arguments, where, "exec ")
     if runs.problems:
         raise ValueError("; ".join(runs.problems))
-    needs = [
-        f': "${{{name}:?{what}}}"\n' for name, what in ASKED_OF_A_NODE.items() if "NNODES" in flags
-    ]
+    needs = [f': "${{{name}:?{what}}}"\n' for name, what in PER_NODE.items() if "NNODES" in flags]
     text = f"#!/usr/bin/env bash\n# {' '.join(remark.split())}\n"
     return f'{text}{"".join(needs)}{runs.command} "$@"\n'
 

@@ -255,7 +255,7 @@ def _why_not_shared(run: Run, model: Model) -> str | None:
     reasons = {
         "--use_liger_kernel": run.true("use_liger_kernel"),
         "--padding_free": run.true("padding_free"),
-        "--multi_turn_scheduler": run.grpo and not run.lacks("multi_turn_scheduler"),
+        "--multi_turn_scheduler": run.grpo and not run.omits("multi_turn_scheduler"),
         "it is not GRPO": not run.grpo,
         f"{PLUGIN_FILE} is not among --external_plugins": PLUGIN_FILE not in plugins,
         str(model.why_not_shared): model.why_not_shared is not None,

@@ -84,15 +84,13 @@ class Recipe(Command):
         flags = [flag for flag in self.flags if flag.name == name]
         return flags[-1] if flags else None
 
-    def is_absent(self, *names: str) -> bool:
+    def omits(self, *names: str) -> bool:
         """Return whether none of the flags is given, for certain."""
         return not self.may_add and not any(map(self.flag, names))
 
     def is_known(self, *names: str) -> bool:
         """Return whether each flag is absent for certain, or has a value that was read."""
-        return all(
-            flag.known if (flag := self.flag(name)) else self.is_absent(name) for name in names
-        )
+        return all(flag.known if (flag := self.flag(name)) else self.omits(name) for name in names)
 
     def get(self, name: str, default: str | None = None) -> str | None:
         """Return the first value of a flag; ``default`` if it is absent or empty; None if its value

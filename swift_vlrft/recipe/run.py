@@ -107,7 +107,7 @@ class Run:
     def as_given(self, name: str) -> Value | NoValue:
         """Return the recipe's value or the argument class's default; other flags change nothing."""
         recipe, flag, fact = self.recipe, self.given.get(name), self.flags.get(name)
-        if flag is None and not recipe.is_absent(name):
+        if flag is None and not recipe.omits(name):
             return NotKnown(f"{recipe.path}:{recipe.line}: --{name} {UNREAD}")
         if flag is None:
             default = fact.default if fact else None
@@ -121,7 +121,7 @@ class Run:
             empty = not flag.values and fact and fact.kind in PLURAL
             return () if empty else NotTaken(f"{what}{error}")
 
-    def lacks(self, *names: str) -> bool:
+    def omits(self, *names: str) -> bool:
         """Say whether none of the flags is given; NotKnown if that is not certain."""
         absent = not any(name in self.given for name in names)
         return absent and all(self.value_of(self.as_given(name)) or True for name in names)

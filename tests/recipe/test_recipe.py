@@ -89,10 +89,10 @@ def test_what_is_not_set_and_what_is_not_known_differ():
     assert [recipe.environment.get(name, "-") for name in "ACDE"] == ["1", "-", "4", "-"]
     assert [recipe.may_be_unread(name) for name in "ABCDE"] == [False, True, False, False, False]
     assert [recipe.get(name, "-") for name in "abcd"] == ["1", None, "-", "-"]
-    assert [recipe.is_absent(name) for name in "abcd"] == [False, False, False, True]
+    assert [recipe.omits(name) for name in "abcd"] == [False, False, False, True]
     assert recipe.values("b") == () and recipe.flag("b").values == ("$(x)",)
     (recipe,) = read_text('[ -n "$R" ] && F="--d 1"\nswift rlhf --a 1 $F\n', environment={})
-    assert (recipe.get("a"), recipe.get("d", "-"), recipe.is_absent("d")) == (None, None, False)
+    assert (recipe.get("a"), recipe.get("d", "-"), recipe.omits("d")) == (None, None, False)
     (recipe,) = read_text("source none.sh\nswift rlhf --a 1\n", environment={"A": "1"})
     assert recipe.may_be_unread("A") and recipe.may_be_unread("Z")
 

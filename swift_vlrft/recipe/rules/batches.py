@@ -25,7 +25,7 @@ OTHER_REWARDS = ("reward_model", "gym_env", "use_gym_env", "teacher_model", "tea
 
 
 def algorithm(run: Run) -> Iterator[Finding]:
-    if run.command == "rlhf" and "reward_funcs" in run.given and run.lacks("rlhf_type"):
+    if run.command == "rlhf" and "reward_funcs" in run.given and run.omits("rlhf_type"):
         text = "--reward_funcs without --rlhf_type: ms-swift would train DPO. Add --rlhf_type grpo"
         yield problem(run, "reward_funcs", "rlhf-type", text)
 
@@ -33,9 +33,9 @@ def algorithm(run: Run) -> Iterator[Finding]:
 def rewards(run: Run) -> Iterator[Finding]:
     """A server may be a gym, which gives the rewards."""
     names = run.texts("reward_funcs") if run.grpo else ()
-    if run.grpo and not names and run.lacks(*OTHER_REWARDS) and run.text("vllm_mode") != "server":
+    if run.grpo and not names and run.omits(*OTHER_REWARDS) and run.text("vllm_mode") != "server":
         yield problem(run, "rlhf_type", "no-reward", "GRPO without --reward_funcs learns nothing")
-    if names and not run.lacks("reward_weights"):
+    if names and not run.omits("reward_weights"):
         weights, count = run.texts("reward_weights"), len(names) + len(run.texts("reward_model"))
         if len(weights) != count:
             text = f"--reward_weights has {len(weights)} numbers for {count} rewards"
@@ -59,7 +59,7 @@ def generation_batch(run: Run) -> Iterator[Finding]:
     batch, set_steps = run.optional("generation_batch_size"), run.optional("steps_per_generation")
     group = run.integer("num_generations")
     size = batch or step * (set_steps or run.integer("gradient_accumulation_steps"))
-    if group == 1 and run.lacks("teacher_model", "teacher_model_server"):
+    if group == 1 and run.omits("teacher_model", "teacher_model_server"):
         text = "--num_generations 1: GRPO compares completions of a prompt, so it needs 2 or more"
         yield problem(run, "num_generations", "num-generations", text)
     elif set_steps is not None and size != step * set_steps:
@@ -153,7 +153,7 @@ def server(run: Run) -> Iterator[Finding]:
     for name in filter(run.given.get, SERVER_ONLY):
         text = f"--{name} has no effect with --vllm_mode server; give it to `swift rollout`"
         yield note(run, name, "vllm-server", text)
-    if run.lacks("vllm_server_host", "vllm_server_base_url"):
+    if run.omits("vllm_server_host", "vllm_server_base_url"):
         text = "--vllm_mode server needs the --vllm_server_host of a running `swift rollout`"
         yield problem(run, "vllm_mode", "vllm-server", text)
 
@@ -193,7 +193,7 @@ def sampling(run: Run) -> Iterator[Finding]:
 def precision(run: Run) -> Iterator[Finding]:
     """Find bfloat16 weights that train without a 32-bit copy."""
     low = run.text("torch_dtype") in ("bfloat16", "float16")
-    if not run.grpo or not low or not run.lacks("deepspeed", "fsdp"):
+    if not run.grpo or not low or not run.omits("deepspeed", "fsdp"):
         return
     if run.text("tuner_type") == "full":
         why = "weights of 16 bits round away the steps of a learning rate like 1e-6"

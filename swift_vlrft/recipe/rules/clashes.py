@@ -43,7 +43,7 @@ def _both_types(run: Run) -> bool:
     """A missing type follows --torch_dtype (model_args.py: _init_mixed_precision)."""
     return any(
         run.true(name)
-        and (run.true(other) or (run.text("torch_dtype") == dtype and run.lacks(other)))
+        and (run.true(other) or (run.text("torch_dtype") == dtype and run.omits(other)))
         for name, (other, dtype) in DTYPES.items()
     )
 
@@ -65,7 +65,7 @@ def _sees(run: Run) -> bool:
 def _frozen(run: Run) -> bool:
     parts = all(run.true(f"freeze_{part}") for part in ("llm", "vit", "aligner"))
     more = ("trainable_parameters", "trainable_parameters_regex", "modules_to_save", "target_regex")
-    return parts and _sees(run) and run.lacks(*more)
+    return parts and _sees(run) and run.omits(*more)
 
 
 def _crossed(run: Run) -> bool:
@@ -141,26 +141,26 @@ CLASHES = (
     Clash("model_type", "", lambda run: _of_text(run, "model_type"),
           "--model_type {model_type} takes no images, and this model does: leave it out"),
     Clash("deepspeed", f"{SFT}:295",
-          lambda run: not run.lacks("deepspeed") and not run.lacks("fsdp"),
+          lambda run: not run.omits("deepspeed") and not run.omits("fsdp"),
           "--deepspeed and --fsdp exclude each other"),
-    Clash("cached_dataset", f"{RLHF}:344", lambda run: run.grpo and not run.lacks("cached_dataset"),
+    Clash("cached_dataset", f"{RLHF}:344", lambda run: run.grpo and not run.omits("cached_dataset"),
           "GRPO takes no --cached_dataset"),
     Clash("vllm_mode", f"{RLHF}:445",
-          lambda run: run.grpo and not run.lacks("vllm_mode") and not run.true("use_vllm"),
+          lambda run: run.grpo and not run.omits("vllm_mode") and not run.true("use_vllm"),
           "--vllm_mode {vllm_mode} needs --use_vllm true"),
     Clash("vllm_server_group_port", "swift/rlhf_trainers/vllm_client.py:224",
-          lambda run: run.grpo and not run.lacks("vllm_server_group_port")
+          lambda run: run.grpo and not run.omits("vllm_server_group_port")
           and len(run.texts("vllm_server_group_port")) != _servers(run),
           "--vllm_server_group_port {vllm_server_group_port}: give a port for each server"),
     Clash("async_generate", f"{RLHF}:456",
           lambda run: run.grpo and run.true("async_generate") and run.text("vllm_mode") != "server",
           "--async_generate true needs --vllm_mode server"),
     Clash("async_generate", f"{RLHF}:569", lambda run: run.grpo and run.true("async_generate")
-          and not run.lacks("multi_turn_scheduler"),
+          and not run.omits("multi_turn_scheduler"),
           "--async_generate true takes no --multi_turn_scheduler"),
     *(Clash("use_liger_kernel", f"{RLHF}:{line}", _liger(holds), f"liger in GRPO takes no {what}")
       for line, what, holds in (
-          (550, "--delta", lambda run: not run.lacks("delta")),
+          (550, "--delta", lambda run: not run.omits("delta")),
           (552, "sequence parallel", _split),
           (554, "--padding_free", lambda run: run.true("padding_free")),
           (556, "--top_entropy_quantile", lambda run: run.number("top_entropy_quantile") < 1),

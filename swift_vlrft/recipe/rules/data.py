@@ -157,7 +157,7 @@ def renamed(run: Run) -> dict[str, str]:
 def data_sets(run: Run) -> Iterator[Finding]:
     if not run.trains:
         return
-    if run.lacks("dataset", "cached_dataset"):
+    if run.omits("dataset", "cached_dataset"):
         yield problem(run, "dataset", "dataset", "--dataset is missing")
     reports: list[Report | None] = []
     rows: list[int] = []
@@ -181,9 +181,9 @@ def data_sets(run: Run) -> Iterator[Finding]:
             notes += [note(run, flag, "reward-rows", line) for line in lines]
     if _groups_of_a_stream(run):
         yield problem(run, "streaming", "streaming", ANSWERS_OF_A_STREAM)
-    if rewards and all(rows) and run.lacks("cached_dataset"):
+    if rewards and all(rows) and run.omits("cached_dataset"):
         yield from steps(run, sum(rows))
-    if rewards and run.lacks("cached_dataset"):
+    if rewards and run.omits("cached_dataset"):
         if unscored := nothing_scored(rewards, reports):
             yield problem(run, "reward_funcs", "reward-rows", unscored)
         else:

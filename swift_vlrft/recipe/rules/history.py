@@ -39,8 +39,8 @@ def only_flags(run: Run) -> Iterator[Finding]:
 
 
 def missing_mode(run: Run) -> Iterator[Finding]:
-    if run.command == "rlhf" and run.true("use_vllm") and run.lacks("vllm_mode"):
-        mode = "colocate" if run.lacks("vllm_server_host") else "server"
+    if run.command == "rlhf" and run.true("use_vllm") and run.omits("vllm_mode"):
+        mode = "colocate" if run.omits("vllm_server_host") else "server"
         text = f"--use_vllm true needs --vllm_mode since ms-swift {MODE_SINCE}"
         flag = run.given["use_vllm"]
         yield problem(run, flag.line, "vllm-mode", f"{text}: add --vllm_mode {mode}")
@@ -57,7 +57,7 @@ def new_defaults(run: Run) -> Iterator[Finding]:
         since.append(_version(MODE_SINCE))
     oldest = min(since)
     for changed, name, before, now in NEW_DEFAULTS:
-        if _version(changed) >= oldest and run.recipe.is_absent(name):
+        if _version(changed) >= oldest and run.recipe.omits(name):
             text = f"--{name} is {now} by default since ms-swift {changed}; before it was {before}"
             yield note(run, run.recipe.line, "new-default", text)
 

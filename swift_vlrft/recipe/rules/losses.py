@@ -25,7 +25,7 @@ def loss_types(run: Run) -> list[str]:
 def length_bias(run: Run) -> Iterator[Finding]:
     """A mean over each completion biases length (arXiv:2503.20783, 3.1; om-ai-lab/VLM-R1#280)."""
     longest = run.integer("max_completion_length")
-    if not run.texts("reward_funcs") and not run.lacks("teacher_model", "teacher_model_server"):
+    if not run.texts("reward_funcs") and not run.omits("teacher_model", "teacher_model_server"):
         return  # a teacher's tokens, no answer that is right or wrong
     if run.grpo and longest >= LONG and loss_types(run) in ([""], ["grpo"]):
         text = (

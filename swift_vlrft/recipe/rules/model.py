@@ -60,7 +60,7 @@ def family(run: Run) -> Family | None:
 def model(run: Run) -> Iterator[Finding]:
     if not run.trains:
         return
-    if run.lacks("model", "resume_from_checkpoint"):
+    if run.omits("model", "resume_from_checkpoint"):
         yield problem(run, "model", "model", "--model is missing")
     name = run.text("model")
     if name == "":
@@ -77,12 +77,12 @@ def images(run: Run) -> Iterator[Finding]:
         return
     if not known.images.adjustable:
         yield from _fixed(run, known.name, known.images)
-    elif run.lacks("max_pixels"):
+    elif run.omits("max_pixels"):
         seen = ("MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM")
         if not known.images.from_environment:
             text = "ms-swift does not hand MAX_PIXELS to this family: give --max_pixels 401408"
             yield note(run, "model", "max-pixels", text)
-        elif not any(map(run.variable, seen)) and run.lacks("model_kwargs"):
+        elif not any(map(run.variable, seen)) and run.omits("model_kwargs"):
             text = "MAX_PIXELS is not set: an image may take 16,384 tokens; with 401408 it is 512"
             yield note(run, "model", "max-pixels", text)
 
@@ -109,7 +109,7 @@ def _fixed(run: Run, name: str, rule: ImageRule) -> Iterator[Finding]:
             "lower max_patches in the checkpoint's preprocessor_config.json"
         )
         yield note(run, "max_length", "lengths", text)
-    flags = [] if run.lacks("max_pixels") else ["--max_pixels"]
+    flags = [] if run.omits("max_pixels") else ["--max_pixels"]
     for limit in (*flags, *run.image_limits):
         text = f"{limit} saves nothing: {name} sees every image {rule.seen}"
         yield note(run, limit.lstrip("-"), "max-pixels", text)

@@ -41,14 +41,14 @@ def response_prefix(run: Run) -> Iterator[Finding]:
 
 def _prefix(run: Run) -> tuple[str, str, str]:
     """The flag it comes from, who writes it, and it (template/base.py: _get_response_prefix)."""
-    if not run.lacks("response_prefix"):
+    if not run.omits("response_prefix"):
         return "response_prefix", "--response_prefix", run.text("response_prefix") or ""
-    at = "model" if run.lacks("template") else "template"
+    at = "model" if run.omits("template") else "template"
     name, template = _template(run)
     if template is None:
         return at, "", ""
     text = template.usual
-    if not run.lacks("enable_thinking"):
+    if not run.omits("enable_thinking"):
         text = template.thinking if run.true("enable_thinking") else template.otherwise
     return at, f"the template {name}", text
 

@@ -54,7 +54,7 @@ def reference(run: Run) -> Iterator[Finding]:
     if run.true("sync_ref_model"):
         text = "--sync_ref_model true: checkpoints lack that model: a resumed run has the first"
         yield note(run, "sync_ref_model", "resume", text)
-    if run.text(FLAG) and run.true(ALONE) and run.lacks("ref_model"):
+    if run.text(FLAG) and run.true(ALONE) and run.omits("ref_model"):
         text = f"--{ALONE} true: the checkpoint is --beta's reference, too, without --ref_model"
         yield note(run, ALONE, "resume", text)
 

@@ -51,7 +51,7 @@ def turns(run: Run) -> Iterator[Finding]:
     """Find rewards of turns that nobody asks for, and turns that the engine does not take."""
     if not run.grpo:
         return
-    if run.lacks(FLAG):
+    if run.omits(FLAG):
         for name in run.texts("reward_funcs"):
             if name in REWARDS and "turns" in REWARDS[name].takes:
                 text = f"{name} scores earlier turns, which need --{FLAG} {SCHEDULER}"
