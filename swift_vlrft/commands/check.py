@@ -90,7 +90,8 @@ def check(
             say_marked("error:", text, "red", error=True)
         if read := len(recipes) - len(unreadable):
             counts = f"{read} recipe{'s' * (read != 1)}, {problems or 'no'} problem"
-            say(counts + "s" * (problems != 1))
+            part = " in what was read" * any(finding.rule == "unread" for finding in findings)
+            say(counts + "s" * (problems != 1) + part)
     raise typer.Exit(2 if unreadable else 1 if problems else 0)
 
 

@@ -29,7 +29,9 @@ ORDERS = {
 UNITS = {"pixels": 0, "unit": 1, "percent": 100, "norm1000": 1000}
 """Units, with the number of the right and the lower edge; 0: the picture's width and height."""
 NEARLY_ALL = 0.99
-"""The share of a set's boxes that its reading must fit."""
+"""The share of a set's boxes that a reading must fit to be taken where none is stated."""
+SLIPS = 0.1
+"""Fewer of a set's boxes outside are slips; as many are misread if another reading fits more."""
 ROUNDING = 2.0
 """Pixels by which an edge may lie outside the picture: tools round, and some count from 1."""
 LARGEST_SHARE = 1.01
@@ -168,14 +170,15 @@ class Misfit(NamedTuple):
 def misfit(
     boxes: Sequence[SizedBox], reading: Reading, among: Sequence[Reading] = READINGS
 ) -> Misfit | None:
-    """Say that a set's boxes cannot be meant as ``reading``: it fits less than 99 % of them, and
-    another one of ``among`` fits more. None if they can.
+    """Say that a set's boxes cannot be meant as ``reading``, if they cannot.
+
+    It does not fit a tenth of them, and another one of ``among`` fits more than nine tenths.
     """
     share = shares(boxes, [reading])[reading]
-    if share >= NEARLY_ALL or not boxes:
+    if not boxes or share > 1 - SLIPS:
         return None
     others = shares(boxes, among)
-    if (best := max(others.values())) <= share:
+    if (best := max(others.values())) <= 1 - SLIPS:
         return None
     outside, total = leaving(boxes, reading), len(boxes)
     better = [other for other in among if others[other] == best]

@@ -20,7 +20,7 @@ from pathlib import Path
 from swift_vlrft.recipe.lines import wrong_lines
 from swift_vlrft.recipe.tree import Mistake, Node, Note, parse
 from swift_vlrft.recipe.words import BY_RUN, SETS, Value, Variable, Words, joined, set_by
-from swift_vlrft.recipe.wrappers import HARMLESS, WITHIN, not_read, unwrapped
+from swift_vlrft.recipe.wrappers import ENVIRONMENT, MAKERS, SHELLS, WITHIN, not_read, unwrapped
 
 FOR_SWIFT = re.compile(
     r"NPROC_PER_NODE|NNODES|NODE_RANK|MASTER_(?:ADDR|PORT)|CUDA_VISIBLE_DEVICES|USE_HF|HF_\w+"
@@ -71,7 +71,7 @@ class Script(Words):
         super().__init__(environment, arguments, script)
         self.commands: list[Command] = []
         self._made = set[str]()
-        self._functions = set[str]()
+        self._functions: dict[str, Node] = {}
         self._exports_all: bool | None = False
         self._ended = False
         self._unseen: dict[tuple[str, int], bool] = {}
@@ -142,6 +142,8 @@ class Script(Words):
 
     def _skip(self, node: Node) -> None:
         """Leave a node unread: what it may set is not known from here on."""
+        if ENVIRONMENT.match(node.text):
+            return
         why = f"`{node.text.splitlines()[0][:60]}` is not read"
         why += ", with its `swift` command" * bool(WITHIN.search(node.text))
         why += f"; {BY_RUN}" * (first_word(node) not in SOURCES)
@@ -149,8 +151,13 @@ class Script(Words):
         note = Note(node.line, "unread", why, " ".join(sorted(names)))
         self.notes.append(note)
         self.tested.update(parameters([node]))
-        self._functions |= {n.Name.Value for n in node.walk() if n.Type == "FuncDecl" and n.Name}
-        for name in names:
+        defined = [inner for inner in node.walk() if inner.Type == "FuncDecl" and inner.Name]
+        self._functions |= {inner.Name.Value: inner for inner in defined}
+        self._forget(node, note)
+
+    def _forget(self, node: Node, note: Note) -> None:
+        """Take what a node may set as unknown; a call of a function may be of any."""
+        for name in {name for inner in node.walk() for name in set_by(inner)}:
             self.unknown(name, note)
         for inner in node.walk():
             first, words = first_word(inner), inner.text if inner.Args else ""
@@ -159,9 +166,13 @@ class Script(Words):
             elif first in ("set", "shift"):
                 self.arguments = None
                 self._exports_all = None if "a" in words[3:] else self._exports_all
-            called = first in self._functions or ("$" in first and self._functions)
+            if first in self._functions or ("$" in first and self._functions):
+                bodies, self._functions = self._functions, {}
+                for body in bodies.values():
+                    self._forget(body, note)
+                self._functions = bodies
             hidden = re.match(r"(?:command|builtin) [^-]|[\\'\"]", words)  # which sees through it
-            if called or hidden or first in SOURCES or _sets_any(inner):
+            if hidden or first in SOURCES or _sets_any(inner):
                 self.lose(note)
 
     def lose(self, note: Note) -> None:
@@ -231,9 +242,11 @@ class Script(Words):
             with self._alone():
                 self._assign(map(self._assigned, node.Assigns), True)
                 found = self.program(values, fed)
-            behind = zip(texts, texts[1:], strict=False)
-            self._made |= {value for flag, value in behind if found and OUTPUT.fullmatch(flag)}
-            self._made |= {ANYTHING} if not (found or HARMLESS.fullmatch(name)) else set()
+            if found and self.commands[-1].words[0].text not in SHELLS:
+                behind = zip(texts, texts[1:], strict=False)
+                self._made |= {value for flag, value in behind if OUTPUT.fullmatch(flag)}
+            elif "/" in texts[0] or any(MAKERS.fullmatch(os.path.basename(t)) for t in texts[:3]):
+                self._made.add(ANYTHING)
             self._ended |= name == "exec" and len(words) > 1
 
     def program(self, values: Sequence[Value], fed: str = "") -> bool:

@@ -31,13 +31,21 @@ WRAPPERS = re.compile(
     r"nohup|setsid|exec|env|command|nice|timeout|stdbuf|uv|srun|(?:micro)?mamba|conda|"
     + "|".join([PYTHON.pattern, *LAUNCHERS])
 )
-HARMLESS = re.compile(
-    r"echo|printf|which|type|[ef]?grep|pgrep|pkill|kill|killall|ps|pip3?|test|\[|:|true|false|wait"
-    r"|jobs|umask|ulimit|hash|shopt|disown|(?:micro)?mamba|conda|module|mkdir|sleep|date|nproc|ls|rm"
-    r"|nvidia-smi|chmod|tee|hostname|pwd"
+PRINTS = re.compile(
+    r"echo|printf|which|type|[ef]?grep|pgrep|p?kill|killall|ps|pip3?|test|\[|:|mkdir|chmod|ls|rm|tee"
 )
-"""Commands that run nothing and make no file that a run reads."""
+"""Commands that run nothing of what they are given."""
 SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
+MAKERS = re.compile(
+    r"python[\d.]*|make|cp|mv|ln|tar|unzip|7z|gunzip|cat|touch|dd|wget|curl|aria2c|rsync|scp|clone"
+    r"|lfs|pull|download|sync|vlrft|.*\.(?:sh|py)|" + "|".join(SHELLS)
+)
+"""Words, one of the first three of a command, that may make files which a run reads."""
+ENVIRONMENT = re.compile(
+    r"(?:source|\.)\s+\S*(?:/activate|(?:conda|mamba)\.sh|\.bashrc|\.(?:bash_)?profile)\b"
+    r"|eval\s+\"?\$\(\S*(?:conda|mamba)\b"
+)
+"""What switches an environment on; it is taken to set no variable of a run."""
 WITHIN = re.compile(
     r"(?:^|[\s;&|'\"/=(])(?:"
     + "|".join(rf"{name}\s+(?:{'|'.join(commands)})" for name, commands in PROGRAMS.items())
@@ -142,7 +150,7 @@ def not_read(words: Sequence[Value], fed: str = "") -> str | None:
     does not mention it, or only prints.
     """
     name, texts = base(words[0]), [word.text for word in words]
-    if HARMLESS.fullmatch(name):
+    if PRINTS.fullmatch(name):
         return None
     begins = words[:3] if WRAPPERS.fullmatch(name) else words[:1]
     if any(base(word) in SHELLS or A_SCRIPT.search(word.text) for word in begins):

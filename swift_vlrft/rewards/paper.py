@@ -20,10 +20,7 @@ from swift_vlrft.rewards.matching import DETECTION, overlap_table, score_without
 
 @reward(DETECTION, recommended=False)
 def vlrft_paper_iou(answer: Answer, gold: BoxList) -> float:
-    """Sum of IoU > 0.5, taken greedily by confidence, / max(n_pred, n_gold).
-
-    Repeats of a position are dropped.
-    """
+    """Sum of IoU > 0.5, greedily by confidence, repeats dropped, / max(n_pred, n_gold)."""
     if not answer.boxes or not gold:
         return score_without_boxes(answer.boxes, gold)
     results = _greedy(answer.boxes, gold)

@@ -111,11 +111,10 @@ def _register_set(dataset: str, run: Run, command: CommandLine, *, check: bool) 
             from swift_vlrft.swift_plugin.chatglm4v import refuse_several_images
 
             refuse_several_images(stored, dataset)
-        return None
+        return
     if check:
         wanted_box_format(command, subset_of(asked.subsets, dataset).box_format, asked.name)
     register_dataset(dataset_meta(asked.name), exist_ok=True)
-    return None
 
 
 def _register_hub_id(asked: DatasetName, run: Run, *, check: bool) -> None:
