@@ -14,8 +14,6 @@ from support.own import own_folders
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
-
-
 NUMBERS = count()
 UNTIL = float(os.environ.get("NIGHTLY_UNTIL", "inf"))
 
@@ -24,7 +22,6 @@ def pytest_ignore_collect(collection_path, config):
     """A file of slow tests alone is not imported where they are left out: it imports ms-swift."""
     if "not slow" in config.option.markexpr and collection_path.name.startswith("test_"):
         return "pytestmark = pytest.mark.slow" in collection_path.read_text() or None
-    return None
 
 
 def pytest_runtest_setup(item):
@@ -51,6 +48,8 @@ def own_environment(tmp_path_factory):
     """
     before = dict(os.environ)
     os.environ.update(own_folders(tmp_path_factory.getbasetemp() / f"own{next(NUMBERS)}"))
+    for lock in (tmp_path_factory.getbasetemp() / "operators").rglob("lock"):
+        lock.unlink()  # of a run that was killed: torch in the next one would wait for it
     if "datasets" in sys.modules:  # which reads its variable once
         sys.modules["datasets"].config.HF_DATASETS_CACHE = Path(os.environ["HF_DATASETS_CACHE"])
     yield
