@@ -124,7 +124,7 @@ def _register_hub_id(asked: DatasetName, run: Run, *, check: bool) -> None:
         metas = [syntax.get_dataset_meta(use_hf) for use_hf in (True, False)]
         # For an id that nobody has registered ms-swift returns an empty entry.
         new = not any(m.ms_dataset_id or m.hf_dataset_id or m.dataset_path for m in metas)
-        if new and set(asked.subsets) <= {*SUBSETS, *TASK_NAMES}:
+        if new and set(asked.subsets) <= {"default", *SUBSETS, *TASK_NAMES}:
             register_dataset(dataset_meta(asked.name), exist_ok=True)
         return
     use_hf = run.true("use_hf") if "use_hf" in run.given else use_hf_hub()
