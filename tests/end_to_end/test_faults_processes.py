@@ -107,7 +107,7 @@ def test_killed_while_saving_then_resumed_then_preempted(with_fault):
 
     half = with_fault("", "--resume_from_checkpoint", str(ended.out / "checkpoint-2"))
     assert half.code != 0 and "checkpoint-2 is not complete" in half.output
-    assert f"take {ended.out / 'checkpoint-1'}" in half.output
+    assert "Let `vlrft resume` choose" in half.output
 
     # SIGTERM on one rank: both save the same step, over the half, and end.
     good = ("--resume_from_checkpoint", str(ended.out / "checkpoint-1"))
