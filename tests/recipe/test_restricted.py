@@ -1,9 +1,9 @@
 """`vlrft check --run`: bash reads the script, and nothing that the script names starts.
 
 run.jsonl: ``commands`` are the flags of each `swift` command that bash reaches, None for a value
-that only a program knows, ``lines`` where they stand, ``notes`` the lines of what was not read, and
-``refused`` a word of the refusal. The scripts that try to get out are in hostile.jsonl: whatever
-they say, there is no file afterwards that was not there before.
+that only a program knows, ``lines`` where they stand, ``notes`` the lines of what was not read,
+``kinds`` those of other notes, ``refused`` a word of the refusal. The scripts that try to get out
+are in hostile.jsonl: whatever they say, there is no file afterwards that was not there before.
 """
 
 import json
@@ -58,6 +58,8 @@ def test_every_command_that_bash_reaches_is_read(row, script):
     assert [recipe.line for recipe in recipes] == row["lines"]
     unread = {note.line for recipe in recipes for note in recipe.notes if note.kind == "unread"}
     assert unread == set(row.get("notes", []))
+    others = {note.kind: note.line for r in recipes for note in r.notes if note.kind != "unread"}
+    assert others == row.get("kinds", {})
     for name, value in row.get("environment", {}).items():
         assert all(recipe.environment[name] == value for recipe in recipes)
 
