@@ -1,5 +1,5 @@
 """Find lines that bash reads otherwise than they look: a byte order mark, carriage returns, a
-missing backslash, joined words, a variable that no command sees.
+missing backslash, joined words.
 """
 
 from __future__ import annotations
@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Protocol
 
 from swift_vlrft.recipe.tree import Node, Note
 
@@ -23,14 +22,6 @@ VARIABLES = re.compile(
 """Variables that ms-swift, its engines or this package read."""
 JOINED = re.compile(r"[^'\"]*\S\\\r?\n(--?[A-Za-z]\w*|[A-Za-z_]\w*=)")
 """A word that goes on in the first column of the next line, with what looks like another word."""
-
-
-class Seen(Protocol):
-    """A command sees variables."""
-
-    environment: dict[str, str]
-    unknown: frozenset[str]
-    lost: bool
 
 
 def wrong_lines(text: str, statements: Sequence[Node]) -> Iterator[Note]:
@@ -76,17 +67,3 @@ def _lost_or_joined(node: Node) -> Iterator[Note]:
             why = "no blank stands before the backslash, and none before the next line: bash joins "
             why += f"{match[1]} to the word before it. Write a blank before the backslash"
             yield Note(line, "continuation", why)
-
-
-def not_exported(text: str, statements: Sequence[Node], commands: Sequence[Seen]) -> Iterator[Note]:
-    """Yield notes on variables that are set for the script alone, and that it never uses."""
-    uses = re.sub(r"(?m)^\s*#.*", "", text)
-    for node in (inner for statement in statements for inner in statement.walk()):
-        for assigned in node.Assigns if node.Type == "CallExpr" and not node.Args else ():
-            name = assigned.Name.Value
-            use = re.compile(rf"(?<!\w){name}(?!\w|\+?=)")
-            used = len(use.findall(uses)) > len(use.findall(assigned.text))
-            sees = any(c.lost or name in c.environment or name in c.unknown for c in commands)
-            if VARIABLES.fullmatch(name) and commands and not used and not sees:
-                why = f"{name} is set for this script alone, and `swift` does not see it: write "
-                yield Note(assigned.line, "not-exported", f"{why}`export {name}=...`")

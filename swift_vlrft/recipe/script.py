@@ -18,7 +18,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from swift_vlrft.recipe.lines import not_exported, wrong_lines
+from swift_vlrft.recipe.lines import VARIABLES, wrong_lines
 from swift_vlrft.recipe.tree import Mistake, Node, Note, parse
 from swift_vlrft.recipe.words import BY_RUN, NAME, Value, Variable, Words, joined
 from swift_vlrft.recipe.wrappers import ENVIRONMENT, MAKERS, WITHIN, not_read, unwrapped
@@ -71,7 +71,6 @@ class Script(Words):
         self.commands: list[Command] = []
         self._made = set[str]()
         self._functions = dict[str, str]()
-        self._exports: bool | None = False
         self._ended = False
 
     def read(self, text: str) -> None:
@@ -97,10 +96,10 @@ class Script(Words):
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """A subshell: nothing that is set there comes back."""
-        saved = dict(self.variables), self.arguments, self.folder, self.lost, self._exports
+        saved = dict(self.variables), self.arguments, self.folder, self.lost
         ended = self._ended
         yield
-        self.variables, self.arguments, self.folder, self.lost, self._exports = saved
+        self.variables, self.arguments, self.folder, self.lost = saved
         self._ended = ended
 
     def _statement(self, node: Node, command: Node) -> None:
@@ -147,8 +146,9 @@ class Script(Words):
         if self._functions.keys() & set(parted.split(text)) or text[0] in '$"':
             text = "\n".join([text, *self._functions.values()])  # it may call any of them
         words = set(parted.split(text))
-        lost, names = SOURCES.search(text) or ANY.search(text), NAME.findall(text)
-        names = [*names, *self.variables] if lost else names
+        # `set -a` exports what is set later.
+        lost = SOURCES.search(text) or ANY.search(text) or words & {"set", "shift"}
+        names = [*NAME.findall(text), *(self.variables if lost else ())]
         note = self.forget(names, Note(node.line, "unread", why))
         self.notes.append(note)
         functions = (inner for inner in node.walk() if inner.Type == "FuncDecl")
@@ -156,10 +156,8 @@ class Script(Words):
         if lost or words & {"cd", "pushd", "popd"}:
             self.folder = None
             self.variables.pop("PWD", None)
-        if lost or words & {"set", "shift"}:
-            self.arguments = None
-            self._exports = None
-        self.lost = note if lost else self.lost
+        if lost:
+            self.lost, self.arguments = note, None
 
     # One command -------------------------------------------------------------------------------
 
@@ -174,9 +172,7 @@ class Script(Words):
         # A="$A more" needs no A.
         own = (replace(n, kind="needed") if n.variable == name else n for n in value.notes)
         span = node.Value.span if node.Value and not before else None
-        both = (old.exported, self._exports)
-        exported = True if True in both else None if None in both else False
-        return name, Variable(replace(value, span=span, notes=tuple(own)), exported)
+        return name, Variable(replace(value, span=span, notes=tuple(own)), old.exported)
 
     def _assign(self, pairs: Iterable[tuple[str, Variable]], exported: bool = False) -> None:
         for name, variable in pairs:
@@ -244,6 +240,22 @@ class Script(Words):
             )
         )
         return True
+
+
+def not_exported(
+    text: str, statements: Sequence[Node], commands: Sequence[Command]
+) -> Iterator[Note]:
+    """Yield notes on variables that are set for the script alone, and that it never uses."""
+    uses = re.sub(r"(?m)^\s*#.*", "", text)
+    for node in (inner for statement in statements for inner in statement.walk()):
+        for assigned in node.Assigns if node.Type == "CallExpr" and not node.Args else ():
+            name = assigned.Name.Value
+            use = re.compile(rf"(?<!\w){name}(?!\w|\+?=)")
+            used = len(use.findall(uses)) > len(use.findall(assigned.text))
+            sees = any(c.lost or name in c.environment or name in c.unknown for c in commands)
+            if VARIABLES.fullmatch(name) and commands and not used and not sees:
+                why = f"{name} is set for this script alone, and `swift` does not see it: write "
+                yield Note(assigned.line, "not-exported", f"{why}`export {name}=...`")
 
 
 def _first_word(node: Node) -> str:

@@ -18,11 +18,10 @@ from swift_vlrft.cli import app
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe import restricted
 from swift_vlrft.recipe.by_bash import run_recipes
-from swift_vlrft.recipe.reader import RecipeError, read_recipes
+from swift_vlrft.recipe.reader import RecipeError
 
 HERE = Path(__file__).parent
 PLUGIN = str(shipped_file("plugins", "vlrft.py"))
-RECIPES = sorted((HERE.parents[1] / "recipes").glob("*/*.sh"))
 
 
 def table(name):
@@ -82,18 +81,6 @@ def test_nothing_starts_and_nothing_is_written(row, script, tmp_path):
         assert "refused" not in row
     assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
     assert set(psutil.Process().children(recursive=True)) == processes
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_our_recipes_are_read_as_before(path):
-    caller = {"PATH": os.environ["PATH"], "DATASET": "d", "NODE_RANK": "0", "MASTER_ADDR": "a"}
-    by_bash, by_tree = run_recipes(path, caller), read_recipes(path, caller)
-    assert list(map(flags_of, by_bash)) == list(map(flags_of, by_tree))
-    for one, other in zip(by_bash, by_tree, strict=True):
-        assert [f.line for f in one.flags] == [f.line for f in other.flags]
-        ours = {n: v for n, v in one.environment.items() if n not in ("PWD", "OLDPWD", "SHLVL")}
-        assert ours == {n: v for n, v in other.environment.items() if n in ours}
 
 
 def test_the_command_checks_every_turn(script):
