@@ -95,7 +95,7 @@ def apply(
     dataset: DatasetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a script that runs a recipe with the cheapest change that makes it fit.
+    """Write a recipe again with the cheapest change that makes it fit.
 
     Example: vlrft recipe apply detection_4x80g.sh smaller.sh --gpus 4x24
 

@@ -1,8 +1,10 @@
-"""Run a recipe with other flags, without rewriting anything in it.
+"""Run a recipe with other flags, or write its text with them.
 
 run_with(path, {"move_model_batches": "16", "MAX_PIXELS": "401408"})
     .command    MAX_PIXELS=401408 bash recipe.sh --move_model_batches 16
     .problems   what in the recipe stands against it, with the line to change
+applied(path, {"move_model_batches": "16", "MAX_PIXELS": "401408"}, out, remark)
+                export MAX_PIXELS=401408 ... swift rlhf ... --move_model_batches 16 "$@"
 """
 
 from __future__ import annotations
@@ -17,7 +19,15 @@ from pathlib import Path
 from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.files.secrets import is_secret_name
 from swift_vlrft.recipe.flags import flags_of
-from swift_vlrft.recipe.reader import CONFIGURATION, Recipe, kept_from, read_recipe, read_recipes
+from swift_vlrft.recipe.reader import (
+    CONFIGURATION,
+    Recipe,
+    kept_from,
+    only,
+    read_recipe,
+    read_recipes,
+    read_text,
+)
 from swift_vlrft.shared_prefix import settings as shared_prefix
 
 IMAGE_LIMITS = ("max_pixels", "model_kwargs")
@@ -45,18 +55,9 @@ class RunWith:
     problems: tuple[str, ...]
 
 
-def run_with(
-    path: Path,
-    flags: Mapping[str, str],
-    arguments: Sequence[str] = (),
-    file: str | None = None,
-    before: str = "",
-) -> RunWith:
+def run_with(path: Path, flags: Mapping[str, str], arguments: Sequence[str] = ()) -> RunWith:
     """Return the command that runs a recipe with ``arguments`` and, after them, ``flags``; names in
     capitals are variables.
-
-    ``file``: the recipe, as a word of a shell; by default its path, quoted. ``before``: a word in
-    front of the program.
     """
     variables = {name: value for name, value in flags.items() if name.isupper()}
     named = [(f"--{name}", value) for name, value in flags.items() if not name.isupper()]
@@ -64,22 +65,23 @@ def run_with(
     configured = path.suffix in CONFIGURATION
     program = " ".join(read_recipe(path).command) if configured else "bash"
     set_before = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
-    place = file or shlex.quote(str(path))
-    parts = [*set_before, before + program, place, *map(shlex.quote, words)]
-    return RunWith(" ".join(parts), tuple(_problems(path, words, variables)))
-
-
-def _problems(path: Path, words: Sequence[str], variables: Mapping[str, str]) -> Iterator[str]:
-    """Yield what keeps flags and variables from a script's commands, with the line to change."""
-    if path.suffix in CONFIGURATION:
-        return
+    command = " ".join([*set_before, program, shlex.join([str(path), *words])])
+    if configured:
+        return RunWith(command, ())
     commands = read_recipes(path, {**os.environ, **variables}, words)
+    problems = [*kept_from(commands, words), *_problems(commands, path, words, variables)]
+    return RunWith(command, tuple(problems))
+
+
+def _problems(
+    commands: Sequence[Recipe], path: Path, words: Sequence[str], variables: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield what keeps variables and limits of images from commands, with the line to change."""
     training = [command for command in commands if command.trains] or commands
     named = {flag.name: flag.values for flag in flags_of(words)}
-    yield from kept_from(commands, words)
     for name, value in variables.items():
         if any(command.environment.get(name) != value for command in training):
-            code = enumerate(training[0].text.split("\n"), 1)
+            code = enumerate(path.read_text(errors="replace").split("\n"), 1)
             lines = [number for number, line in code if re.search(rf"(?<!\w){name}=", line)]
             yield (
                 f"{path}:{lines[-1] if lines else training[0].line}: {name} is set there whatever "
@@ -103,21 +105,56 @@ def writable(out: Path) -> None:
 def applied(
     path: Path, flags: Mapping[str, str], out: Path, remark: str, arguments: Sequence[str] = ()
 ) -> str:
-    """Return the text of a script ``out`` that runs a recipe with these ``flags``; ValueError,
-    with the line to change, where the recipe does not let it.
+    """Return the text of a recipe with ``arguments`` and ``flags`` in it, for a script ``out``;
+    ValueError, with the line to change, where the text does not let that.
     """
     if out.resolve() == path.resolve():
-        raise ValueError(f"{out} would run itself in place of the recipe; give another name")
-    beside = out.resolve().parent == path.resolve().parent
-    file = f'"$(dirname "$0")"/{shlex.quote(path.name)}'
-    # In place of this shell, so that a signal reaches the recipe.
-    where = file if beside else shlex.quote(str(path.resolve()))
-    runs = run_with(path, flags, arguments, where, "exec ")
-    if runs.problems:
-        raise ValueError("; ".join(runs.problems))
-    needs = [f': "${{{name}:?{what}}}"\n' for name, what in PER_NODE.items() if "NNODES" in flags]
-    text = f"#!/usr/bin/env bash\n# {' '.join(remark.split())}\n"
-    return f'{text}{"".join(needs)}{runs.command} "$@"\n'
+        raise ValueError(f"{out} is the recipe itself; give another name")
+    variables = {name: value for name, value in flags.items() if name.isupper()}
+    given = {flag.name: flag.values for flag in flags_of(arguments)}
+    given |= {name: (value,) for name, value in flags.items() if not name.isupper()}
+    words = [word for name, values in given.items() for word in (f"--{name}", *values)]
+    head, needs = f"#!/usr/bin/env bash\n# {' '.join(remark.split())}\n", ""
+    if "NNODES" in flags:
+        needs += "".join(f': "${{{name}:?{what}}}"\n' for name, what in PER_NODE.items())
+    needs += "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
+    recipe = read_recipe(path, {**os.environ, **variables})
+    if path.suffix in CONFIGURATION:
+        started = f"exec {' '.join(recipe.command)} {shlex.join([str(path.resolve()), *words])}"
+        return f'{head}{needs}{started} "$@"\n'
+    if out.resolve().parent != path.resolve().parent and re.search(r"\$0|BASH_SOURCE", recipe.text):
+        raise ValueError(
+            f"{path} finds its folder by its own name: write {path.with_name(out.name)}"
+        )
+    # Behind the comments on top, which may be a scheduler's.
+    text = re.sub(r"\A#!.*\n", "", _with_flags(recipe, given))
+    code = re.sub(r"\A(?:#.*\n)*", "", text)
+    text = f"{head}{text.removesuffix(code)}{needs}{code}"
+    commands = read_text(text, out)
+    if problems := "; ".join(_problems(commands, path, words, variables)):
+        raise ValueError(problems)
+    old, new = ({f.name: f.values for f in r.flags} for r in (recipe, only(commands)))
+    if new != old | given:
+        raise ValueError(
+            f"{path}:{recipe.line}: its flags would be read differently; change it by hand"
+        )
+    return text
+
+
+def _with_flags(recipe: Recipe, given: Mapping[str, tuple[str, ...]]) -> str:
+    """Return a script's text with flags in place of those of their names, or behind the last."""
+    text, patches = recipe.text, list[tuple[int, int, str]]()
+    ends = [s.end for flag in recipe.flags for s in (flag.span, *flag.value_spans) if s]
+    for name, values in given.items():
+        flag, words = recipe.flag(name), shlex.join([f"--{name}", *values])
+        spans = [flag.span, *flag.value_spans] if flag else []
+        if written := [span for span in spans if span]:
+            patches.append((written[0].start, written[-1].end, words))
+        elif ends:
+            patches.append((max(ends), max(ends), f" \\\n    {words}"))
+    for start, end, words in sorted(patches, reverse=True):
+        text = text[:start] + words + text[end:]
+    return text
 
 
 def callers_part(recipe: Recipe, environment: Mapping[str, str]) -> str:

@@ -48,7 +48,7 @@ class RecipePlan:
     gpus: Gpus
     plan: Plan
     written: Written
-    path: Path  # The file that was given, which may run another script that the recipe stands in
+    path: Path
     arguments: tuple[str, ...] = ()  # Flags behind the file, as behind `bash FILE`
     environment: str = ""
     """The caller's variables that the plan depends on, as written in front of a command."""
@@ -247,8 +247,8 @@ def apply_plan(
     nodes: int | None = None,
     dataset: Path | None = None,
 ) -> NewRecipe:
-    """Write a script that runs a recipe with the change that it needs to fit; where another shipped
-    recipe of the same model and task is nearer to the machine, the script of ``new_plan``.
+    """Write a recipe's text with the change that it needs to fit; where another shipped recipe of
+    the same model and task is nearer to the machine, the script of ``new_plan``.
     """
     append.writable(out)
     path = recipe_path(path)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from swift_vlrft.recipe.lines import wrong_lines
 from swift_vlrft.recipe.reader import (
     CONFIGURATION,
     Flag,
@@ -20,11 +21,11 @@ from swift_vlrft.recipe.reader import (
     RecipeError,
     read_file,
     read_recipes,
-    recipe_of,
+    recipes_of,
 )
 from swift_vlrft.recipe.restricted import MARK, Started, make_inert, started
-from swift_vlrft.recipe.script import Script
-from swift_vlrft.recipe.tree import Note
+from swift_vlrft.recipe.script import Script, not_exported
+from swift_vlrft.recipe.tree import Note, parse
 from swift_vlrft.recipe.words import Value, Variable
 
 NOT_READ = ("bash", "sh", "sbatch", "ssh", "xargs", "eval", "source", ".")
@@ -48,21 +49,23 @@ def run_recipes(
     caller = os.environ if environment is None else environment
     inert = make_inert(text, str(path))
     commands, notes = started(inert, str(path), caller, arguments)
-    notes = [*inert.notes, *notes]
-    recipes: list[Recipe] = []
-    moved = sourced = False
+    statements, blanks = parse(text)
+    notes = [*inert.notes, *notes, *blanks, *wrong_lines(text, statements)]
+    script, lost, moved = Script({}), False, False
     for command in commands:
         begins = map(os.path.basename, command.words[:3])  # nohup bash FILE
-        name, added = next((w for w in begins if w in ("bash", "sh")), command.words[0]), []
-        if name == "cd":
-            moved = True
-        elif name not in NOT_READ:
-            added = list(_recipes(command, path, text, moved, sourced, frozenset(inert.written)))
-        if not added and (name in NOT_READ or MARK in name):
+        name = next((word for word in begins if word in ("bash", "sh")), command.words[0])
+        moved |= name == "cd"
+        if name in NOT_READ or MARK in name:
             shown = name.replace(MARK, "$(...)")
             notes.append(Note(command.line, "unread", f"{shown} is not followed under --run"))
-            sourced = sourced or name in ("source", ".", "eval")
-        recipes += added
+            lost |= name in ("source", ".", "eval")
+        elif script.program(_words(script, command)):
+            inner = script.commands[-1]
+            inner.lost, inner.folder = lost, None if moved else inner.folder
+            inner.made = frozenset(inert.written)
+    recipes = recipes_of(script.commands, path, notes)
+    notes += [*script.notes, *not_exported(text, statements, recipes)]
     notes = sorted(dict.fromkeys(notes), key=lambda note: note.line)
     if not recipes:
         why = "; ".join(f"line {note.line}: {note.text}" for note in notes[-3:])
@@ -71,27 +74,19 @@ def run_recipes(
             + (why and f". {why}")
         )
     for recipe in recipes:
-        recipe.notes += notes
+        recipe.text = text
+        recipe.notes = [replace(note, line=recipe.line) for note in recipe.notes] + notes
+        recipe.flags = [_placed(flag, text, recipe.line) for flag in recipe.flags]
     return recipes
 
 
-def _recipes(
-    command: Started, path: Path, text: str, moved: bool, sourced: bool, written: frozenset[str]
-) -> Iterator[Recipe]:
-    script = Script({})
+def _words(script: Script, command: Started) -> list[Value]:
+    """Give the script a command's variables, and return its words."""
     script.variables = {
         name: Variable(replace(_value(value, command.line), notes=()), exported=True)
         for name, value in command.environment.items()
     }
-    script.program([_value(word, command.line) for word in command.words])
-    for inner in script.commands:
-        inner.made, inner.folder = written, None if moved else inner.folder
-        recipe = recipe_of(inner, path)
-        recipe.lost |= sourced
-        recipe.text = text
-        recipe.notes = [replace(note, line=command.line) for note in recipe.notes]
-        recipe.flags = [_placed(flag, text, command.line) for flag in recipe.flags]
-        yield recipe
+    return [_value(word, command.line) for word in command.words]
 
 
 def _value(text: str, line: int) -> Value:

@@ -1,9 +1,8 @@
 """Read from a plugin file's text what it registers in ms-swift: it is neither imported nor run.
 
 orms["short_answer"] = ShortAnswer             names ["short_answer"]
-orms.update({"a": A}, b=B)                     names ["a", "b"]
 swift_vlrft.register()                         ours
-for name in find(): orms[name] = ...           anything
+orms.update(...), orms[name] = ...             anything
 import my_rewards                              anything, if my_rewards.py lies beside the file
 """
 
@@ -16,7 +15,6 @@ from pathlib import Path
 
 from swift_vlrft.rewards import REWARDS
 
-READING = ("get", "keys", "items", "values", "update", "setdefault")
 RUNS_OTHERS = frozenset({"exec", "__import__", "import_module", "run_path", "import_external_file"})
 """What brings in code that stands nowhere as an import."""
 
@@ -47,7 +45,7 @@ def read_plugin(path: Path) -> Plugin:
         return plugin
     modules: list[str] = []
     meant: dict[str, str] = {}
-    tables = {"orms"}  # what a name stands for, and which are ms-swift's table
+    table, stored = 0, 0  # how often ms-swift's table is named, and how often to register a name
     for node in nodes:
         if isinstance(node, ast.Import):
             modules += [alias.name for alias in node.names]
@@ -55,37 +53,21 @@ def read_plugin(path: Path) -> Plugin:
         elif isinstance(node, ast.ImportFrom):
             modules += [node.module] if node.module else [alias.name for alias in node.names]
             meant.update((a.asname or a.name, f"{node.module}.{a.name}") for a in node.names)
-            tables |= {a.asname for a in node.names if a.name == "orms" and a.asname}
+            table += any(alias.name == "orms" and alias.asname for alias in node.names)
     for name in {module.partition(".")[0] for module in modules} - {"swift", "swift_vlrft"}:
         plugin.anything |= (path.parent / f"{name}.py").exists() or (path.parent / name).is_dir()
-    uses = understood = 0
     for node in nodes:
-        uses += _is_table(node, tables)
-        keys: list[ast.expr | None] = []
-        if isinstance(node, ast.Subscript) and _is_table(node.value, tables):
-            understood += 1
-            keys = [node.slice] if isinstance(node.ctx, ast.Store) else []
-        elif isinstance(node, ast.Attribute) and _is_table(node.value, tables):
-            understood += node.attr in READING
-        elif isinstance(node, ast.Compare):
-            understood += sum(_is_table(operand, tables) for operand in node.comparators)
+        table += _is_table(node)
+        if isinstance(node, ast.Subscript) and _is_table(node.value):
+            if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+                stored += 1
+                plugin.names += [node.slice.value] * isinstance(node.ctx, ast.Store)
         elif isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute)):
             first, _, rest = ast.unparse(node.func).partition(".")
             called = f"{meant.get(first, first)}.{rest}".rstrip(".")
             plugin.ours |= called.startswith("swift_vlrft.") and called.endswith(".register")
             plugin.anything |= called.rpartition(".")[2] in RUNS_OTHERS
-            if isinstance(node.func, ast.Attribute) and _is_table(node.func.value, tables):
-                if node.func.attr == "setdefault":
-                    keys = [*node.args[:1]]
-                elif node.func.attr == "update":
-                    keys = [key for arg in node.args for key in getattr(arg, "keys", [None])]
-                    keys += [ast.Constant(word.arg) for word in node.keywords]
-        for key in keys:
-            if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                plugin.names.append(key.value)
-            else:
-                plugin.anything = True
-    plugin.anything |= uses > understood
+    plugin.anything |= table > stored
     return plugin
 
 
@@ -97,8 +79,7 @@ def clash(plugin: Plugin) -> str | None:
     return f"registers {', '.join(taken)}, as this package does: rename the reward there"
 
 
-def _is_table(node: ast.AST, tables: set[str]) -> bool:
+def _is_table(node: ast.AST) -> bool:
     """Whether it is ms-swift's table of rewards by name."""
-    if isinstance(node, ast.Name):
-        return node.id in tables
-    return isinstance(node, ast.Attribute) and node.attr == "orms"
+    named = isinstance(node, ast.Name) and node.id == "orms"
+    return named or (isinstance(node, ast.Attribute) and node.attr == "orms")

@@ -34,7 +34,7 @@ from swift_vlrft.recipe.flags import flag_name, flags_of, is_flag
 from swift_vlrft.recipe.script import ANYTHING, Command, Script
 from swift_vlrft.recipe.tree import Mistake, Note, Span
 from swift_vlrft.recipe.words import Value
-from swift_vlrft.recipe.wrappers import COMMANDS, called, runs_file
+from swift_vlrft.recipe.wrappers import COMMANDS, called
 
 TRAINS = ("rlhf", "sft", "pt")
 CONFIGURATION = (".yaml", ".yml", ".json")
@@ -53,6 +53,10 @@ REMARK = re.compile(r"(?:^|^[^'\"]*\s)#.*")
 
 class RecipeError(InputError):
     """A file cannot be read as a recipe; the message names file, place and reason."""
+
+
+class RayError(RecipeError):
+    """A command runs on Ray, which is not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +143,14 @@ def read_recipes(
     path: str | Path,
     environment: Mapping[str, str] | None = None,
     arguments: Sequence[str] = (),
-    depth: int = 0,
 ) -> list[Recipe]:
     """Return every `swift` command of a recipe; ``arguments`` are the values of `"$@"`.
 
-    ``environment`` is the caller's (default: this process's), ``depth`` says how many scripts run
-    this one. RecipeError if the file cannot be read or holds no such command.
+    ``environment`` is the caller's (default: this process's). RecipeError if the file cannot be
+    read or holds no such command.
     """
     path = Path(path)
-    return read_text(read_file(path), path, environment, arguments, depth)
+    return read_text(read_file(path), path, environment, arguments)
 
 
 def read_file(path: Path) -> str:
@@ -207,7 +210,6 @@ def read_text(
     path: str | Path = "command",
     environment: Mapping[str, str] | None = None,
     arguments: Sequence[str] = (),
-    depth: int = 0,
 ) -> list[Recipe]:
     """Read recipes from the text of a script, of a command or of a configuration."""
     path = Path(path)
@@ -218,48 +220,35 @@ def read_text(
         recipe = _configuration(path, text, dict(caller))
         _take_flags(recipe, [Value(word, recipe.line) for word in arguments])
         return [recipe]
-    reader = Script(caller, arguments, str(path) if os.path.isfile(path) else "")
+    reader = Script(caller, arguments)
     try:
         reader.read(text)
     except Mistake as mistake:
         raise RecipeError(f"{path}: {mistake}") from None
-    recipes, others = list[Recipe](), list[Recipe]()
-    for command in reader.commands:
-        if command.words[1:] and runs_file(*command.words[:2]):
-            others += _of_script(command, reader.notes, depth)
-        else:
-            recipes.append(recipe_of(command, path))
-    if not recipes and not others:
+    recipes = recipes_of(reader.commands, path, reader.notes)
+    if not recipes:
         reasons = "; ".join(f"line {note.line}: {note.text}" for note in reader.notes)
-        raise RecipeError(
-            f"{path}: no `swift {'|'.join(COMMANDS[:4])}` or `megatron rlhf` command in it."
-            + (reasons and f" {reasons}")
-        )
+        known = f"`swift {'|'.join(COMMANDS[:4])}` or `megatron rlhf`"
+        raise RecipeError(f"{path}: no {known} command is read{reasons and f'. {reasons}'}")
     notes = reader.notes + [note for recipe in recipes for note in recipe.notes]
     notes = sorted(dict.fromkeys(notes), key=lambda note: note.line)
     for recipe in recipes:
         recipe.notes, recipe.text = notes, text
-    for recipe in others:
-        recipe.notes += reader.notes
-    return recipes + others
+    return recipes
 
 
-def _of_script(command: Command, notes: list[Note], depth: int) -> list[Recipe]:
-    """Read the script of `bash FILE.sh ARGUMENTS`, if nothing that it gets is unknown."""
-    _, file, *words = command.words
-    if command.unknown or command.lost or depth > 4 or not all(word.known for word in words):
-        notes.append(Note(command.line, "unread", f"{file.text} is not read: give it by itself"))
-        return []
-    try:
-        path, arguments = (command.folder or Path()) / file.text, [word.text for word in words]
-        return read_recipes(path, command.environment, arguments, depth + 1)
-    except RecipeError as error:
-        notes.append(Note(command.line, "unread", str(error)))
-        return []
+def recipes_of(commands: Sequence[Command], path: Path, notes: list[Note]) -> list[Recipe]:
+    """Return the recipes of commands; a note is added for a command that runs on Ray."""
+    recipes = list[Recipe]()
+    for command in commands:
+        try:
+            recipes.append(_recipe_of(command, path))
+        except RayError as error:
+            notes.append(Note(command.line, "unread", str(error)))
+    return recipes
 
 
-def recipe_of(parsed: Command, path: Path) -> Recipe:
-    """Read the flags of a command."""
+def _recipe_of(parsed: Command, path: Path) -> Recipe:
     command, rest = called(parsed.words)
     recipe = Recipe(path=path, command=command, flags=[], **vars(parsed))
     if rest and _is_configuration(rest[0]):
@@ -267,7 +256,11 @@ def recipe_of(parsed: Command, path: Path) -> Recipe:
     _take_flags(recipe, rest)
     ray = recipe.flag("use_ray")
     if ray is not None and (not ray.values or truth(ray.values[0])):
-        raise RecipeError(f"{path}: line {ray.line}: runs on Ray (--use_ray) are not read")
+        raise RayError("runs on Ray (--use_ray) are not read")
+    processes = recipe.environment.get("NPROC_PER_NODE", "1")
+    if recipe.launcher == "python" and processes != "1":
+        why = f"only `swift` reads NPROC_PER_NODE={processes}: this is one process. Write "
+        recipe.notes.append(Note(recipe.line, "launcher", f"{why}`swift {command[-1]}`"))
     return recipe
 
 
@@ -353,7 +346,7 @@ def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe
     if method == "sft" and "dataset" not in data and not TRAINING & set(data):
         method = "rollout" if any(str(name).startswith("vllm_") for name in data) else "infer"
     if truth(str(data.get("use_ray"))) or isinstance(data.get("train"), dict):
-        raise RecipeError(f"{path}: runs on Ray (use_ray, or GPUs of roles) are not read")
+        raise RayError(f"{path}: runs on Ray (use_ray, or GPUs of roles) are not read")
     program = "megatron" if MEGATRON_FLAGS & set(data) else "swift"
     entries = [(key, value) for key, value in node.value if key.value != "ENV"]
     return Recipe(

@@ -31,6 +31,7 @@ from swift_vlrft.files.jsonl import LineError
 from swift_vlrft.files.secrets import holds_secret, is_secret_name
 from swift_vlrft.files.writing import beside
 from swift_vlrft.recipe.flags import GivenFlag, flags_of
+from swift_vlrft.recipe.lines import VARIABLES
 
 FILE = "resume.sh"
 GIVEN = '"${@:?give --resume_from_checkpoint CHECKPOINT, or use vlrft resume}"'
@@ -39,16 +40,6 @@ NODE_VARIABLES = ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 _HEAD = "#!/usr/bin/env bash\n# How this run goes on, without secrets: vlrft resume prints it\n# "
 _PACKAGES = ("swift-vlrft", "ms-swift", "transformers", "trl", "peft", "torch", "deepspeed", "vllm")
 _READ = re.compile("dataset|model|adapters|plugins|register_path|deepspeed|system")
-_VARIABLE = re.compile(
-    r"(VLRFT|VLLM|NCCL|GLOO|DS|PYTORCH|OMP|MODELSCOPE|CUDA_DEVICE|SWIFT(?!_CONFIG_FILE$))_\w+"
-    r"|HF_(HOME|ENDPOINT|(HUB|DATASETS)_\w+)|USE_HF|ROOT_IMAGE_DIR|WANDB_(PROJECT|MODE)"
-    r"|(CUDA|HIP|ASCEND_RT)_VISIBLE_DEVICES|NPROC_PER_NODE|NNODES|NODE_RANK|MASTER_(ADDR|PORT)"
-    r"|(VIDEO|FPS|FRAME|IMAGE)_\w+|FPS|NFRAMES|(MAX_)?NUM_FRAMES|(MAX|MIN)_PIXELS|MAX_SLICE_NUMS"
-    r"|MAX_(NUM|RATIO|PARTITION)|(INPUT|BASE|IMG|SPATIAL_MERGE)_SIZE|HD_NUM|NUM_CROPS|CROP_MODE"
-    r"|DOWNSAMPLE_MODE|QWENVL_BBOX_FORMAT|(ENABLE_)?THINKING(_MODE|_BUDGET)?|CELOSS_PARALLEL_SIZE"
-    r"|TORCH_COMPILE_DISABLE|CUBLAS_WORKSPACE_CONFIG"
-)
-"""Variables that ms-swift, its engines or this package read."""
 
 
 class Record(msgspec.Struct):
@@ -135,7 +126,7 @@ def kept_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in sorted(environment.items())
-        if _VARIABLE.fullmatch(name)
+        if VARIABLES.fullmatch(name)
         and not (is_secret_name(name) or holds_secret(value))
         and (several or name not in NODE_VARIABLES)
     }

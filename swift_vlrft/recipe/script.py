@@ -4,8 +4,9 @@ export MAX_PIXELS=${MAX_PIXELS:-401408}
 NPROC_PER_NODE=4 nohup \
 swift rlhf --model "$MODEL" "$@"        -> Command(words swift, rlhf, --model, ...; line 2)
 
-Branches, loops, functions, arrays, `eval` and `source` are not read: a note names the line, and
-what they may set is not known from there on. bash itself reads them under `--run` (by_bash.py).
+Anything else (branches, loops, functions, arrays, `source`, `eval`, `set -a`) is not read: a note
+names the line, and every name in it is not known from there on. bash reads it under `--run`
+(by_bash.py).
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from swift_vlrft.recipe.lines import wrong_lines
+from swift_vlrft.recipe.lines import VARIABLES, wrong_lines
 from swift_vlrft.recipe.tree import Mistake, Node, Note, parse
-from swift_vlrft.recipe.words import BY_RUN, SETS, Value, Variable, Words, joined, set_by
-from swift_vlrft.recipe.wrappers import ENVIRONMENT, MAKERS, SHELLS, WITHIN, not_read, unwrapped
+from swift_vlrft.recipe.words import BY_RUN, NAME, Value, Variable, Words, joined
+from swift_vlrft.recipe.wrappers import ENVIRONMENT, MAKERS, WITHIN, not_read, unwrapped
 
-FOR_SWIFT = re.compile(
-    r"NPROC_PER_NODE|NNODES|NODE_RANK|MASTER_(?:ADDR|PORT)|CUDA_VISIBLE_DEVICES|USE_HF|HF_\w+"
-    r"|MODELSCOPE_CACHE|PYTORCH_\w*ALLOC_CONF|MAX_PIXELS|MIN_PIXELS|IMAGE_M(?:AX|IN)_TOKEN_NUM"
-    r"|ROOT_IMAGE_DIR|VLRFT_\w+"
+BUILTINS = "read|getopts|mapfile|readarray|unset|declare|typeset|local|readonly|export|let"
+UNREAD = re.compile(f"{BUILTINS}|pushd|popd|set|shift|source|\\.|eval|cd|alias")
+"""Commands after which something is not known."""
+SOURCES = re.compile(r"(?m)\b(?:source|eval)\b|(?:^|[\s;&|(])\.\s")
+"""What reads other commands; `--run` does not follow them."""
+ANY = re.compile(
+    rf"\b(?:{BUILTINS}|printf\s+-v|wait\s+-p)\b(?:\s+-\S+|\s+\w+=\S*)*\s+[\"']?[$`]|\s-\w*n\w*\s+\w+="
 )
-"""Variables that are of use only in the environment of `swift`."""
-SOURCES = ("source", ".", "eval")
-UNREAD = (*SETS, "cd", "pushd", "popd", "set", "shift", *SOURCES, "export", "declare", "readonly")
-"""Builtins after which something is not known."""
+"""Text that may set a variable which it does not name: ``export "$NAME"``, ``declare -n A=B``."""
 OUTPUT = re.compile(r"--(?:output|result|save)[\w-]*")
 """Flags of `swift` for what it writes."""
 ANYTHING = "*"
@@ -63,18 +64,14 @@ class Command:
 
 
 class Script(Words):
-    """``commands`` are the `swift` commands of a script, and `bash FILE.sh`."""
+    """``commands`` are the `swift` commands of a script."""
 
-    def __init__(
-        self, environment: Mapping[str, str], arguments: Sequence[str] = (), script: str = ""
-    ) -> None:
-        super().__init__(environment, arguments, script)
+    def __init__(self, environment: Mapping[str, str], arguments: Sequence[str] = ()) -> None:
+        super().__init__(environment, arguments)
         self.commands: list[Command] = []
         self._made = set[str]()
-        self._functions: dict[str, Node] = {}
-        self._exports_all: bool | None = False
+        self._functions = dict[str, str]()
         self._ended = False
-        self._unseen: dict[tuple[str, int], bool] = {}
 
     def read(self, text: str) -> None:
         """Read a script; its notes are then in the order of its lines. Mistake if bash refuses it
@@ -82,14 +79,11 @@ class Script(Words):
         """
         try:
             statements, notes = parse(text)
-            self.notes += [*notes, *wrong_lines(text, statements)]
             self._run(statements)
+            self.notes += [*notes, *wrong_lines(text, statements)]
+            self.notes += not_exported(text, statements, self.commands)
         except RecursionError:
             raise Mistake(1, 1, "commands are nested too deeply") from None
-        for (name, line), unseen in self._unseen.items():
-            why = f"{name} is set for this script alone, and `swift` does not see it: write "
-            why += f"`export {name}=...`, or end the line with a backslash"
-            self.notes += [Note(line, "not-exported", why)] * unseen
         self.notes = sorted(dict.fromkeys(self.notes), key=lambda note: note.line)
 
     def _run(self, statements: Iterable[Node]) -> None:
@@ -102,10 +96,10 @@ class Script(Words):
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """A subshell: nothing that is set there comes back."""
-        saved = dict(self.variables), self.arguments, self.folder, self.lost, self._exports_all
+        saved = dict(self.variables), self.arguments, self.folder, self.lost
         ended = self._ended
         yield
-        self.variables, self.arguments, self.folder, self.lost, self._exports_all = saved
+        self.variables, self.arguments, self.folder, self.lost = saved
         self._ended = ended
 
     def _statement(self, node: Node, command: Node) -> None:
@@ -124,20 +118,21 @@ class Script(Words):
             case "BinaryCmd" if command.Op in ("&&", "||"):
                 self._run([command.X])
                 behind = command.Y.Cmd or command.Y
+                first = _first_word(behind)
                 piped = behind.Op in ("|", "|&") or behind.Type == "Subshell"
-                if piped or first_word(behind) not in ("", *UNREAD, "exec", "exit", "return"):
+                if piped or (
+                    first and not re.fullmatch(f"{UNREAD.pattern}|exec|exit|return", first)
+                ):
                     self._run([command.Y])
-                elif first_word(behind) not in ("exit", "return"):
+                elif first not in ("exit", "return"):
                     self._skip(command.Y)
             case "BinaryCmd" | "Subshell":
                 for part in command.Stmts or (command.X, command.Y):
                     with self._alone():
                         self._run([part])
-            case "Block" | "TimeClause":
-                self._run(command.Stmts or filter(None, [command.Stmt]))
-            case "TestClause":
-                self.tested.update(parameters([command]))
-            case _ if command.Type:
+            case "Block":
+                self._run(command.Stmts)
+            case _ if command.Type != "TestClause" and command.Type:
                 self._skip(node)
 
     def _skip(self, node: Node) -> None:
@@ -146,40 +141,23 @@ class Script(Words):
             return
         why = f"`{node.text.splitlines()[0][:60]}` is not read"
         why += ", with its `swift` command" * bool(WITHIN.search(node.text))
-        why += f"; {BY_RUN}" * (first_word(node) not in SOURCES)
-        names = {name for inner in node.walk() for name in set_by(inner)}
-        note = Note(node.line, "unread", why, " ".join(sorted(names)))
+        why += f"; {BY_RUN}" * (not SOURCES.search(node.text))
+        text, parted = node.text, re.compile(r"[\s;&|(){}]+")
+        if self._functions.keys() & set(parted.split(text)) or text[0] in '$"':
+            text = "\n".join([text, *self._functions.values()])  # it may call any of them
+        words = set(parted.split(text))
+        # `set -a` exports what is set later.
+        lost = SOURCES.search(text) or ANY.search(text) or words & {"set", "shift"}
+        names = [*NAME.findall(text), *(self.variables if lost else ())]
+        note = self.forget(names, Note(node.line, "unread", why))
         self.notes.append(note)
-        self.tested.update(parameters([node]))
-        defined = [inner for inner in node.walk() if inner.Type == "FuncDecl" and inner.Name]
-        self._functions |= {inner.Name.Value: inner for inner in defined}
-        self._forget(node, note)
-
-    def _forget(self, node: Node, note: Note) -> None:
-        """Take what a node may set as unknown; a call of a function may be of any."""
-        for name in {name for inner in node.walk() for name in set_by(inner)}:
-            self.unknown(name, note)
-        for inner in node.walk():
-            first, words = first_word(inner), inner.text if inner.Args else ""
-            if first in ("cd", "pushd", "popd"):
-                self.folder = None
-            elif first in ("set", "shift"):
-                self.arguments = None
-                self._exports_all = None if "a" in words[3:] else self._exports_all
-            if first in self._functions or ("$" in first and self._functions):
-                bodies, self._functions = self._functions, {}
-                for body in bodies.values():
-                    self._forget(body, note)
-                self._functions = bodies
-            hidden = re.match(r"(?:command|builtin) [^-]|[\\'\"]", words)  # which sees through it
-            if hidden or first in SOURCES or _sets_any(inner):
-                self.lose(note)
-
-    def lose(self, note: Note) -> None:
-        """Something that is not read may have set anything."""
-        self.lost, self.arguments, self.folder = note, None, None
-        for name in list(self.variables):
-            self.unknown(name, note)
+        functions = (inner for inner in node.walk() if inner.Type == "FuncDecl")
+        self._functions |= {inner.Name.Value: inner.Body.text for inner in functions}
+        if lost or words & {"cd", "pushd", "popd"}:
+            self.folder = None
+            self.variables.pop("PWD", None)
+        if lost:
+            self.lost, self.arguments = note, None
 
     # One command -------------------------------------------------------------------------------
 
@@ -189,18 +167,15 @@ class Script(Words):
         if node.Array or node.Index:
             self._skip(node)
             return name, self.variables[name]
-        tested, self.tested = self.tested, {*self.tested, name}  # A="$A more" needs no A
         before = [old.value] if node.Append and old.value else []
         value = joined([*before, *self.pieces(node.Value.Parts if node.Value else ())], node.line)
-        self.tested = tested
-        value = value if before or not node.Value else replace(value, span=node.Value.span)
-        both = (old.exported, self._exports_all)
-        exported = True if True in both else None if None in both else False
-        return name, Variable(value, exported, node.line)
+        # A="$A more" needs no A.
+        own = (replace(n, kind="needed") if n.variable == name else n for n in value.notes)
+        span = node.Value.span if node.Value and not before else None
+        return name, Variable(replace(value, span=span, notes=tuple(own)), old.exported)
 
     def _assign(self, pairs: Iterable[tuple[str, Variable]], exported: bool = False) -> None:
         for name, variable in pairs:
-            self.used.discard(name)
             self.variables[name] = replace(variable, exported=exported or variable.exported)
 
     def _simple(self, node: Node, redirections: Sequence[Node]) -> None:
@@ -214,35 +189,20 @@ class Script(Words):
             self._assign(map(self._assigned, node.Assigns))
             return
         name, texts = words[0].text if words[0].known else "", [word.text for word in words]
-        if name in ("command", "builtin") and texts[1:] and texts[1][:1] != "-":
-            name = texts[1]
-        if name.startswith("-") and words[0] is values[0]:
-            why = f"{name} stands alone: no backslash ends the line before it (or a comment stands "
-            why += "between), so bash takes it for a command, and this flag and all below it are "
-            self.notes.append(Note(words[0].line, "continuation", f"{why}lost"))
-        elif name in self._functions or (not name and self._functions):
-            self._skip(node)
-        elif name in ("exit", "return"):
+        if name in ("exit", "return"):
             self._ended = True
-        elif name == "cd" and texts[1:] and words[1].known and texts[1][0] not in "-":
-            path = os.path.normpath(os.path.join(self.folder or "", texts[1]))
-            self.folder = path if os.path.isabs(path) and os.path.isdir(path) else None
+        elif name == "cd" and len(texts) == 2 and words[1].known and os.path.isabs(texts[1]):
+            self.folder = texts[1] if os.path.isdir(texts[1]) else None
             self.variables.pop("PWD", None)
-        elif name == "set" and all(re.match(r"[-+]\w|pipefail|allexport", t) for t in texts[1:]):
-            if match := re.search(r" ([-+])(?:\w*a|o allexport)", " ".join(texts)):
-                self._exports_all = match[1] == "-"
-        elif name == "unset" and all(map(str.isidentifier, texts[1:])):
-            self.variables |= {name: Variable() for name in texts[1:]}
-        elif name in UNREAD or texts[:2] in (["printf", "-v"], ["wait", "-p"]):
+        elif name in self._functions or (not name and self._functions) or _sets(texts):
             self._skip(node)
         else:
-            self.tested.update(parameters(node.Args) if name in ("[", "test") else ())
             kept = any(">" in redirection.Op for redirection in redirections)
             fed = " ".join(r.Hdoc.text for r in redirections if r.Hdoc and not kept)
             with self._alone():
                 self._assign(map(self._assigned, node.Assigns), True)
                 found = self.program(values, fed)
-            if found and self.commands[-1].words[0].text not in SHELLS:
+            if found:
                 behind = zip(texts, texts[1:], strict=False)
                 self._made |= {value for flag, value in behind if OUTPUT.fullmatch(flag)}
             elif "/" in texts[0] or any(MAKERS.fullmatch(os.path.basename(t)) for t in texts[:3]):
@@ -279,33 +239,40 @@ class Script(Words):
                 launched=(inner.processes, inner.nodes),
             )
         )
-        for name, variable in self.variables.items():
-            if FOR_SWIFT.fullmatch(name) and variable.line and variable.value:
-                sees = name in (*known, *unknown) or name in self.used
-                key = (name, variable.line)
-                self._unseen[key] = self._unseen.get(key, True) and not sees
         return True
 
 
-def parameters(words: Iterable[Node]) -> Iterator[str]:
-    """Return the names of all variables in words."""
-    return (n.Param.Value for word in words for n in word.walk() if n.Type == "ParamExp")
+def not_exported(
+    text: str, statements: Sequence[Node], commands: Sequence[Command]
+) -> Iterator[Note]:
+    """Yield notes on variables that are set for the script alone, and that it never uses."""
+    uses = re.sub(r"(?m)^\s*#.*", "", text)
+    for node in (inner for statement in statements for inner in statement.walk()):
+        for assigned in node.Assigns if node.Type == "CallExpr" and not node.Args else ():
+            name = assigned.Name.Value
+            use = re.compile(rf"(?<!\w){name}(?!\w|\+?=)")
+            used = len(use.findall(uses)) > len(use.findall(assigned.text))
+            sees = any(c.lost or name in c.environment or name in c.unknown for c in commands)
+            if VARIABLES.fullmatch(name) and commands and not used and not sees:
+                why = f"{name} is set for this script alone, and `swift` does not see it: write "
+                yield Note(assigned.line, "not-exported", f"{why}`export {name}=...`")
 
 
-def first_word(node: Node) -> str:
+def _first_word(node: Node) -> str:
     """Return the first word of a command, as written."""
     return node.Args[0].text if node.Type == "CallExpr" and node.Args else ""
+
+
+def _sets(texts: Sequence[str]) -> bool:
+    """Say whether a command may change what is known: all of ``set`` but ``set -euo pipefail``."""
+    if texts[0] == "set":
+        return not all(re.fullmatch(r"[-+][euxo]+|pipefail|errexit|nounset", t) for t in texts[1:])
+    if texts[0] in ("command", "builtin"):
+        return texts[1:] != [] and texts[1][:1] != "-"
+    return bool(UNREAD.fullmatch(texts[0])) or texts[:2] in (["printf", "-v"], ["wait", "-p"])
 
 
 def _plain(word: Node) -> bool:
     """Say whether a word of `export` is NAME or NAME=VALUE, without braces that make it several."""
     parts = word.Value.Parts if word.Value else ()
     return bool(word.Name) and not any(part.Type == "Lit" and "{" in part.Value for part in parts)
-
-
-def _sets_any(node: Node) -> bool:
-    """Say whether a node may set a variable whose name is not written there."""
-    if node.Type != "DeclClause":
-        return first_word(node) in SETS and "$" in node.text
-    words = [word.text for word in node.Args if not word.Name]
-    return any(re.match(r"-\w*n|[^-+]", word) for word in words)  # declare -n, export "$NAME"

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -42,13 +42,13 @@ class Mistake(ValueError):
 @dataclass(frozen=True, slots=True)
 class Note:
     """A note says what the reader noticed in a line; its ``kind`` is continuation, placeholder,
-    unset, needed (unset, and no fault of the script), not-exported, unread or syntax.
+    unset, needed (unset, and no fault of the script), not-exported, launcher, unread or syntax.
     """
 
     line: int
     kind: str
     text: str
-    variable: str = ""
+    variable: str = field(default="", compare=False)
     """The variables whose values are not known, with blanks between them."""
 
 
@@ -99,8 +99,8 @@ class Node:
         return Span(self.Pos.at, self.End.at, bool(self.Parts) and all(map(_literal, self.Parts)))
 
     def children(self) -> Iterator[Node]:
-        for field in self.__dict__.values():
-            for node in field if isinstance(field, list) else [field]:
+        for value in self.__dict__.values():
+            for node in value if isinstance(value, list) else [value]:
                 if isinstance(node, Node):
                     yield node
 

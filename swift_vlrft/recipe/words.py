@@ -2,8 +2,8 @@
 
 "$MODEL"    one word    $FLAGS    its words    "$@"    the arguments    $((N - 1))    a number
 
-A word with anything else in it (an array, a pattern, braces, ``${X%y}``, what a program prints)
-stays as it is written and is not known, with the reason in its notes.
+A word with anything else in it (an array, a pattern, braces, ``~``, ``${X%y}``, ``$1``, what a
+program prints) stays as it is written and is not known, with the reason in its notes.
 """
 
 from __future__ import annotations
@@ -19,22 +19,19 @@ from swift_vlrft.recipe.tree import MEANT, Node, Note, Span
 MACHINE_VARIABLES = re.compile(
     r"USER|LOGNAME|HOME|PWD|TMPDIR|LANG|(?:LOCAL_|NODE_)?RANK|WORLD_SIZE|MASTER_(?:ADDR|PORT)"
     r"|CUDA_HOME|CONDA_PREFIX|(?:SLURM|PBS|LSB|OMPI|PMI|MLP|VC)_\w+|HOSTNAME|HOSTTYPE|SHELL|TERM"
-    r"|S?RANDOM|SECONDS|EPOCH\w+|LINENO|E?UID|PPID|OSTYPE|OLDPWD|REPLY|SHLVL|BASH\w*|[_\d]+"
+    r"|S?RANDOM|SECONDS|EPOCH\w+|LINENO|E?UID|PPID|OSTYPE|OLDPWD|REPLY|SHLVL|BASH\w*|_"
 )
 """Variables that a login, a scheduler, bash or the caller sets."""
 MOST = 20_000
 """Characters of a value that is followed, and numbers of a sequence."""
 PATTERN = re.compile(r"[*?]|\[.+\]|\{.*(?:,|\.\.).*\}")
 """Of files that match, or of several words."""
-EXPANSIONS = ("ParamExp", "ArithmExp", "CmdSubst")
 BLANKS, SPLIT, QUOTED = re.compile(r"[ \t\n]+"), "\4", "\5"
 BY_RUN = "`--run` reads it"
-SETS = ("read", "getopts", "mapfile", "readarray", "unset")
-"""Builtins that set the variables that are among their arguments."""
-CHANGES = re.compile(
-    r"([A-Za-z_]\w*)(?:\[[^]]*\])?\s*(?:[^\w\s=!<>]*=(?!=)|<<=|>>=|\+\+|--)|(?:\+\+|--)(\w+)"
-)
-"""An assignment within arithmetic."""
+SETS = re.compile(r"\+\+|--|(?<![=!<>])=(?!=)")
+"""What within an expansion assigns to a variable: ``${A:=1}``, ``$((A++))``."""
+NAME = re.compile(r"(?:(?<![$\w])(?<!\$\{)|\$\{(?=\w+:?=))([A-Za-z_]\w*)")
+"""A word that may name a variable which is set; none behind ``$``, which only reads it."""
 ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     **{"+": int.__add__, "-": int.__sub__, "*": int.__mul__},
     **{"/": int.__floordiv__, "%": int.__mod__},
@@ -62,13 +59,10 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable has a value, or None (not set). ``exported`` None: perhaps. ``line``: where it is
-    set, 0 by the caller.
-    """
+    """A variable has a value, or None (not set). ``exported`` None: perhaps."""
 
     value: Value | None = None
     exported: bool | None = False
-    line: int = 0
 
 
 def unread(part: Node, why: str = f"only bash knows it; {BY_RUN}", many: bool = True) -> Value:
@@ -87,34 +81,29 @@ def joined(pieces: Iterable[Value], line: int) -> Value:
 
 
 class Words:
-    """Words expand by the variables, the arguments and the folder (None: not known) of a place in
-    a script. ``script`` is its path, if it has one.
-    """
+    """Words expand by the variables and the arguments of a place in a script."""
 
-    def __init__(
-        self, environment: Mapping[str, str], arguments: Sequence[str], script: str
-    ) -> None:
-        self.script = script
+    def __init__(self, environment: Mapping[str, str], arguments: Sequence[str]) -> None:
         self.variables = {n: Variable(Value(v, 1), True) for n, v in environment.items()}
         self.arguments: list[Value] | None = [Value(text, 1) for text in arguments]
         self.folder: str | None = os.getcwd()
         self.lost: Note | None = None
         """Why any variable may have any value since, where it is not assigned again."""
         self.notes: list[Note] = []
-        self.used = set[str]()
-        """Variables whose value was taken."""
-        self.tested = set[str]()
-        """Variables that a condition tests, so that it is no fault where they are not set."""
 
     def get(self, name: str) -> Variable:
         if name not in self.variables and self.lost:
             return Variable(Value(f"${name}", 0, False, None, (self.lost,), True), None)
         return self.variables.get(name, Variable())
 
-    def unknown(self, name: str, note: Note) -> None:
-        """A variable has a value that is not known from here on."""
-        value = Value(f"${name}", note.line, False, None, (note,), True)
-        self.variables[name] = Variable(value, self.get(name).exported or None, note.line)
+    def forget(self, names: Iterable[str], note: Note) -> Note:
+        """Take variables as unknown from here on, and return the note with their names."""
+        names = {*names}
+        note = replace(note, variable=" ".join(sorted(names)))
+        for name in names:
+            value = Value(f"${name}", note.line, False, None, (note,), True)
+            self.variables[name] = Variable(value, self.get(name).exported or None)
+        return note
 
     def expand(self, word: Node) -> list[Value]:
         """Return the arguments that a word becomes: none, a single argument, or several."""
@@ -122,7 +111,7 @@ class Words:
         plain = not any(re.search(f"\\s|{PATTERN.pattern}", v.text) for v in given or ())
         if given is not None and (word.text == '"$@"' or (word.text == "$@" and plain)):
             return given
-        if "IFS" in self.variables and any(p.Type in EXPANSIONS for p in word.Parts):
+        if "IFS" in self.variables and "$" in word.text:
             return [unread(word, f"IFS splits it; {BY_RUN}")]
         pieces = [*self.pieces(word.Parts)]
         whole = replace(joined(pieces, word.line), span=word.span)
@@ -140,11 +129,10 @@ class Words:
     def pieces(self, parts: Sequence[Node], quoted: bool = False) -> Iterator[Value]:
         """Yield the pieces of a word; those that are not ``quoted`` are split at blanks."""
         for part in parts:
-            if part.Type in EXPANSIONS[:2]:
-                for name in {name for inner in part.walk() for name in set_by(inner)}:
-                    self.unknown(name, replace(unread(part).notes[0], variable=name))
+            if part.Type in ("ParamExp", "ArithmExp") and SETS.search(part.text):
+                self.forget(NAME.findall(part.text), *unread(part).notes)
             if part.Type == "Lit":
-                yield from self._literal(part, quoted, part is parts[0], part is parts[-1])
+                yield from self._literal(part, quoted, part is parts[0])
             elif part.Type == "SglQuoted" and not part.Dollar:
                 text = part.text if quoted else part.Value or ""
                 yield Value(text.translate(MEANT), part.line, quoted=True)
@@ -161,7 +149,7 @@ class Words:
                 value = value if text is None else Value(str(text), part.line)
                 yield replace(value, quoted=quoted)
 
-    def _literal(self, part: Node, quoted: bool, first: bool, last: bool) -> Iterator[Value]:
+    def _literal(self, part: Node, quoted: bool, first: bool) -> Iterator[Value]:
         text, line = part.Value.translate(MEANT), part.line
         if quoted:
             yield Value(re.sub(r'\\([$`"\\])', r"\1", text), line, quoted=True)
@@ -170,14 +158,8 @@ class Words:
             why = f"{name} is a placeholder (bash reads `<` as a redirection): put the value in its"
             self.notes.append(Note(line, "placeholder", f"{why} place"))
             yield Value(text, line, False)
-        elif re.search(r"[:=]~", text) or (
-            first and re.match(r"~[^/]" if last else "~(?!/)", text)
-        ):
+        elif re.search(r"[:=]~", text) or (first and text.startswith("~")):
             yield unread(part, f"it stands for a folder; {BY_RUN}", False)
-        elif first and text.startswith("~"):
-            home = self.get("HOME").value or Value(os.path.expanduser("~"), line)
-            yield replace(home, quoted=True)
-            yield Value(text[1:], line)
         else:
             for match in re.finditer(r"\\(.)?|[^\\]+", text, re.DOTALL):
                 escaped = match[0][0] == "\\"
@@ -186,17 +168,16 @@ class Words:
     def _variable(self, part: Node, quoted: bool) -> Iterator[Value]:
         name, exp, line = part.Param.Value, part.Exp, part.line
         operator, word = exp.Op if exp else "", exp and exp.Word
-        self.used.add(name)
         odd = part.Excl or part.Length or part.Slice or part.Repl or part.Names or part.Width
-        odd = odd or part.Index or name in "!?$#-0@*"
-        if odd or operator not in ("", "-", ":-", "?", ":?"):
+        if (
+            odd
+            or part.Index
+            or not name.isidentifier()
+            or operator not in ("", "-", ":-", "?", ":?")
+        ):
             yield unread(part, many=not part.Length)
             return
         value = self.get(name).value
-        if name.isdigit():
-            known = self.arguments is not None
-            value = next(iter((self.arguments or [])[int(name) - 1 :]), None)
-            value = value if known else unread(part)
         if value and not (value.known and value.text == "" and operator[:1] == ":"):
             text = value.text if value.known else part.text
             yield replace(value, text=text, line=line, span=None, quoted=quoted)
@@ -207,13 +188,12 @@ class Words:
             note = Note(line, "needed", f"${name} is not set{': ' * bool(message)}{message}", name)
             self.notes.append(note)
             value = Value(part.text, line, False, None, (note,), quoted=quoted)
-            self.variables[name] = replace(self.get(name), value=value, line=line)
+            self.variables[name] = replace(self.get(name), value=value)
             yield value
         else:
-            needed = MACHINE_VARIABLES.fullmatch(name) or name in self.tested
-            note = Note(line, "needed" if needed else "unset", f"${name} is not set", name)
-            gone = not (quoted or name.isdigit())
-            yield Value(part.text, line, False, None, (note,), True, gone, quoted)
+            kind = "needed" if MACHINE_VARIABLES.fullmatch(name) else "unset"
+            note = Note(line, kind, f"${name} is not set", name)
+            yield Value(part.text, line, False, None, (note,), True, not quoted, quoted)
 
     def _number(self, node: Node) -> int | None:
         """The value of an arithmetic expression of known numbers."""
@@ -223,15 +203,12 @@ class Words:
             return calculated(self._number(node.X), node.Op, self._number(node.Y))
         value = joined(self.pieces(node.Parts), node.line) if node and node.Parts else None
         if value and value.known and value.text.isidentifier():
-            self.used.add(value.text)
             value = self.get(value.text).value
         whole = value and value.known and NUMBER.fullmatch(value.text)
         return int(value.text) if value and whole else None
 
     def _printed(self, part: Node) -> str | None:
         """What a command substitution prints, where that is known without running it."""
-        if self.script and part.text == '$(dirname "$0")':
-            return os.path.dirname(self.script) or "."
         command = part.Stmts[0].Cmd if len(part.Stmts) == 1 else None
         if not command or command.Type != "CallExpr" or command.Assigns:
             return None if part.Stmts else ""  # `# a remark between two lines` \
@@ -239,12 +216,11 @@ class Words:
         match [value.text for value in values if all(value.known for value in values)]:
             case ["vlrft", "plugin"]:
                 return str(shipped_file("plugins", "vlrft.py"))
-            case ["expr", first, *words] if len(words) % 2 == 0:
+            case ["expr", first, *words] if len(words) % 2 == 0 and {*words[::2]} == {"/"}:
                 total = int(first) if NUMBER.fullmatch(first) else None
-                ranks = ["*/%".count(operator) for operator in words[::2]]
-                for operator, number in zip(words[::2], words[1::2], strict=True):
-                    whole = NUMBER.fullmatch(number) and len({*ranks}) == 1
-                    total = calculated(total, operator, int(number) if whole else None)
+                for number in words[1::2]:
+                    whole = NUMBER.fullmatch(number)
+                    total = calculated(total, "/", int(number) if whole else None)
                 return None if total is None else str(total)
             case ["seq", *words]:
                 between = words.pop(0)[2:] if words and words[0].startswith("-s") else "\n"
@@ -262,18 +238,3 @@ def calculated(a: int | None, operator: str, b: int | None) -> int | None:
         return None
     total = ARITHMETIC[operator](a, b)
     return total if abs(total) < 10**18 else None
-
-
-def set_by(node: Node) -> Iterator[str]:
-    """Yield the names of the variables that a node itself may set, without the nodes below it."""
-    if node.Type == "ParamExp" and node.Exp and node.Exp.Op in ("=", ":="):
-        yield node.Param.Value
-    elif node.Type in ("ArithmCmd", "ArithmExp", "LetClause", "CStyleLoop"):
-        yield from (match[1] or match[2] for match in CHANGES.finditer(node.text))
-    elif node.Type == "DeclClause" or (node.Type == "CallExpr" and not node.Args):
-        yield from (word.Name.Value for word in (*node.Args, *node.Assigns) if word.Name)
-    elif node.Type == "CallExpr" and node.Args[0].text in (*SETS, "printf", "wait"):
-        words = [word.text.strip("'\"").partition("[")[0] for word in node.Args[1:]]
-        yield from filter(str.isidentifier, words)
-    elif node.Name and (node.Type == "WordIter" or node.Array or node.Index):
-        yield node.Name.Value

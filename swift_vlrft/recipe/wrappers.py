@@ -1,6 +1,6 @@
-"""Find `swift` in a command: behind nohup, env, timeout, torchrun, as a module, as a file.
+"""Find `swift` in a command: behind nohup, env, torchrun, as a module, as a file.
 
-unwrapped(["timeout", "-k", "10", "3600", "env", "A=1", "swift", "rlhf"])  -> swift rlhf, A=1
+unwrapped(["nohup", "env", "A=1", "swift", "rlhf"])  -> swift rlhf, A=1
 """
 
 from __future__ import annotations
@@ -27,10 +27,7 @@ each node; accelerate: of all) and nodes, and the processes where none are given
 """
 MODULES = {"torch.distributed.run": "torchrun", "accelerate.commands.launch": "accelerate"}
 PYTHON = re.compile(r"python[\d.]*")
-WRAPPERS = re.compile(
-    r"nohup|setsid|exec|env|command|nice|timeout|stdbuf|uv|srun|(?:micro)?mamba|conda|"
-    + "|".join([PYTHON.pattern, *LAUNCHERS])
-)
+WRAPPERS = re.compile(f"nohup|setsid|exec|env|{PYTHON.pattern}|{'|'.join(LAUNCHERS)}")
 PRINTS = re.compile(
     r"echo|printf|which|type|[ef]?grep|pgrep|p?kill|killall|ps|pip3?|test|\[|:|mkdir|chmod|ls|rm|tee"
 )
@@ -74,7 +71,7 @@ def base(word: Value) -> str:
 def command_at(words: Sequence[Value]) -> int | None:
     """Find where the command of ms-swift begins.
 
-    It is `swift rlhf`, `-m swift.cli.rlhf`, `.../cli/rlhf.py`, Megatron's, or `bash FILE.sh`.
+    It is `swift rlhf`, `-m swift.cli.rlhf`, `.../cli/rlhf.py`, or Megatron's.
     """
     for i, word in enumerate(words):
         following = words[i + 1] if i + 1 < len(words) else None
@@ -84,14 +81,9 @@ def command_at(words: Sequence[Value]) -> int | None:
         elif word.text in ("-m", "--module") and following is not None:
             if MODULE.fullmatch(following.text):
                 return i
-        elif SCRIPT.fullmatch(word.text) or (following is not None and runs_file(word, following)):
+        elif SCRIPT.fullmatch(word.text):
             return i
     return None
-
-
-def runs_file(shell: Value, file: Value) -> bool:
-    """Say whether two words are `bash FILE.sh`."""
-    return base(shell) in SHELLS and file.known and A_SCRIPT.search(file.text) is not None
 
 
 def called(words: Sequence[Value]) -> tuple[tuple[str, str], list[Value]]:
@@ -110,22 +102,24 @@ def called(words: Sequence[Value]) -> tuple[tuple[str, str], list[Value]]:
 def unwrapped(words: Sequence[Value]) -> Unwrapped | None:
     """Return the command inside of known wrappers; None if there is none, or an unknown one."""
     at = command_at(words)
-    if at is None or (at and not WRAPPERS.fullmatch(base(words[0]))):
+    if at is None:
         return None
-    inner, setter = Unwrapped(list(words[at:])), False
+    inner, setter, wrapper = Unwrapped(list(words[at:])), False, True
     for i, word in enumerate(words[:at]):
         name, launcher = base(word), MODULES.get(word.text, base(word))
         if setter and (match := re.match(r"([A-Za-z_]\w*)=", word.text)):
             value = replace(word, text=word.text[match.end() :], span=None)
             inner.variables[match[1]] = Variable(value, exported=True)
-        elif word.text.startswith("-" if setter else "--export"):
-            return None  # it may clear variables, or change the folder
-        elif launcher in LAUNCHERS:
+            continue
+        if wrapper and not WRAPPERS.fullmatch(name):
+            return None
+        setter = name == "env"
+        wrapper = wrapper and name in ("nohup", "setsid", "exec", "env")
+        if launcher in LAUNCHERS:
             _launched(inner, words[i:], launcher)
         elif PYTHON.fullmatch(name) and not inner.launcher:
             main = any(re.search(r"swift[./]cli[./](_megatron[./])?main", w.text) for w in words)
             inner.launcher = "python" * (base(words[at]) not in PROGRAMS and not main)
-        setter = name == "env" or (setter and "=" in word.text)
     return inner
 
 

@@ -122,17 +122,6 @@ def test_a_configuration_is_named_and_left_alone(text, tmp_path):
     assert path.read_text() == text and len(list(tmp_path.iterdir())) == 1
 
 
-def test_another_script_that_is_run_is_left_alone(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    old = "swift rlhf --rlhf_type grpo --train_type lora\n"
-    Path("inner.sh").write_text(old)
-    Path("run.sh").write_text(f"bash inner.sh\n{old}")
-    shown = " ".join(invoke("check", "--fast", "--fix", "run.sh").output.split())
-    assert "inner.sh:1: --train_type: it does not stand in this script" in shown
-    assert Path("inner.sh").read_text() == old
-    assert Path("run.sh").read_text() == f"bash inner.sh\n{old.replace('train', 'tuner')}"
-
-
 def test_every_version_of_a_fixed_recipe_is_kept(tmp_path):
     path = tmp_path / "run.sh"
     versions = [f"swift rlhf --rlhf_type grpo --train_type lora --beta {n}\n" for n in range(3)]

@@ -84,8 +84,8 @@ def test_a_carriage_return_is_no_part_of_a_value(tmp_path):
 
 
 def test_what_is_not_set_and_what_is_not_known_differ():
-    text = "export A=1 B=$(x)\nunset C\nswift rlhf --a 1 --b $(x) --c\n"
-    (recipe,) = read_text(text, environment={"C": "3", "D": "4"})
+    text = "export A=1 B=$(x)\nswift rlhf --a 1 --b $(x) --c\n"
+    (recipe,) = read_text(text, environment={"D": "4"})
     assert [recipe.environment.get(name, "-") for name in "ACDE"] == ["1", "-", "4", "-"]
     assert [recipe.may_be_unread(name) for name in "ABCDE"] == [False, True, False, False, False]
     assert [recipe.get(name, "-") for name in "abcd"] == ["1", None, "-", "-"]

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.recipe import gpus, tree
+from swift_vlrft.recipe.by_bash import run_recipes
 from swift_vlrft.recipe.facts import facts, installed_versions
 from swift_vlrft.recipe.history import NEW_DEFAULTS, OLD_FLAGS, OLD_MEGATRON_FLAGS
 from swift_vlrft.recipe.reader import read_recipes, read_text
@@ -65,6 +66,10 @@ def test_our_recipes_read_as_bash_runs_them_and_have_no_problem(path, tmp_path):
         calls, _ = run_bash(path, tmp_path / "programs", tmp_path / name, variables)
         (call,) = [call for call in calls if call.words[0] in ("rlhf", "sft")]
         *rollouts, recipe = read_recipes(path, variables)
+        *_, by_bash = run_recipes(path, variables)
+        assert [(f.name, f.values, f.line) for f in by_bash.flags] == [
+            (f.name, f.values, f.line) for f in recipe.flags
+        ]
         words = [w for f in recipe.flags for w in (*([f"--{f.name}"] * bool(f.name)), *f.values)]
         assert [recipe.command[-1], *words] == call.words
         for variable in ("NPROC_PER_NODE", "CUDA_VISIBLE_DEVICES", "MAX_PIXELS"):

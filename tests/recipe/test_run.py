@@ -164,7 +164,7 @@ def test_every_variable_of_ours_is_in_one_table_and_says_yes_as_flags_do():
 @pytest.mark.parametrize(
     "start",
     [
-        *("megatron rlhf", "/opt/env/bin/megatron rlhf", "srun uv run megatron rlhf"),
+        *("megatron rlhf", "/opt/env/bin/megatron rlhf", "nohup megatron rlhf"),
         "torchrun --nproc_per_node 2 -m swift.cli._megatron.rlhf",
         "torchrun --nproc_per_node 2 /opt/swift/cli/_megatron/rlhf.py",
     ],
