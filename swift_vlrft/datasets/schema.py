@@ -29,7 +29,7 @@ from swift_vlrft.geometry.readings import (
     shares,
     ways,
 )
-from swift_vlrft.parsing.answers import gold_text, read_boxes
+from swift_vlrft.parsing.answers import gold_text, normalise, read_boxes
 
 ANSWER_FORM = (
     "Output the thinking process in <think> </think> and the final answer in <answer> </answer> "
@@ -202,9 +202,12 @@ def class_name(value: Any, names: list[str] | None, what: str) -> Any:
 
 
 def task_of(solution: Any) -> str:
-    """Return grounding for one box, detection for several or none, else classification."""
-    boxes = read_boxes(gold_text(solution))
-    if boxes is None:
+    """Return grounding for one box, detection for several or "No Objects", else classification.
+
+    Other words for no object, such as "None", may be a class: a task, or a reward, states it.
+    """
+    boxes = read_boxes(text := gold_text(solution))
+    if boxes is None or not (boxes or normalise(text) in ("", "no objects")):
         return "classification"
     return "grounding" if len(boxes) == 1 else "detection"
 
