@@ -54,7 +54,7 @@ _QUESTION = re.compile(
 
 _KNOWN = "\u01c2"
 """A rare letter stands for what is understood, so that no numbers meet across it."""
-_N = r"\d++(?:\.\d++)?+"
+_N = r"(?<!\d)\d++(?:\.\d++|(?!\.\d))"
 _NUMBERS = re.compile(
     rf"{_N}(?:[^\w:]{{1,6}}|\s*(?:x|to|by|and|到|至)\s*){_N}"  # 412, 88; 640x480; from 0 to 639
     r"|[\[({<]\s*\d|[a-z](?:[\"']\s?:|\s?=)\s?[\"']?\d",  # [412; "left": 5; h = 7

@@ -168,9 +168,7 @@ class Misfit(NamedTuple):
 def misfit(
     boxes: Sequence[SizedBox], reading: Reading, among: Sequence[Reading] = READINGS
 ) -> Misfit | None:
-    """Say that a set's boxes cannot be meant as ``reading``, if it does not fit and another one of
-    ``among`` does.
-    """
+    """Say that ``reading`` does not fit a set's boxes where another one of ``among`` does."""
     share = shares(boxes, [reading])[reading]
     if not boxes or share >= FITS:
         return None

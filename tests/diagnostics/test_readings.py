@@ -92,8 +92,9 @@ def test_a_box_format_that_explains_the_answers_is_named(name):
     assert found.startswith(f"{count} misplaced boxes match") and said in found
 
 
-def test_pixels_of_no_known_size_are_not_guessed():
+def test_pixels_of_no_known_size_and_unknown_frames_are_not_guessed():
     assert problem(PIXELS) is None
+    assert problem(PIXELS, more=SIZED | {"frame": "inches"}) is None
 
 
 @pytest.mark.parametrize("same", [1, 8])
