@@ -37,7 +37,9 @@ class BoxFormatCheck:
         self.points: list[Answer] = []
 
     def add_row(self, task: Task, gold: Any, answer: Completion, row: Mapping[str, Any]) -> None:
-        """Add a row of a task whose golds are boxes, in norm1000 where no frame is stated."""
+        """Add a row of a task whose golds are boxes, in norm1000 where no frame is stated and they
+        can be; else a row without a known frame is not judged.
+        """
         golds: list[Box] = [gold] if isinstance(gold, tuple) else gold.boxes
         if len(self.answers) >= MOST_ROWS or not golds:
             return
@@ -46,7 +48,7 @@ class BoxFormatCheck:
         if not (boxes := [box for box in boxes if box]):
             return
         form, size = row.get("frame") or "norm1000", size_of_row(row)
-        if form not in FORMATS:
+        if form not in FORMATS or not (row.get("frame") or 1 < max(map(max, golds)) <= 1000):
             return
         unit = "norm1000" if FORMATS[form].y_first else form
         if unit == "pixels":
