@@ -37,8 +37,9 @@ class BoxFormatCheck:
         self.points: list[Answer] = []
 
     def add_row(self, task: Task, gold: Any, answer: Completion, row: Mapping[str, Any]) -> None:
-        """Add a row of a task whose golds are boxes, in norm1000 where no frame is stated and they
-        can be; else a row without a known frame is not judged.
+        """Add a row of a task whose golds are boxes.
+
+        Without a frame they are norm1000 if they can be; else the row is not judged.
         """
         golds: list[Box] = [gold] if isinstance(gold, tuple) else gold.boxes
         if len(self.answers) >= MOST_ROWS or not golds:
