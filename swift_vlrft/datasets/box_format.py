@@ -195,6 +195,12 @@ def row_in_box_format(row: Row, frame: str, size: Size, seen: Size, key: str | N
     """
     stored_in = row.columns.get("frame")
     if not row.has_boxes or stored_in is None:
+        elsewhere = (frame, key) != ("norm1000", None) and row.columns.get("task") is None
+        if elsewhere and read_boxes(gold := gold_text(row.solution)) is not None:
+            raise ValueError(
+                f"the solution {gold!r} may mean no object or be a class, so the prompt is not "
+                f"rewritten in {frame}: state the task in a column task"
+            )
         return row
     problem, solution = in_box_format(
         row.problem,

@@ -118,6 +118,16 @@ class Report:
             if (rows := self.fits[task])
         }
 
+    def mixed_notes(self) -> list[str]:
+        """Note a set that states no task, and holds boxes and text: some may be broken boxes."""
+        text = self.scored["classification"]
+        if set(self.tasks) != {NO_TASK} or text in (0, self.tasks[NO_TASK]):
+            return []
+        return [
+            f"{self.path}: no row states a task; {self.tasks[NO_TASK] - text} solutions are boxes, "
+            f"and {text} may be classes: state the task in a column task"
+        ]
+
     def routing_notes(self, rewards: Sequence[str]) -> list[str]:
         """Note the rows that no named reward scores, or that several score."""
         named, notes = named_tasks(rewards), []
@@ -323,6 +333,7 @@ def check_rows(
             "an answer that gives it once does not earn 1.0. For one object, keep one box"
         )
     report.left_out = sum(map(len, stored.left_out.values()))
+    report.notes += report.mixed_notes() if not rules.rewards else []
     report.notes += [*left_out_notes(stored), *file_notes(stored)]
 
 

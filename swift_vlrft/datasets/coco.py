@@ -9,9 +9,9 @@ In Parquet as ``detection-datasets/coco`` stores it, all objects of an image in 
     image     {"bytes": b"\\xff\\xd8...", "path": "000000000009.jpg"}, width 640, height 480
     objects   {"bbox": [[1.08, 187.69, 612.67, 473.53], ...], "category": [45, ...]}
 
-with corners in pixels (Pascal VOC's way); sets that store COCO's x, y, width, height in the same
-columns are told apart by their boxes, and refused where these fit both: ``vlrft data convert``
-takes ``--boxes`` and ``--unit``. Categories are names, or numbers of a ClassLabel.
+with corners in pixels (Pascal VOC's way). Sets that store COCO's x, y, width, height in the same
+columns are refused, and so are those whose boxes fit both: ``vlrft data convert`` takes ``--boxes``
+and ``--unit``. Categories are names, or numbers of a ClassLabel.
 
 Each category of an image becomes one ViRFT row with all its boxes, in norm1000. Splits, shots and
 negatives are for ``vlrft data coco``.
@@ -227,10 +227,9 @@ def _reading(context: Context) -> Reading:
         sides = (size.width, size.height) if size else context.size_of(record.get("image"))
         return _objects(record["objects"])[0], sides
 
-    among = [Reading("xyxy"), COCO]
     if sized:
-        return context.reading(LIGHT, boxes_of, among, most=None)
-    return context.reading((*LIGHT, "image"), boxes_of, among)
+        return context.reading(LIGHT, boxes_of, Reading("xyxy"), rival=COCO, most=None)
+    return context.reading((*LIGHT, "image"), boxes_of, Reading("xyxy"), rival=COCO)
 
 
 COCO_PARQUET_SCHEMA = RecordSchema(

@@ -82,9 +82,11 @@ def convert_folder(
             f"{source} has the splits {', '.join(wanted)}; pass rates are for one: add --split"
         )
 
+    reports = {split: Report(source) for split in wanted}
+
     def items(split: str) -> Iterator[Item]:
         rules = RowRules(box_format="", every_reward=True)
-        checked = check_rows(opened[split], rules, Report(source))
+        checked = check_rows(opened[split], rules, reports[split])
         rows = _items(checked, base, box_format, box_key)
         yield from (item for _, item in rows) if chosen is None else chosen.chosen(rows)
 
@@ -97,7 +99,7 @@ def convert_folder(
         keep_going=keep_going,
         sort_key=None if order is None else easiest_first,
     )
-    written.notes = file_notes(first)
+    written.notes = file_notes(first) + [n for r in reports.values() for n in r.mixed_notes()]
     written.counts += chosen.counts if chosen else Counter()
     for form in opened.values():
         written.notes += reserved_notes(form)

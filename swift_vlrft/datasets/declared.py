@@ -16,6 +16,7 @@ from swift_vlrft.datasets.image import ImageSize
 from swift_vlrft.datasets.row import Row
 from swift_vlrft.geometry.readings import (
     ENOUGH,
+    FAR_EDGE,
     UNITS,
     UNKNOWN,
     Reading,
@@ -73,8 +74,8 @@ class DeclaredBoxes:
         return None
 
     def notes(self, path: Path) -> list[str]:
-        low = [box for box in self.boxes.get("norm1000", []) if max(box[1]) < 900]
-        if len(low) < 2 * ENOUGH or leaving(low, READINGS["pixels"]):
+        low = [box for box in self.boxes.get("norm1000", []) if max(box[1]) < FAR_EDGE]
+        if len(low) < ENOUGH or leaving(low, READINGS["pixels"]):
             return []
         return [
             f"{path}: none of {len(low)} boxes declared as norm1000 reaches beyond its image's "

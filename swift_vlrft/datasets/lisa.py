@@ -76,7 +76,7 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
         raise ValueError(f"boxes is {str(boxes)[:80]}; a list of [x1, y1, x2, y2] is needed")
     image_size = context.image_size(record["image_path"])
     size = (image_size.width, image_size.height)
-    reading = context.reading(("boxes", "image_path"), _boxes_of(context), [Reading("xyxy")])
+    reading = context.reading(("boxes", "image_path"), _boxes_of(context), Reading("xyxy"))
     if not fits(boxes[0], reading, size):
         raise ValueError(
             f"the box {boxes[0]} reaches beyond the image of {size[0]} x {size[1]}; boxes that are "

@@ -5,8 +5,8 @@
     yx1000     "(between 0 and 1000, integer) ... {'box_2d': [y1, x1, y2, x2]}"
 
 Only sentences of the table prompt_sentences.toml are understood. A prompt that holds none of them
-gets one; where anything else in it looks like coordinates, it might contradict its gold boxes, and
-is refused.
+gets one; where two numbers, a number in brackets or behind a name, or a word of the table's list
+stand beside them, the prompt might contradict its gold boxes, and is refused.
 """
 
 from __future__ import annotations
@@ -50,45 +50,23 @@ _QUESTION = re.compile(
     )
 )
 
-# ---- what may be of coordinates: rather too much than too little -------------------------------
+# ---- what may be of coordinates ------------------------------------------------------------------
 
 _KNOWN = "\u01c2"
 """A rare letter stands for what is understood, so that no numbers meet across it."""
-
-_START, _END = "(?<![a-z])", "(?![a-z])"
 _N = r"(?<!\d)\d++(?:\.\d++|(?!\.\d))"
 _NUMBERS = re.compile(
-    # [412, 88], "20%; 30%", 640x480, 0 to 639, 300 400, (3 4): two numbers, no word between
-    rf"{_N}\s*(?:[\W_]{{0,5}}[^\w\s:][\W_]{{0,5}}|[x到至和乘])\s*{_N}"
-    rf"|{_N}\s(?:and|to|by|through|until|up to)\s{_N}"
-    r"|\d\d\s+\d\d|[\[({<>\"']\s*\d[\d.]*\s+\d"
-    # x_min=100, "x": 5, y is 20, left: 3, h = 7
-    rf"|{_START}[xy](?:[_ ]?(?:min|max|cent(?:er|re)|\d))?\W{{0,3}}(?:is|at|of)?\W{{0,3}}\d"
-    rf"|{_START}(?:left|top|right|bottom|width|height|w|h)\W{{0,2}}[=:]\W{{0,3}}\d"
-    # the width of the image is 640, 640 wide
-    r"|(?:width|height|size|宽|寬|高)\D{0,20}(?:\d\d|0?\.\d)"
-    r"|(?:\d\d|\.\d)\W{0,4}(?:wide|width|high|height|tall)",
+    rf"{_N}(?:[^\w:]{{1,6}}|\s*(?:x|to|by|and|到|至)\s*){_N}"  # 412, 88; 640x480; from 0 to 639
+    r"|[\[({<]\s*\d|[a-z](?:[\"']\s?:|\s?=)\s?[\"']?\d",  # [412; "left": 5; h = 7
     re.IGNORECASE,
 )
-_AXIS = r"[xy](?:_?(?:\d|min|max|c|cent(?:er|re)))?"
-_WORDS = re.compile(
-    rf"{_START}(?:px|coord(?:inate)?s?|relative|fractions?|decimals?|integers?|whole numbers?"
-    r"|as floats?|float(?:ing point)? (?:numbers?|values?)|resolution|zero (?:and|to)"
-    r"|unit (?:interval|square)|original (?:\w+ )?(?:size|scale)|per[\s-]?mill?e?|[xy][ -]first"
-    r"|left\s*,\s*top\s*,|top\s*,\s*left\s*,\s*bottom|absolute position|xyxy|xywh|yxyx|cxcywh"
-    rf"|{_AXIS}\W{{1,4}}(?:{_AXIS}|[wh])){_END}|(?<![\d.])(?:1[,. ]?000|1024|999|1k|1e3)(?!\d|\.\d)"
-    r"|pixel|normali[sz]|per\s?cent|\d\s?%|‰|thousand|10\^3|bbox|box_2d|point_2d|Position:"
-    rf"|[\"'`](?:{KEYS}|{_POINT_KEYS})[\"'`]\s*:|<\|?(?:box|point|begin_of_box)"
-    r"|坐标|座标|座標|좌표|像素|p[ií]xel|пиксел|ピクセル|픽셀|proportion|promille|<loc|归一|歸一|一千|千分|百分|小数|整数|分辨率|尺寸",
-    re.IGNORECASE,
-)
+_WORDS = re.compile(rf"(?<![a-z])(?:{_any_of(_TABLE['unclear']['words'])})(?!\d)", re.IGNORECASE)
 
 
 def said_of_coordinates(problem: str, *, points: bool = False) -> str | None:
-    """Return what a prompt may say of coordinates in words that are not in the table.
+    """Return the numbers or the unclear word of a prompt that no sentence of the table explains.
 
-    A little of what stands around it is returned, too; ``points``: it asks for points. None:
-    nothing.
+    A little of what stands around is returned, too; ``points``: it asks for points. None: nothing.
     """
     match = _NUMBERS.search(_unknown(problem, points))
     match = match or _WORDS.search(_unknown(_QUESTION.sub(_KNOWN, problem), points))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 from swift_vlrft.datasets.opening import open_set
@@ -27,7 +26,7 @@ from swift_vlrft.datasets.schema import (
 from swift_vlrft.datasets.schemas import SCHEMAS, schema_of
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import Record, StoredSet, image_of
-from swift_vlrft.parsing.answers import gold_text, normalise, read_boxes
+from swift_vlrft.parsing.answers import gold_text, read_boxes
 
 STATED = frozenset(("problem", "solution", "task", "frame"))
 """Columns of which a row is made, besides its image."""
@@ -101,20 +100,6 @@ class _RowMaker:
         self.stored, self.looks_at_boxes = stored, looks_at_boxes
         self.root = stored.image_root()
 
-    @cached_property
-    def holds_boxes(self) -> bool:
-        """Whether any row without a task holds boxes: then "None" means no object, else it is a
-        class.
-        """
-        for record in self.stored.sample(("solution", "task")):
-            if record.get("task"):
-                continue
-            text = gold_text(record.get("solution"))
-            boxes = read_boxes(text)
-            if boxes is not None and (any(boxes.boxes) or not (boxes or normalise(text))):
-                return True  # a box, or [], which no class is called
-        return False
-
     def row(
         self, place: RowLocation, example: RawExample, stated: Any, annotated: AnnotatedSize | None
     ) -> Row | BadRow:
@@ -128,13 +113,14 @@ class _RowMaker:
             self.stored.renamed_columns |= example.keys() - columns.keys()
         declared = stated or self.stored.task
         task = declared or columns.get("task") or None
-        guess = None if declared else task or self._look(solution)
+        guess = None if declared else task or task_of(solution)
+        if task is None and self.looks_at_boxes and guess == "grounding":
+            guess = "detection"
         box_format = columns.get("frame") or self.stored.box_format
         boxed = task in BOX_TASKS
         if task is None:
-            boxes = read_boxes(gold_text(solution))
-            boxed = bool(boxes) or (boxes is not None and guess == "detection")
-            box_format = box_format if boxes is not None else None
+            boxed = guess != "classification"
+            box_format = box_format if read_boxes(gold_text(solution)) is not None else None
         columns["task"], columns["frame"] = task, box_format or ("norm1000" if boxed else None)
         try:
             image = image_of(image, self.stored.folder, self.root)
@@ -144,13 +130,6 @@ class _RowMaker:
             annotated = replace(annotated, exact=True)
         # Whether problem and solution are text is for validate.py to say.
         return Row(place, image, problem, solution, columns, annotated, guess)  # type: ignore[arg-type]
-
-    def _look(self, solution: Any) -> str:
-        """The task that a row appears to be of."""
-        if not self.looks_at_boxes:
-            return task_of(solution)
-        boxes = read_boxes(gold_text(solution))
-        return "detection" if boxes or self.holds_boxes else "classification"
 
 
 def _put_names(record: Record, labels: Mapping[str, list[str]]) -> None:

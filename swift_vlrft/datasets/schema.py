@@ -19,8 +19,9 @@ from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import Record, StoredSet, image_of
 from swift_vlrft.geometry.readings import (
     ENOUGH,
-    NEARLY_ALL,
+    FITS,
     UNKNOWN,
+    Numbers,
     PictureSize,
     Reading,
     SizedBox,
@@ -29,7 +30,7 @@ from swift_vlrft.geometry.readings import (
     shares,
     ways,
 )
-from swift_vlrft.parsing.answers import gold_text, read_boxes
+from swift_vlrft.parsing.answers import gold_text, normalise, read_boxes
 
 ANSWER_FORM = (
     "Output the thinking process in <think> </think> and the final answer in <answer> </answer> "
@@ -39,6 +40,8 @@ ANSWER_FORM = (
 
 LOOKED_AT = 1000
 """So many images are asked for their sizes, where no column states them."""
+
+CONVERT = "vlrft data convert"
 
 EXPLICIT = frozenset({"image", "problem", "solution"})
 """The columns that say what a row is, whatever lies beside them."""
@@ -66,13 +69,16 @@ class Context:
         self,
         columns: Sequence[str],
         boxes_of: Callable[[Record], tuple[list[Any], PictureSize | None]],
-        among: Sequence[Reading],
+        form: Reading,
+        *,
+        rival: Reading | None = None,
         most: int | None = LOOKED_AT,
     ) -> Reading:
-        """Return what the numbers of the set's boxes are, by its first ``most`` records (None:
-        all): what a command states, else the one ``among`` these that fits. ``boxes_of`` gives a
-        record's boxes, and the size of its image if it states it, or opens it; ``columns`` are
-        those that it reads. MisreadBoxes where another reading fits more boxes, or several fit.
+        """Return what the numbers of the set's boxes are: what a command states, else what the
+        ``form`` of the set says. ``boxes_of`` gives a record's boxes, and the size of its image if
+        it states it, or opens it; ``columns`` are those that it reads. MisreadBoxes where another
+        reading fits the first ``most`` records (None: all) better, and where nothing is stated and
+        the ``rival`` of the form fits as well.
         """
         if "reading" not in self.notes:
             known: list[SizedBox] = []
@@ -83,10 +89,13 @@ class Context:
                     continue
                 known += [(box, size or UNKNOWN) for box in boxes if four_numbers(box)]
             known = [box for box in known if box[1] != UNKNOWN] or known
-            if self.stored.reading is None and len(among) == 1 and len(known) < ENOUGH:
-                known = []  # of a published form; each row says what is wrong with it
-            among = among if self.stored.reading is None else [self.stored.reading]
-            self.notes["reading"] = _the_reading(self.stored.path, known, among)
+            path, stated = self.stored.path, self.stored.reading
+            if stated is None and rival is not None:
+                _refuse_unclear(path, known, form, rival)
+            elif stated is None and len(known) < ENOUGH:
+                known = []  # each row says what is wrong with it
+            refuse_misread(path, known, stated or form, lambda n: _shown(*known[n]), CONVERT)
+            self.notes["reading"] = stated or form
         return self.notes["reading"]  # type: ignore[no-any-return]
 
     def size_of(self, image: Any) -> PictureSize | None:
@@ -138,28 +147,22 @@ def refuse_misread(
         raise MisreadBoxes(f"{path}: {said}: say which is meant, to {takers}, or correct the boxes")
 
 
-def _the_reading(path: Path, boxes: Sequence[SizedBox], among: Sequence[Reading]) -> Reading:
-    """The one reading that a set's boxes fit."""
+def _refuse_unclear(path: Path, boxes: Sequence[SizedBox], form: Reading, rival: Reading) -> None:
+    """Raise MisreadBoxes where boxes fit both readings, and these are different boxes."""
+    fitting = shares(boxes, [form, rival])
+    differ = (b for b in boxes if len({corners(b[0], way, b[1]) for way in fitting}) > 1)
+    if min(fitting.values()) >= FITS and (first := next(differ, None)):
+        total = len(boxes)
+        said = [f"{round(s * total)} of {total} {ways([way], '')}" for way, s in fitting.items()]
+        raise MisreadBoxes(
+            f"{path}: its boxes, such as {_shown(*first)}, lie inside their pictures in two "
+            f"readings, {' and '.join(said)}: say which is meant, to {CONVERT}"
+        )
 
-    def shown(number: int) -> str:
-        box, (width, height) = boxes[number]
-        size = "" if (width, height) == UNKNOWN else f" of {width:g} x {height:g}"
-        return f"[{', '.join(f'{side:g}' for side in box)}] in an image{size}"
 
-    fitting = shares(boxes, among)
-    best = max(among, key=lambda reading: fitting[reading])
-    takers = "vlrft data convert"
-    refuse_misread(path, boxes, best, shown, takers)
-    ties = [way for way in among if fitting[way] >= min(fitting[best], NEARLY_ALL)]
-    for i, (box, size) in enumerate(boxes):
-        if len({corners(box, reading, size) for reading in ties}) > 1:
-            number = round(min(fitting[reading] for reading in ties) * len(boxes))
-            raise MisreadBoxes(
-                f"{path}: its boxes, such as {shown(i)}, fit several readings: {number} of "
-                f"{len(boxes)} lie inside their pictures {ways(ties, ' and ')}: say which is "
-                f"meant, to {takers}"
-            )
-    return best
+def _shown(box: Numbers, size: PictureSize) -> str:
+    where = "" if size == UNKNOWN else f" of {size[0]:g} x {size[1]:g}"
+    return f"[{', '.join(f'{side:g}' for side in box)}] in an image{where}"
 
 
 def annotated_size_of(record: Record, *, exact: bool) -> AnnotatedSize | None:
@@ -202,9 +205,12 @@ def class_name(value: Any, names: list[str] | None, what: str) -> Any:
 
 
 def task_of(solution: Any) -> str:
-    """Return grounding for one box, detection for several or none, else classification."""
-    boxes = read_boxes(gold_text(solution))
-    if boxes is None:
+    """Return grounding for one box, detection for several or "No Objects", else classification.
+
+    Other words for no object, such as "None", may be a class: a task, or a reward, states it.
+    """
+    boxes = read_boxes(text := gold_text(solution))
+    if boxes is None or not (boxes or normalise(text) in ("", "no objects")):
         return "classification"
     return "grounding" if len(boxes) == 1 else "detection"
 

@@ -112,11 +112,11 @@ def in_box_format(
     """Return the row with its boxes and prompt in ``box_format`` ("": its own), under ``key`` if
     given; ValueError if they cannot be rewritten. An unknown model sees an image in another size.
     """
-    if not row.has_boxes or not box_format:
+    if not box_format:
         return row
     system = row.columns.get("system") or ""
     changes = box_format != row.columns.get("frame") or box_format == "pixels" or key is not None
-    if changes and without_box_format(system) != system:
+    if row.has_boxes and changes and without_box_format(system) != system:
         raise ValueError(
             f"the system turn {system[:80]!r} says how boxes are written, but is not rewritten in "
             f"{box_format}; say it in the problem"
@@ -334,7 +334,7 @@ def reads(task: str, row: Row) -> bool:
     """Tell whether the rewards of a task read the gold of a row that states no task.
 
     A list of boxes is no class name and no text in an image (but "(12, 30)" may be that), nor is
-    "No Objects" in a set that holds boxes.
+    "No Objects"; "None" may be one.
     """
     if task in ("classification", "ocr"):
         boxes = read_boxes(gold_text(row.solution))

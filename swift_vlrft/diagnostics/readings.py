@@ -37,7 +37,10 @@ class BoxFormatCheck:
         self.points: list[Answer] = []
 
     def add_row(self, task: Task, gold: Any, answer: Completion, row: Mapping[str, Any]) -> None:
-        """Add a row of a task whose golds are boxes."""
+        """Add a row of a task whose golds are boxes.
+
+        Without a frame they are norm1000 if they can be; else the row is not judged.
+        """
         golds: list[Box] = [gold] if isinstance(gold, tuple) else gold.boxes
         if len(self.answers) >= MOST_ROWS or not golds:
             return
@@ -45,9 +48,9 @@ class BoxFormatCheck:
         boxes = points.boxes if points else written_boxes(answer.text or "") * (not task.has_points)
         if not (boxes := [box for box in boxes if box]):
             return
-        form, size, largest = row.get("frame"), size_of_row(row), max(map(max, golds))
-        if form not in FORMATS:
-            form = "pixels" if largest > 1000 else "norm1000" if largest > 1 else "unit"
+        form, size = row.get("frame") or "norm1000", size_of_row(row)
+        if form not in FORMATS or not (row.get("frame") or 1 < max(map(max, golds)) <= 1000):
+            return
         unit = "norm1000" if FORMATS[form].y_first else form
         if unit == "pixels":
             x, y = size or NOWHERE

@@ -7,8 +7,12 @@
     cxcywh  unit        [0.5, 0.5, 0.5, 0.5]        YOLO's: centre, width, height, in shares
     xyxy    percent     [25, 25, 75, 75]
 
-Nothing is guessed: a set states one reading. ``misfit`` says where another one fits more of its
-boxes; ``cause``, which one puts a model's misplaced boxes onto the gold.
+Nothing is guessed: a set states one reading, or its published form does. A reading fits a set if
+at least nine tenths of the boxes lie inside their pictures. ``misfit`` refuses a stated one that
+does not fit where another one does, and proposes: other orders in the stated unit; only where none
+fits, other units; and thousandths only where a number is 900 or more, since in pictures of fewer
+pixels nearly every box in pixels would fit as thousandths, too. Where nothing fits, each box is
+wrong by itself. ``cause`` is the reading that puts most of a model's misplaced boxes onto the gold.
 """
 
 from __future__ import annotations
@@ -28,22 +32,16 @@ ORDERS = {
 }
 UNITS = {"pixels": 0, "unit": 1, "percent": 100, "norm1000": 1000}
 """Units, with the number of the right and the lower edge; 0: the picture's width and height."""
-NEARLY_ALL = 0.99
-"""The share of a set's boxes that a reading must fit to be taken where none is stated."""
-SLIPS = 0.1
-"""Fewer of a set's boxes outside are slips; as many are misread if another reading fits more."""
+FITS = 0.9
+"""A reading fits a set if it fits as large a share of the boxes: some boxes are slips."""
+FAR_EDGE = 900
+"""Boxes without such a number, or a larger one, are not proposed to be in norm1000."""
 ROUNDING = 2.0
 """Pixels by which an edge may lie outside the picture: tools round, and some count from 1."""
 LARGEST_SHARE = 1.01
 ENOUGH = 10
 """Fewer boxes say nothing of a set: by chance, all may lie in one corner of their images."""
 HIT_IOU = 0.5
-SURE_IOU = 0.6
-"""The mean IoU of boxes in the reading that is their cause: boxes nearby reach less."""
-LEAST_SHARE = 0.3
-"""Of the answered boxes that miss the gold, as many have a cause, or none is named."""
-LEAST_GOLDS = 4
-"""Of fewer different golds, chance cannot be measured: then nearly all boxes have the cause."""
 
 Numbers = Sequence[float]
 """The four numbers of a box, as they are stored."""
@@ -143,7 +141,7 @@ def _are_percent(boxes: Sequence[SizedBox], unit: str) -> bool:
         return False
     edge = UNITS["percent"]
     large = [box for box, size in boxes if unit == "norm1000" or 2 * edge < max(size) < UNKNOWN[0]]
-    return len(large) >= ENOUGH and sum(max(b) <= edge for b in large) >= NEARLY_ALL * len(large)
+    return len(large) >= ENOUGH and sum(max(b) <= edge for b in large) >= FITS * len(large)
 
 
 class Misfit(NamedTuple):
@@ -170,18 +168,18 @@ class Misfit(NamedTuple):
 def misfit(
     boxes: Sequence[SizedBox], reading: Reading, among: Sequence[Reading] = READINGS
 ) -> Misfit | None:
-    """Say that a set's boxes cannot be meant as ``reading``, if they cannot.
-
-    It does not fit a tenth of them, and another one of ``among`` fits more than nine tenths.
-    """
+    """Say that ``reading`` does not fit a set's boxes where another one of ``among`` does."""
     share = shares(boxes, [reading])[reading]
-    if not boxes or share > 1 - SLIPS:
+    if not boxes or share >= FITS:
         return None
-    others = shares(boxes, among)
-    if (best := max(others.values())) <= 1 - SLIPS:
+    far = max(max(box) for box, _ in boxes) >= FAR_EDGE
+    others = {way: s for way, s in shares(boxes, among).items() if far or way.unit != "norm1000"}
+    units = [way for way in others if way.unit == reading.unit and others[way] >= FITS]
+    others = {way: others[way] for way in units or others}
+    if (best := max(others.values(), default=0.0)) < FITS:
         return None
     outside, total = leaving(boxes, reading), len(boxes)
-    better = [other for other in among if others[other] == best]
+    better = [way for way in others if others[way] == best]
     counts = total - round(share * total), total, outside[0] if outside and share else 0
     return Misfit(reading, *counts, better, round(best * total))
 
@@ -235,7 +233,7 @@ def matches(answers: Iterable[Answer], reading: Reading | None, name: str = "") 
 
 def cause(answers: Sequence[Answer]) -> Cause | None:
     """Return the other reading under which most of the boxes that miss lie on the gold; None where
-    there is none, and where it fits the gold of other answers as well.
+    there is none.
     """
     missed = [one for one in answers if len(matches([one], None)) * 2 < max(map(len, one[:2]))]
     total = sum(len(answer.boxes) for answer in missed)
@@ -249,19 +247,8 @@ def cause(answers: Sequence[Answer]) -> Cause | None:
     }
     unit = missed[0].own.unit
     way = max(tried, key=lambda way: (sum(tried[way]), way[0].unit == unit))
-    golds = list(dict.fromkeys(answer.golds for answer in missed))
-    chance = 0
-    for step in (1, len(golds) // 2) if len(golds) >= LEAST_GOLDS else ():
-        others = dict(zip(golds, golds[step:] + golds[:step], strict=True))
-        of_others = [answer._replace(golds=others[answer.golds]) for answer in missed]
-        chance = max(chance, len(matches(of_others, *way)))
-    least = LEAST_SHARE if len(golds) >= LEAST_GOLDS else NEARLY_ALL
     matched = len(tried[way])
-    if (
-        way == (missed[0].own, "")
-        or matched < max(ENOUGH, least * total, 3 * chance)
-        or sum(tried[way]) < SURE_IOU * matched
-    ):
+    if way == (missed[0].own, "") or matched < ENOUGH or matched * 2 <= total:
         return None
     sizes = {answer.sizes.get(way[1], UNKNOWN) for answer in missed if matches([answer], *way)}
     return Cause(*way, matched, total, list(sizes))

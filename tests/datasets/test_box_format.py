@@ -61,7 +61,7 @@ def test_prompts_say_what_the_table_says():
 def test_what_is_refused_is_named_with_what_to_write_instead():
     with pytest.raises(ValueError) as error:
         converted("x" * 9000 + " in per mille, please. " + "y" * 9000, "[]", "pixels")
-    assert "'" + "x" * 16 + " in per mille, please.'" in str(error.value)
+    assert " in per mille, please" in str(error.value) and len(str(error.value)) < 400
     for words in ("column `problem`", "'Coordinates are whole numbers between 0 and 1000.'"):
         assert words in str(error.value)
     assert str(error.value).endswith("or leave out `:pixels`")
@@ -81,7 +81,7 @@ def test_prompt_and_solution_come_back_over_any_two_formats():
 PLACES = (
     "[{}, {}]", "({},{}), ({},{})", "[[{}, {}], [{}, {}]]", "{}; {}", "({} {})", "{} x {}", "{}×{}",
     "<point x='{}' y='{}'>", "x={}, y={}", "x_min: {}", "left = {}, top = {}", "'x': {}, 'y': {}",
-    "width {}, height {}", "{} wide and {} high", "from {} to {}",
+    "width {}, height {}", "from {} to {}",
 )  # fmt: skip
 numbers = st.one_of(st.integers(10, 9999).map(str), st.floats(0.01, 0.99).map("{:.2f}".format))
 

@@ -69,7 +69,8 @@ def test_half_a_character_is_named_and_shown(tmp_path):
 
 def test_every_problem_is_named_by_row_and_the_good_rows_are_copied(tmp_path):
     source, clean = spoiled_set(tmp_path / "bad"), tmp_path / "clean"
-    code, report = check(source, "--fix", clean)
+    detection = ["--reward", "vlrft_detection_iou"]  # else "not json" may be a class
+    code, report = check(source, "--fix", clean, *detection)
     assert code == 1 and (report["rows"], report["good"], report["clean"]["rows"]) == (8, 3, 3)
     problems = {p["place"].rsplit("/", 1)[-1]: p["problem"] for p in report["problems"]}
     named = {1: "is broken", 2: "prompt", 3: "[254, 303]", 4: "(0 to 1000)", 5: "not json"}
@@ -77,7 +78,7 @@ def test_every_problem_is_named_by_row_and_the_good_rows_are_copied(tmp_path):
     named["train-00001-of-00002.parquet"] = "Parquet"
     assert problems.keys() == named.keys()
     assert all(word in problems[place] for place, word in named.items())
-    shown = data("check", source, "--show", "2")
+    shown = data("check", source, "--show", "2", *detection)
     assert shown.exit_code == 1 and "and 4 more" in shown.output
     rows = list(read_rows(clean))
     assert [row.problem for row in rows] == [PROBLEM] * 3

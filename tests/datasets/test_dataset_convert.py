@@ -81,11 +81,13 @@ def test_coco_annotations_are_of_their_split_and_crowds_are_counted(tmp_path):
 
 def test_what_is_broken_is_named_by_file_and_row_and_the_rest_is_kept(tmp_path):
     source = spoiled_set(tmp_path / "in")
-    done = data("convert", source, tmp_path / "out")
+    unstated = convert(source, tmp_path / "unstated", "--keep-going")
+    assert "3 solutions are boxes, and 1 may be classes" in " ".join(unstated["notes"])
+    done = data("convert", source, tmp_path / "out", "--task", "detection")
     assert done.exit_code == 2 and "Traceback" not in done.output
     assert "train-00001-of-00002.parquet" in done.stderr.replace("\n", "")
     assert not (tmp_path / "out").exists()
-    result = convert(source, tmp_path / "out", "--keep-going")
+    result = convert(source, tmp_path / "out", "--keep-going", "--task", "detection")
     places = {Path(bad["place"]).name for bad in result["left_out"]}
     rows = {f"train-00000-of-00002.parquet, row {n}" for n in (1, 2, 3, 4, 5)}
     assert result["rows"] == 3 and places == rows | {"train-00001-of-00002.parquet"}

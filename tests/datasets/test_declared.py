@@ -68,7 +68,7 @@ def test_all_four_refuse_the_set(frame, boxes, word, tmp_path):
     [
         ("unit", drawn(30, 0.99)),
         ("norm1000", drawn(9, 99)),  # too few to tell
-        ("norm1000", [*drawn(30, 99), *[(10, 10, 900, 900)] * 3]),
+        ("norm1000", [*drawn(30, 99), *[(10, 10, 900, 900)] * 5]),
         ("pixels", drawn(30, 470)),
         (None, drawn(30, 990)),
     ],

@@ -128,6 +128,26 @@ def test_rows_of_empty_answers_alone_are_detection_where_that_is_named(tmp_path)
         assert columns["task"] == [None] * 2
 
 
+@pytest.mark.parametrize("beside", [TWO, "rose"])
+def test_none_is_no_object_where_the_reward_or_the_task_says_so(beside, tmp_path):
+    """Whatever other rows hold; a prompt is not rewritten before it is said."""
+    resize = ImageResize("qwen2_5_vl", 3136, 12_845_056)
+    options = {"box_format": "pixels", "resize": resize}
+    path = stored(tmp_path / "none", rows_of(["None", beside]))
+    _, report = train_on(path, tmp_path / "cache", **options)
+    assert [one.place.row for one in report.problems] == [0]
+    assert "may mean no object or be a class" in report.problems[0].problem
+    converted = convert_folder(path, tmp_path / "out", box_format="pixels", keep_going=True)
+    assert [problem.place.row for problem in converted.left_out] == [0]
+    stated = stored(tmp_path / "stated", rows_of(["None", beside], ["detection"]))
+    alone = stored(tmp_path / "alone", rows_of(["None"]))
+    for source, rewards in ((stated, []), (alone, ["vlrft_detection_iou"])):
+        rows, _ = train_on(source, tmp_path / "cache", rewards=tuple(rewards), **options)
+        assert "in pixels, x from 0 to 84" in rows[0]["messages"][0]["content"]
+    rows, _ = train_on(alone, tmp_path / "cache", rewards=("vlrft_classification",), **options)
+    assert "pixels" not in rows[0]["messages"][0]["content"]
+
+
 pairs = st.sampled_from([(task, gold) for task, golds in GOLD.items() for gold in golds])
 
 

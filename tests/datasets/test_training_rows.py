@@ -85,7 +85,7 @@ def test_bad_rows_are_counted_and_listed_and_strict_stops(tmp_path):
     changed["problem"][1] = PROBLEM
     write_table(tmp_path / "train.parquet", changed)
     with pytest.raises(DataError, match="train.parquet, row 1: .*'a dog'"):
-        train_on(tmp_path, tmp_path / "cache")
+        train_on(tmp_path, tmp_path / "cache", rewards=("vlrft_detection_iou",))
 
 
 def test_shards_may_differ_in_order_and_in_columns_of_nulls(tmp_path):
