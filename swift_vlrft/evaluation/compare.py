@@ -16,8 +16,8 @@ import msgspec
 from swift_vlrft.diagnostics.health import LEAST, Finding, Health, judge
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold, annotations_of_gold
 from swift_vlrft.evaluation.intervals import intervals, resamples
+from swift_vlrft.evaluation.joined import ids_of, pair, question_key, same_gold
 from swift_vlrft.evaluation.metrics import Table, build_table
-from swift_vlrft.evaluation.pairing import gold_key, ids_of, pair, question_key
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
     Prediction,
@@ -249,9 +249,7 @@ def _paired(a: Predictions, b: Predictions) -> tuple[list[Prediction], list[Pred
     if not pairs:
         some = [", ".join(row.id for row in side.rows[:3]) for side in (a, b)]
         raise EvaluationError(f"A and B share no row: A has ids like {some[0]}, B like {some[1]}")
-    wrong = [
-        first for first, second in pairs if gold_key(first.solution) != gold_key(second.solution)
-    ]
+    wrong = [first for first, second in pairs if not same_gold(first.solution, second.solution)]
     if wrong:
         formats = " and ".join(sorted({str(row.box_format) for row in (*a.rows, *b.rows)}))
         hint = f"; boxes are asked in {formats}: evaluate both with or both without `:pixels`"

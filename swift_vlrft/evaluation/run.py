@@ -12,7 +12,7 @@ A killed run resumes: rows with a complete line in a part are not asked again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -75,26 +75,26 @@ def begin(folder: Path, settings: Settings, *, force: bool = False) -> dict[str,
     EvaluationError if it has a run with other settings; ``force`` moves its results aside.
     """
     manifest = Manifest(settings, settings.identity(), stamps(settings), versions())
-    if problem := _other_results(folder, manifest):
-        if not force:
-            raise EvaluationError(
-                f"{folder} holds {problem}. Give another --out, or --force to move them aside"
-            )
-        move_aside(folder, RESULTS)
+    _make_way(folder, _other_results(folder, manifest), force)
     (folder / "parts").mkdir(parents=True, exist_ok=True)
     write_record(folder / "run.json", manifest)
     return answered(folder)
 
 
-def move_aside(folder: Path, names: Iterable[str]) -> Path:
-    """Move those of ``names`` that exist into a new folder ``before-N`` beside them."""
+def _make_way(folder: Path, held: str | None, force: bool) -> None:
+    """Move results of others, which are ``held``, into a new folder ``before-N`` beside them."""
+    if held is None:
+        return
+    if not force:
+        raise EvaluationError(
+            f"{folder} holds {held}. Give another --out, or --force to move them aside"
+        )
     number = next(n for n in count(1) if not (folder / f"before-{n}").exists())
     aside = folder / f"before-{number}"
     aside.mkdir(parents=True)
-    for name in names:
+    for name in RESULTS:
         if (folder / name).exists():
             (folder / name).rename(aside / name)
-    return aside
 
 
 def _other_results(folder: Path, manifest: Manifest) -> str | None:
@@ -218,18 +218,12 @@ def gold_of(settings: Settings, annotations: Annotations | None) -> Gold:
 
 def make_room(folder: Path, file: Path, *, force: bool = False) -> None:
     """Raise EvaluationError if the folder holds results of others; ``force`` moves them aside."""
-    if not any((folder / name).exists() for name in RESULTS) or _is_held(file, folder):
-        return
     of = None
     with suppress(OSError, ValueError, LookupError, TypeError):
         of = read_json(folder / "summary.json")["run"]["predictions"]
-    if of != str(file) and not force:
-        raise EvaluationError(
-            f"{folder} holds results of {of or 'a model'}, not of {file}. Give another --out, or "
-            "--force to move them aside"
-        )
-    if of != str(file):
-        move_aside(folder, RESULTS)
+    others = of != str(file) and not _is_held(file, folder)
+    held = others and any((folder / name).exists() for name in RESULTS)
+    _make_way(folder, f"results of {of or 'a model'}, not of {file}" if held else None, force)
 
 
 def keep(folder: Path, predictions: Predictions, settings: Settings, *, has_gold: bool) -> None:

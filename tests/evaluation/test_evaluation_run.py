@@ -134,7 +134,7 @@ def test_a_name_that_the_set_does_not_ask_for_is_refused(tmp_path):
     assert asked("rose") == ["0"]
     with pytest.raises(ValueError, match="'rise'.*rose"):
         asked("rose", "rise")
-    with pytest.raises(EvaluationError, match="rose"):
+    with pytest.raises(DataError, match="rose"):
         asked("coco-novel15")
 
 

@@ -119,7 +119,7 @@ def test_a_models_answers_and_a_file_in_the_folder_stay(folder):
 REFUSED = {
     "a line of OpenAI's batches": (
         {"custom_id": "0", "response": {"status_code": 200, "body": {"choices": []}}},
-        "neither 'completion' nor 'response' (found: custom_id, response)",
+        "no 'completion' (found: custom_id, response)",
     ),
     "no completion in the list": ({"id": 1, "completion": []}, "no gold solution in any of the 1"),
     "several without an id": (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from scored import answer, eval_json, invoke, refusal, run_json, write_lines
 
-from swift_vlrft.evaluation.pairing import pair, same_gold
+from swift_vlrft.evaluation.joined import pair, same_gold
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction
 
 COLOUR, SHAPE = "What colour is it?", "What shape is it?"
@@ -48,19 +48,11 @@ def folder(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def infer_line(n: int, **changed) -> dict:
-    """A line as `swift infer` of ms-swift 4.6.1 writes it, with the right answer."""
+def whole_line(n: int, **changed) -> dict:
+    """A line with question, image and gold, and the right answer, but without an id."""
     name, problem, gold = ROWS[n]
-    return {
-        "response": answer(gold),
-        "labels": f"<answer>{gold}</answer>",
-        "messages": [
-            {"role": "system", "content": "You are a helpful assistant."},
-            {"role": "user", "content": f"<image>{problem}"},
-            {"role": "assistant", "content": answer(gold)},
-        ],
-        "images": [{"bytes": None, "path": str(Path(name).absolute())}],
-    } | changed
+    line = {"completion": answer(gold), "solution": f"<answer>{gold}</answer>"}
+    return line | {"prompt": f"<image>{problem}", "image": str(Path(name).absolute())} | changed
 
 
 def own_line(n: int, **changed) -> dict:
@@ -76,7 +68,7 @@ def bare_line(n: int, **changed) -> dict:
     return {"id": n, "completion": answer(ROWS[n][2])} | changed
 
 
-KINDS = {"infer": infer_line, "own": own_line, "bare": bare_line}
+KINDS = {"whole": whole_line, "own": own_line, "bare": bare_line}
 
 
 def joined(lines: list[dict], join: str | None = None, gold: str = "set.jsonl") -> tuple:
@@ -92,9 +84,9 @@ def accuracy(*arguments) -> float:
 def test_lines_find_their_rows_in_any_order(folder):
     assert accuracy([bare_line(n) for n in EVERY[::-1]], "id") == 1.0
     assert accuracy([own_line(n) for n in EVERY[::-1]]) == 1.0
-    assert accuracy([infer_line(n, id=f"x{n}") for n in EVERY[::-1]], "id", "ids.jsonl") == 1.0
-    for labels in ("Red", "<answer> red. </answer>", '"red"'):
-        assert accuracy([infer_line(0, id=0, labels=labels)], "id") == pytest.approx(1 / 6)
+    assert accuracy([whole_line(n, id=f"x{n}") for n in EVERY[::-1]], "id", "ids.jsonl") == 1.0
+    for gold in ("Red", "<answer> red. </answer>", '"red"'):
+        assert accuracy([whole_line(0, id=0, solution=gold)], "id") == pytest.approx(1 / 6)
 
 
 def test_missing_rows_are_unanswered_and_unknown_ones_left_out(folder):
@@ -133,14 +125,14 @@ def test_two_files_are_compared_by_their_ids_alone(folder):
         files = (write_lines(Path("a.jsonl"), first), write_lines(Path("b.jsonl"), second))
         return "compare", *files, "--task", "classification"
 
-    lines = [infer_line(n, id=n) for n in EVERY]
+    lines = [whole_line(n, id=n) for n in EVERY]
     assert run_json(*compared(lines, lines[::-1]))["rows"] == 6
-    nameless = [infer_line(n) for n in EVERY]
+    nameless = [whole_line(n) for n in EVERY]
     assert "line 1 of A has no id" in refusal(*compared(nameless, lines))
     assert "line 1 of B has no id" in refusal(*compared(lines, nameless))
     repeated = [line | {"id": "7"} for line in lines]
     assert "fits 6 rows" in refusal(*compared(repeated, repeated))
-    unsolved = [line | {"labels": None} for line in lines]
+    unsolved = [line | {"solution": None} for line in lines]
     assert "--gold SET" in refusal(*compared(unsolved, unsolved))
     assert invoke(*compared(lines, lines), "--join", "id").exit_code == 2  # it has no such option
 
