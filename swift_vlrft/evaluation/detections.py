@@ -33,7 +33,6 @@ from swift_vlrft.evaluation.predictions import (
     Predictions,
     Problems,
 )
-from swift_vlrft.geometry.box_format import BOX_FORMATS
 from swift_vlrft.geometry.boxes import Box
 from swift_vlrft.parsing.answers import BoxList, normalise, read
 from swift_vlrft.rewards.matching import read_gold
@@ -67,17 +66,15 @@ def detection_boxes(predictions: Predictions, gold: Gold) -> tuple[Predictions, 
 def _protocol(predictions: Predictions, gold: Gold) -> str:
     boxes_alone, of_rows = predictions.detections is not None, gold.annotations is None
     protocol = gold.protocol
-    if protocol not in (None, "all", "visual-rft", "rows"):
-        problem = f"unknown protocol {protocol!r}; known: all, visual-rft, rows"
+    if protocol not in (None, "all", "visual-rft"):
+        problem = f"unknown protocol {protocol!r}; known: all, visual-rft"
     elif of_rows and boxes_alone:
         problem = (
-            "these predictions hold boxes without gold; give the annotation file they were made on "
-            "with --gold, such as instances_val2017.json"
+            "these predictions hold boxes without gold; give `vlrft eval` the annotation file they "
+            "were made on with --gold, such as instances_val2017.json"
         )
-    elif of_rows and protocol not in (None, "rows"):
+    elif of_rows and protocol is not None:
         problem = f"--protocol {protocol} needs an annotation file: give it with --gold"
-    elif protocol == "rows" and not of_rows:
-        problem = "--protocol rows takes the gold of the rows: leave out --gold"
     elif boxes_alone and protocol not in (None, "visual-rft"):
         problem = (
             "a list of boxes does not say which queries were asked; give --protocol visual-rft, "
@@ -233,16 +230,11 @@ def _located(
             if problem := size_problem({"path": row.image}, shown, annotated):
                 raise EvaluationError(f"the prediction {row.id}: {problem}")
             box_format = row.box_format or "norm1000"
-            if box_format not in BOX_FORMATS:
-                raise EvaluationError(
-                    f"{row.place} of the predictions: unknown box format {box_format!r}; known: "
-                    f"{', '.join(BOX_FORMATS)}"
-                )
             located[image, category] = msgspec.structs.replace(
                 row,
                 image_id=str(image),
                 category=chosen[category],
-                incomplete=(image, category) in annotations.incomplete,
+                incomplete=annotations.is_incomplete((image, category)),
                 # In a training row, width and height are those of the resized image.
                 seen=row.seen or (row.size if box_format == "pixels" else None),
                 width=int(annotated.width),

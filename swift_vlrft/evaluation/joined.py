@@ -23,7 +23,7 @@ from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions
 from swift_vlrft.evaluation.queries import Query, QuerySet
 from swift_vlrft.files.jsonl import finite
-from swift_vlrft.geometry.box_format import Size, box_format
+from swift_vlrft.geometry.box_format import box_format
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.parsing.labels import normalise
 from swift_vlrft.rewards import TASK_NAMES
@@ -40,75 +40,81 @@ def join_gold(predictions: Predictions, queries: QuerySet, join: str | None = No
 
     EvaluationError if an answer contradicts its row, or no answer has a row.
     """
-    problems, lines = predictions.problems.joined(), predictions.rows
-    dataset, hashed = queries.settings.dataset, any(line.image_hash for line in lines)
-    asked: list[Query] = []
-    rows: list[Prediction] = []
-    sizes: list[Size | None] = []
+    problems, dataset = predictions.problems.joined(), queries.settings.dataset
+    keys = _keys(predictions.rows, join)
+    lines = by_key(predictions.rows, keys, "the predictions")
+    from_1 = len(keys) > 1 and {*keys} == {str(n + 1) for n in range(len(keys))}
+    hashed = any(line.image_hash for line in lines.values())
+    rows: dict[str, Prediction] = {}
     for query in queries.read(problems):
-        rows.append(_unanswered(query, dataset, hashed))
-        info = try_image_size(query.row.image) if query.box_format == "pixels" else None
-        sizes.append((info.width, info.height) if isinstance(info, ImageSize) else None)
-        # A line has its own prompt, and images would fill the memory.
-        asked.append(replace(query, row=replace(query.row, image={}, problem="")))
-    named = [changed(line, place=f"{line.place} of the predictions") for line in lines]
-    line_keys, row_keys = _keys(named, rows, join)
-    paired = pair(named, line_keys, rows, row_keys)
-    if all(r is None for r in paired):
+        row, key = _unanswered(query, dataset, hashed), str(query.number)
+        if join is not None and row.own_id is not None:
+            key = row.own_id
+        elif join is not None and from_1:
+            raise EvaluationError(
+                f"the ids are 1 to {len(keys)}, as if counted from 1, but rows count from 0: "
+                "subtract 1 from 'id', or give row 0 a line with an empty completion"
+            )
+        if key in rows:
+            raise EvaluationError(
+                f"{row.place}: an earlier row has the same id, {key}; give every row its own"
+            )
+        rows[key] = row
+        if (line := lines.get(key)) is None:
+            problems.add("rows missing from the predictions, scored as unanswered", row.id)
+        else:
+            rows[key] = _answered(line, row, query, predictions.task)
+    for key, line in lines.items():
+        if key not in rows:
+            problems.add("rows that the data set does not have, left out", _named(line))
+    if not lines.keys() & rows.keys():
+        first = next(iter(rows.values()), None)
         raise EvaluationError(
             f"no prediction belongs to a row of {dataset}: the first prediction is "
-            f"{_named(named[0])}, the set's first row {_named(rows[0])}"
+            f"{_named(predictions.rows[0])}, the set's first row {first and _named(first)}"
         )
-    for line, name, r in zip(lines, named, paired, strict=True):
-        if r is None:
-            problems.add("rows that the data set does not have, left out", _named(line))
-            continue
-        row = rows[r]
-        try:
-            gold = _gold_in_format_of(line, asked[r], predictions.task, sizes[r])
-        except ValueError as error:
-            raise EvaluationError(f"{name.place}, joined with {row.place}: {error}") from None
-        if wrong := _contradiction(line, row, gold):
-            raise EvaluationError(
-                f"{name.place} {wrong}: give the set that the answers were made on (if it was "
-                "corrected since, remove 'solution' and 'prompt')"
-            )
-        stated = {
-            field: getattr(row, field)
-            for field in ("box_format", "aliases", "tolerance", "category")
-            if getattr(line, field) is None
-        }
-        rows[r] = changed(
-            line, id=row.id, row=row.row, image_id=row.image_id, solution=gold, **stated
-        )
-    for r in sorted({*range(len(rows))} - {*paired}):
-        problems.add("rows missing from the predictions, scored as unanswered", rows[r].id)
-    return replace(predictions, rows=rows, problems=problems)
+    return replace(predictions, rows=list(rows.values()), problems=problems)
 
 
-def _keys(
-    lines: Sequence[Prediction], rows: Sequence[Prediction], join: str | None
-) -> tuple[list[str], Sequence[str | None]]:
-    """The join keys of lines and rows."""
-    numbers = [str(row.row) for row in rows]
-    if join is None:
-        if not all(line.row is not None and line.image_hash for line in lines):
-            raise EvaluationError(
-                "the predictions do not carry the row and the image's hash, as those of `vlrft "
-                "eval` do: give --join id to join them with the rows by their ids"
-            )
-        return [str(line.row) for line in lines], numbers
-    if join != "id":
+def _keys(lines: Sequence[Prediction], join: str | None) -> list[str]:
+    """The join keys of lines: numbers of rows, or with ``join`` their ids."""
+    if join == "id":
+        return ids_of(lines, "the predictions")
+    if join is not None:
         raise EvaluationError(f"--join {join}: known is id")
-    ids = ids_of(lines)
-    if any(row.own_id is not None for row in rows):
-        return ids, [row.own_id for row in rows]
-    if len({*ids}) > 1 and {*ids} == {str(n + 1) for n in range(len({*ids}))}:
+    if not all(line.row is not None and line.image_hash for line in lines):
         raise EvaluationError(
-            f"the ids are 1 to {len({*ids})}, as if counted from 1, but rows count from 0: "
-            "subtract 1 from 'id', or give row 0 a line with an empty completion"
+            "the predictions do not carry the row and the image's hash, as those of `vlrft eval` "
+            "do: give --join id to join them with the rows by their ids"
         )
-    return ids, numbers
+    return [str(line.row) for line in lines]
+
+
+def _answered(line: Prediction, row: Prediction, query: Query, task: str) -> Prediction:
+    """The row with its answer; EvaluationError if the line contradicts it."""
+    place = f"{line.place} of the predictions"
+    asked, known = question_key(line.prompt), question_key(row.prompt)
+    try:
+        gold = _gold_in_format_of(line, query, task)
+    except ValueError as error:
+        raise EvaluationError(f"{place}, joined with {row.place}: {error}") from None
+    if of_other_image(line, row):
+        wrong = f"has an image of the hash {line.image_hash}, {row.place} of {row.image_hash}"
+    elif asked and known and asked != known:
+        wrong = f"was asked {asked[:80]!r}, {row.place} asks {known[:80]!r}"
+    elif line.solution and not same_gold(line.solution, gold):
+        wrong = f"has the gold {line.solution[:80]!r}, {row.place} {row.solution[:80]!r}"
+    else:
+        stated = {
+            name: getattr(row, name)
+            for name in ("box_format", "aliases", "tolerance", "category")
+            if getattr(line, name) is None
+        }
+        return changed(line, id=row.id, row=row.row, image_id=row.image_id, solution=gold, **stated)
+    raise EvaluationError(
+        f"{place} {wrong}: give the set that the answers were made on (if it was corrected since, "
+        "remove 'solution' and 'prompt')"
+    )
 
 
 def _unanswered(query: Query, dataset: Path, hashed: bool) -> Prediction:
@@ -135,18 +141,8 @@ def _named(row: Prediction) -> str:
     return row.place if row.own_id is None else f"{row.place}: id {row.own_id}"
 
 
-def _contradiction(line: Prediction, row: Prediction, gold: str) -> str:
-    """The contradiction between a line and its row, in words; "" if there is none."""
-    asked, known = question_key(line.prompt), question_key(row.prompt)
-    if asked and known and asked != known:
-        return f"was asked {asked[:80]!r}, {row.place} asks {known[:80]!r}"
-    if line.solution and not same_gold(line.solution, gold):
-        return f"has the gold {line.solution[:80]!r}, {row.place} {row.solution[:80]!r}"
-    return ""
-
-
-def _gold_in_format_of(line: Prediction, query: Query, task: str, stored: Size | None) -> str:
-    """The row's gold in the box format of its answer; ``stored`` is the image's size, if known."""
+def _gold_in_format_of(line: Prediction, query: Query, task: str) -> str:
+    """The row's gold in the box format of its answer."""
     gold, own = gold_text(query.row.solution), query.box_format
     if task not in BOX_TASKS or own is None or TASK_NAMES[task].read_gold(gold) is None:
         return gold  # if it cannot be read, it is counted where rows are scored
@@ -157,15 +153,20 @@ def _gold_in_format_of(line: Prediction, query: Query, task: str, stored: Size |
     seen = line.seen or line.size
     if asked == own and not (in_pixels and seen):
         return gold
-    size = line.size if line.seen and line.size else stored or seen
-    if not in_pixels and not stored_in_pixels:
-        size = size or (1, 1)  # of no pixels
+    size = line.size if line.seen else None
+    if size is None and stored_in_pixels:
+        info = try_image_size(query.row.image)
+        size = (info.width, info.height) if isinstance(info, ImageSize) else None
+    elif size is None and not in_pixels:
+        size = 1, 1  # of no pixels
+    size = size or seen
     if size is None or (in_pixels and seen is None):
         raise ValueError(
             f"the answer is in {asked} and the set in {own}, but the line does not say how large "
             "the image is: add its width and height"
         )
-    return gold_text(query.rewritten(asked, size, seen or size).row.solution)
+    alone = replace(query, row=replace(query.row, problem=""))  # the prompt is the line's
+    return gold_text(alone.rewritten(asked, size, seen or size).row.solution)
 
 
 # ---- keys, questions, golds ------------------------------------------------------------------
@@ -174,6 +175,11 @@ def _gold_in_format_of(line: Prediction, query: Query, task: str, stored: Size |
 def question_key(prompt: str) -> str:
     """Return a prompt without image tags, box-format sentence and runs of blanks."""
     return " ".join(IMAGE_TAGS.sub(" ", without_box_format(prompt)).split())
+
+
+def of_other_image(first: Prediction, second: Prediction) -> bool:
+    """Return whether the images of two predictions are known, and not the same."""
+    return None not in (hashes := {first.image_hash, second.image_hash}) and len(hashes) > 1
 
 
 def same_gold(first: str, second: str) -> bool:
@@ -197,40 +203,20 @@ def _meaning(text: str) -> float | str:
     return normalise(text.replace('"', "'")) or " ".join(text.split())
 
 
-def ids_of(rows: Sequence[Prediction]) -> list[str]:
+def ids_of(rows: Sequence[Prediction], name: str) -> list[str]:
     """Return the id that the file gives each row; EvaluationError for a row without one."""
     for row in rows:
         if row.own_id is None:
-            raise EvaluationError(f"{row.place} has no id, by which answers are joined")
+            raise EvaluationError(f"{row.place} of {name} has no id, by which answers are joined")
     return [str(row.own_id) for row in rows]
 
 
-def pair(
-    lines: Sequence[Prediction],
-    line_keys: Sequence[str],
-    rows: Sequence[Prediction],
-    row_keys: Sequence[str | None],
-) -> list[int | None]:
-    """Return the number of each line's row, by their keys; None if no row has the line's key."""
-    rows_of: dict[str | None, list[int]] = {}
-    for r, row_key in enumerate(row_keys):
-        rows_of.setdefault(row_key, []).append(r)
-    pairs: list[int | None] = []
-    line_of: dict[int, Prediction] = {}
-    for line, key in zip(lines, line_keys, strict=True):
-        matches = rows_of.get(key, [])
-        if len(matches) > 1:
-            some = " and ".join(rows[r].place for r in matches[:2])
-            raise EvaluationError(f"{line.place} fits {len(matches)} rows, such as {some}")
-        for r in matches:
-            if other := line_of.get(r):
-                raise EvaluationError(f"{other.place} and {line.place} both fit {rows[r].place}")
-            hashes = line.image_hash, rows[r].image_hash
-            if None not in hashes and hashes[0] != hashes[1]:
-                raise EvaluationError(
-                    f"{line.place} is of an image with the hash {hashes[0]}, and "
-                    f"{rows[r].place} of one with {hashes[1]}: give the set that was answered"
-                )
-            line_of[r] = line
-        pairs.append(matches[0] if matches else None)
-    return pairs
+def by_key(rows: Sequence[Prediction], keys: Sequence[str], name: str) -> dict[str, Prediction]:
+    """Return the rows by their keys; EvaluationError if two have the same."""
+    known: dict[str, Prediction] = {}
+    for row, key in zip(rows, keys, strict=True):
+        if (other := known.setdefault(key, row)) is not row:
+            raise EvaluationError(
+                f"{other.place} and {row.place} of {name} answer the same row, {key}: keep one"
+            )
+    return known

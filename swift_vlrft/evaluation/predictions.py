@@ -23,7 +23,7 @@ from msgspec import Meta
 from swift_vlrft.files.completions import Completion, read_completions
 from swift_vlrft.files.jsonl import LineError, begins_with_list, read_json
 from swift_vlrft.files.text import InputError
-from swift_vlrft.geometry.box_format import FORMATS
+from swift_vlrft.geometry.box_format import BOX_FORMATS, FORMATS
 from swift_vlrft.parsing.answers import gold_text, text_of
 from swift_vlrft.parsing.turns import earlier_turns
 from swift_vlrft.rewards import TASK_NAMES
@@ -195,12 +195,16 @@ def _prediction(entry: Completion) -> Prediction:
             "eval`, lines of 'id' and 'completion', and COCO's list of image_id, category_id, "
             "bbox, score: write 'completion', and the gold, if any, as 'solution'"
         )
-    for name in ("id", "image_id", "category"):
-        if not isinstance(value := row.get(name) or "", (str, int)):
-            raise EvaluationError(f"{entry}: {name} is {value!r}; write a text or a whole number")
-    given = {
-        name: str(row[name]) for name in ("id", "image_id", "category") if row.get(name) is not None
-    }
+    named = {name: row.get(name) for name in ("id", "image_id", "category")}
+    for name, value in named.items():
+        if not isinstance(value, str | int | None):
+            raise EvaluationError(
+                f"{entry}: {name} is {str(value)[:80]!r}; write a text or a whole number"
+            )
+    given = {name: str(value) for name, value in named.items() if value is not None}
+    if (frame := row.get("frame")) not in (None, *BOX_FORMATS):
+        known = ", ".join(BOX_FORMATS)
+        raise EvaluationError(f"{entry}: unknown box format {str(frame)[:80]!r}; known: {known}")
     key, prompt = given.get("id"), text_of(row.get("prompt"))
     if key is not None and row.get("sample") is not None:
         key = key.removesuffix(f"/{row['sample']}")  # the id of the row, without the answer's
@@ -239,12 +243,12 @@ def _task_of(rows: list[Prediction], path: Path) -> str:
     if not tasks:
         what = f"does not say what its {len(rows)} rows ask for; say it with --task ({known})"
     elif len(tasks) > 1:
-        named = ", ".join(f"{n} {name}" for name, n in tasks.most_common())
+        named = ", ".join(f"{n} {name[:80]}" for name, n in tasks.most_common(9))
         what = f"holds rows of several tasks ({named}); say which with --task"
     elif (task := next(iter(tasks))) in TASK_NAMES:
         return task
     else:
-        what = f"holds {task} rows; known: {known}"
+        what = f"holds {task[:80]!r} rows; known: {known}"
     raise EvaluationError(f"{path} {what}")
 
 

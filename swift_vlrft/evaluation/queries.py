@@ -13,6 +13,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -223,15 +224,8 @@ class QuerySet:
         if settings.protocol == "visual-rft":
             pairs = self._of_existence_map(annotations, problems)
         else:
-            # For some categories, LVIS annotates only whether an image has them.
-            pairs = [
-                (image, category)
-                for image in instances.images
-                for category in chosen
-                if instances.absent is None
-                or image in instances.boxes[category]
-                or image in instances.absent[category]
-            ]
+            every = product(instances.images, chosen)
+            pairs = [pair for pair in every if annotations.is_told(pair)]
         pairs = [pair for pair in pairs if pair[1] in chosen]
         if settings.max_queries is not None and settings.max_queries < len(pairs):
             order = random.Random(settings.seed).sample(range(len(pairs)), settings.max_queries)

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from pathlib import Path
 from shutil import copyfile
@@ -42,9 +41,9 @@ from swift_vlrft.files.jsonl import LineError, read_json
 from swift_vlrft.files.records import as_json, read_record, write_record
 from swift_vlrft.files.writing import beside
 from swift_vlrft.geometry.box_format import Size
+from swift_vlrft.recipe.record import versions
 from swift_vlrft.rewards import PAYING, REWARDS
 
-PACKAGES = ("swift-vlrft", "ms-swift", "transformers", "torch", "vllm", "peft", "faster-coco-eval")
 RESULTS = ("run.json", "parts", "predictions.jsonl", "predictions.json", "summary.json")
 
 
@@ -59,14 +58,6 @@ class Manifest(msgspec.Struct):
     identity: str = ""
     files: dict[str, str] = {}
     versions: dict[str, str] = {}
-
-
-def versions() -> dict[str, str]:
-    installed = {}
-    for name in PACKAGES:
-        with suppress(PackageNotFoundError):
-            installed[name] = version(name)
-    return installed
 
 
 def begin(folder: Path, settings: Settings, *, force: bool = False) -> dict[str, str]:
@@ -270,10 +261,8 @@ class SavedRun:
     gold: Gold = GOLD_OF_ROWS
 
 
-def open_runs(
-    paths: Sequence[Path], task: str | None = None, *, other_gold: bool = False
-) -> list[SavedRun]:
-    """Open files of predictions, or folders of runs. ``other_gold``: run.json's is not needed."""
+def open_runs(paths: Sequence[Path], task: str | None = None) -> list[SavedRun]:
+    """Open files of predictions, or folders of runs."""
     runs = []
     for path in paths:
         manifest_file = (path if path.is_dir() else path.parent) / "run.json"
@@ -286,10 +275,11 @@ def open_runs(
         predictions = read_predictions(path, task or settings.task or None)
         # Only queries of annotations have no row number.
         numbered = all(row.row is not None for row in predictions.rows)
-        if not (numbered or other_gold or settings.dataset.exists()):
+        if not (numbered or settings.dataset.exists()):
             raise EvaluationError(
                 f"{path} was made on annotations that do not exist (from {Path.cwd()}): "
-                f"{settings.dataset}"
+                f"{settings.dataset}; score it with them: `vlrft eval --predictions {path} --gold "
+                "FILE --out DIR`"
             )
         gold = gold_of(settings, open_annotations(settings.dataset))
         runs.append(SavedRun(predictions, manifest, gold))
