@@ -100,7 +100,7 @@ def agree(
         raise AgreeError(f"{recipe.path}: nothing was compared: {why}")
     measured = read_record(result, Measurement)
     if cpu:
-        kernels = ", vLLM's CPU kernels included" if "vLLM" in measured.engine else ""
+        kernels = ", vLLM's CPU kernels included" if vllm else ""
         measured.notes.append(f"no GPU here: measured on the CPU{kernels}")
     verdict = judge(measured)
     write_atomically(out / "verdict.json", strict_json(as_json(verdict)) + "\n")
