@@ -183,9 +183,9 @@ def of_other_image(first: Prediction, second: Prediction) -> bool:
 
 
 def same_gold(first: str, second: str) -> bool:
-    """Return whether two golds mean the same, however they are written, but for a box's rounding.
+    """Return whether two golds mean the same, however they are written.
 
-    The boxes of both are in the same order.
+    Boxes may differ by ``ROUNDING``, and are in the same order.
     """
     a, b = read_boxes(first), read_boxes(second)
     if a is None or b is None or None in (*a.boxes, *b.boxes):
