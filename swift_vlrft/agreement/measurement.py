@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from math import exp, inf, isfinite
-from statistics import fmean, median
+from statistics import fmean
 
 import msgspec
 
@@ -84,7 +84,6 @@ class Figures(msgspec.Struct):
     worst: float
     beyond: float
     ratio: float
-    median_ratio: float
 
 
 def figures(rows: Iterable[Row], bound: float) -> Figures | None:
@@ -95,7 +94,7 @@ def figures(rows: Iterable[Row], bound: float) -> Figures | None:
     beyond = sum(size > bound for size in sizes) / len(sizes)
     ratios = [exp(size) if size < MAX_EXPONENT else inf for size in sizes]
     mean = sum(sizes) / len(sizes)
-    return Figures(len(sizes), mean, max(sizes), beyond, fmean(ratios), median(ratios))
+    return Figures(len(sizes), mean, max(sizes), beyond, fmean(ratios))
 
 
 def first_apart(ours: Sequence[int], theirs: Sequence[int]) -> int | None:

@@ -43,13 +43,9 @@ def agree(
     from swift_vlrft.files.records import as_json as plain
     from swift_vlrft.swift_plugin.agree import agree as compare
 
-    compared = compare(
+    verdict, measured, folder = compare(
         target, dataset, out=out, engine=engine, rows=rows, tokens=tokens, flags=flags or ()
     )
-    if compared is None:
-        say("compared; the node with NODE_RANK 0 prints the verdict", error=True)
-        return
-    verdict, measured, folder = compared
     if as_json:
         told = {name: getattr(measured, name) for name in ("engine", "model", "dtype")}
         print_json({**plain(verdict), **told, "folder": str(folder)})

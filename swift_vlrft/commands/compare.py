@@ -8,18 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from swift_vlrft.commands.output import number, print_json, say, say_marked, show, table
-from swift_vlrft.evaluation.settings import CATEGORIES_HELP, DRAWS
+from swift_vlrft.evaluation.settings import DRAWS
 
 
 def compare(
     a: Annotated[Path, typer.Argument(help="Predictions, or the folder of a run: before.")],
     b: Annotated[Path, typer.Argument(help="Predictions, or the folder of a run: after.")],
     task: Annotated[str | None, typer.Option(help="Task, if the files do not name it.")] = None,
-    gold: Annotated[
-        Path | None, typer.Option(help="COCO annotations, if the predictions were made on them.")
-    ] = None,
-    protocol: Annotated[str | None, typer.Option(help="With --gold: all or visual-rft.")] = None,
-    categories: Annotated[list[str] | None, typer.Option(help=CATEGORIES_HELP)] = None,
     bootstrap: Annotated[int, typer.Option(min=2, help="Draws for the intervals of AP.")] = DRAWS,
     seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
     shown: Annotated[int, typer.Option("--show", min=0, help="Flipped rows to print.")] = 5,
@@ -32,16 +27,7 @@ def compare(
     from swift_vlrft.evaluation.compare import compare_runs
     from swift_vlrft.files import records
 
-    result = compare_runs(
-        a,
-        b,
-        task=task,
-        gold=gold,
-        protocol=protocol,
-        categories=categories or (),
-        bootstrap=bootstrap,
-        seed=seed,
-    )
+    result = compare_runs(a, b, task=task, bootstrap=bootstrap, seed=seed)
     if as_json:
         print_json(records.as_json(result))
     else:

@@ -34,7 +34,6 @@ def evaluate(
             "boxes are asked in pixels, as `--dataset PATH:pixels` trains."
         ),
     ] = None,
-    rest: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
     task: Annotated[
         str | None,
         typer.Option(help=f"{', '.join(TASK_NAMES)}."),
@@ -49,8 +48,6 @@ def evaluate(
 
     A killed run resumes when it is started again. Exit code 2: the input cannot be used.
     """
-    if rest:
-        raise ValueError(f"expected only MODEL and DATASET, but also got {rest}")
     options["engine_options"] = engine_flags(options["engine_options"])
     from swift_vlrft.files import records
     from swift_vlrft.swift_plugin.evaluate import evaluate as evaluate_model

@@ -5,7 +5,7 @@ vlrft plan recipes/qwen2_5_vl_3b/detection_4x80g.sh --gpus 4x80
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from swift_vlrft.commands.output import TextTable, plain, print_json, say_styled, show, table
+from swift_vlrft.commands.output import TextTable, print_json, say_styled, show, table
 from swift_vlrft.commands.recipe_words import flags_after, no_flag
 
 if TYPE_CHECKING:
-    from swift_vlrft.report.plan_text import Grid, Line
+    from swift_vlrft.memory.advice import Change
+    from swift_vlrft.memory.estimate import Phase
+    from swift_vlrft.memory.recipe_plan import RecipePlan
 
+GIB = 2**30
 RecipeFile = Annotated[
     Path,
     typer.Argument(help="Script, YAML or JSON of ms-swift, or a name that `vlrft recipe` prints."),
@@ -58,7 +61,6 @@ def plan(
     Exit code 0: it fits; 1: out of memory; 2: the input cannot be used.
     """
     from swift_vlrft.memory.recipe_plan import plan_recipe
-    from swift_vlrft.report.plan_text import plan_parts
 
     no_flag(recipe)
     arguments = flags_after(context.args, context)
@@ -75,33 +77,82 @@ def plan(
         }
         print_json(shown)
     else:
-        print_parts(plan_parts(planned, recipe.name, Console().width))
+        print_plan(planned, recipe.name)
     raise typer.Exit(0 if planned.plan.fits else 1)
 
 
-def print_parts(parts: Iterable[Grid | Line]) -> None:
-    """Print the table of phases as wide as the terminal, any other as wide as it is."""
-    from swift_vlrft.report.plan_text import Line
-
-    console = Console(emoji=False)
-    for part in parts:
-        if isinstance(part, Line):
-            say_styled((part.marked, part.colour) if part.colour else "", part.text)
-        elif part.bold is None:
-            drawn = table(*part.columns, title=part.title)
-            for row in part.rows:
-                drawn.add_row(*row)
-            show(drawn)
-        else:
-            console.print(_phases(part))
+COLUMNS = {
+    "weights": ("weights", "reference model", "gathers"),
+    "optimizer": ("gradients", "optimizer"),
+    "activations": ("activations LLM", "activations ViT", "logits", "temporaries"),
+    "vLLM": ("vLLM weights", "KV cache", "vLLM activations", "CUDA graphs"),
+}
+"""The columns of the table, and the components (docs/reference/planner.md) that each sums."""
 
 
-def _phases(part: Grid) -> TextTable:
-    title = plain(part.title)
+def print_plan(planned: RecipePlan, name: str) -> None:
+    """Print the plan, and what could be changed."""
+    changes, headroom = planned.changes(), planned.headroom()
+    print_memory(planned, name)
+    if not planned.plan.fits and not changes:
+        say_styled("no set of known changes makes it fit: more or larger GPUs are needed")
+    _print_changes("to make it fit, cheapest first", changes)
+    if changes:
+        runs = planned.run_with(changes[0])
+        say_styled(f"run it with the first: {runs.command}")
+        for problem in runs.problems:
+            say_styled(("but first:", "red"), f" {problem}")
+    _print_changes("room to raise, each alone", headroom)
+
+
+def print_memory(planned: RecipePlan, name: str) -> None:
+    """Print the verdict, the table of phases, and the assumptions."""
+    from swift_vlrft.memory.estimate import ERROR
+
+    plan, gpus = planned.plan, planned.gpus
+    peak, colour = plan.peak, {"fits": "green", "tight": "yellow"}.get(plan.verdict, "red")
+    room = f"{abs(plan.headroom) / GIB:.1f} GiB {'too much' if plan.headroom < 0 else 'to spare'}"
+    say_styled(
+        (plan.verdict, colour),
+        f": {name} needs {peak.total / GIB:.1f} of {gpus.gib:.1f} GiB on each GPU ({gpus.name}) "
+        f"in the phase `{peak.name}`, {room} (error {ERROR:.0%})",
+    )
+    _print_phases(plan.phases, peak)
+    if plan.host:
+        say_styled(f"host memory for offloading: {plan.host / GIB:.0f} GiB a node")
+    for failure in plan.failures:
+        say_styled((failure, "red"))
+    for note in plan.settings.assumptions:
+        say_styled(f"assumed: {note}")
+
+
+def _print_phases(phases: Sequence[Phase], peak: Phase) -> None:
+    """Print the table of phases, as wide as the terminal."""
+    sums = {
+        head: [sum(phase.parts.get(name, 0) for name in names) for phase in phases]
+        for head, names in COLUMNS.items()
+    }
+    sums = {head: of for head, of in sums.items() if any(of)}
+    sums |= {"allocated": [p.allocated for p in phases], "reserved": [p.total for p in phases]}
+    title = "GiB on each GPU at the peak of each phase"
     drawn = TextTable(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
-    for head in part.columns:
-        right = head.startswith(">")
-        drawn.add_column(head.removeprefix(">"), justify="right" if right else "left", no_wrap=True)
-    for number, row in enumerate(part.rows):
-        drawn.add_row(*row, style="bold" if number == part.bold else "")
-    return drawn
+    drawn.add_column("phase", no_wrap=True)
+    for head in sums:
+        drawn.add_column(head, justify="right", no_wrap=True)
+    for phase, *sizes in zip(phases, *sums.values(), strict=True):
+        short = phase.name.replace("old/reference log-probabilities", "log-probs")
+        cells = ("" if size < 0.05 * GIB else f"{size / GIB:.1f}" for size in sizes)
+        drawn.add_row(short, *cells, style="bold" if phase is peak else "")
+    Console(emoji=False).print(drawn)
+
+
+def _print_changes(title: str, changes: Sequence[Change]) -> None:
+    """Print a table of changes, if there are any."""
+    drawn = table("change", ">peak", "costs", title=title)
+    for change in changes:
+        if plan := change.plan:
+            host = f"host memory ({plan.host / GIB:.0f} GiB a node)"
+            peak = f"{plan.peak.total / GIB:.1f} {plan.verdict}"
+            drawn.add_row(change.label, peak, change.cost.replace("host memory", host))
+    if drawn.rows:
+        show(drawn)

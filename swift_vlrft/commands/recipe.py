@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from typer.core import TyperGroup
 
 from swift_vlrft.commands.output import CONTEXT, print_json, say
@@ -16,7 +15,7 @@ from swift_vlrft.commands.plan import (
     JsonOption,
     NodesOption,
     RecipeFile,
-    print_parts,
+    print_memory,
 )
 from swift_vlrft.commands.recipe_words import WITH_FLAGS, flags_after, no_flag
 from swift_vlrft.recipe.shipped import shipped_recipes
@@ -121,7 +120,5 @@ def _show(recipe: NewRecipe, out: Path, as_json: bool) -> None:
         change = {"flags": recipe.change.flags, "cost": recipe.change.cost}
         print_json(recipe.planned.plan.as_dict() | change | where)
         return
-    from swift_vlrft.report.plan_text import memory_parts
-
-    print_parts(memory_parts(recipe.planned, out.name, Console().width))
+    print_memory(recipe.planned, out.name)
     say(recipe.origin, f"written: {out}" + (f"; what was there before: {backup}" if backup else ""))

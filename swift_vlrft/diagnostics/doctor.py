@@ -13,15 +13,11 @@ import shutil
 import socket
 import subprocess
 import sys
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from importlib import metadata
 from pathlib import Path
-from threading import Thread
-from time import monotonic
 
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe.gpus import installed_gpus
@@ -51,6 +47,8 @@ KERNELS = ("flash-linear-attention", "causal-conv1d")
 GROUP_PORT = 51216
 LEAST_SHARED = 1 * GIB
 LEAST_DISK = 20 * GIB
+STARTS = 5.0
+"""Seconds in which a process that asks a hub has started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,32 +68,15 @@ def _check(what: str, text: str, remedy: str = "", state: str = PROBLEM) -> Chec
 
 def run_checks(seconds: float = 3.0) -> list[Check]:
     """Run all checks in order; a hub gets ``seconds``, an import from a cold disk 20 times that."""
-    hubs = {"huggingface.co": _hf_endpoint(), "modelscope.cn": "https://www.modelscope.cn"}
-    slow: list[tuple[str, Callable[[], Check], float]] = [
-        (name, partial(_hub, name, address, seconds), seconds) for name, address in hubs.items()
-    ]
     long = 20 * seconds
-    slow += [(name, partial(_imports, name, long), long) for name in ENGINES if version_of(name)]
-    done: dict[str, Check] = {}
-
-    def run(name: str, check: Callable[[], Check]) -> None:
-        done[name] = check()
-
-    waiting = []
-    for name, check, limit in slow:
-        # Daemons: at exit Python waits for other threads, however long a hub takes.
-        thread = Thread(target=run, args=(name, check), daemon=True)
-        thread.start()
-        waiting.append((name, thread, monotonic() + limit + 1))
-    old = sys.version_info < (3, 11)
-    version = ".".join(map(str, sys.version_info[:3]))
-    checks = [_check("Python", version, "use Python 3.11 or newer" * old)]
-    checks += [*_packages(), *_gpus(long), *_disk(), _group_port()]
-    for name, thread, end in waiting:
-        thread.join(max(0.0, end - monotonic()))
-        late = Check(name, NOTE, "no answer in time", REMEDIES.get(name, ""))
-        checks.append(done.get(name, late))
-    return checks
+    with ThreadPoolExecutor() as pool:
+        hubs = [pool.submit(_hub, name, address, seconds) for name, address in _hubs().items()]
+        engines = [pool.submit(_imports, name, long) for name in ENGINES if version_of(name)]
+        old = sys.version_info < (3, 11)
+        version = ".".join(map(str, sys.version_info[:3]))
+        checks = [_check("Python", version, "use Python 3.11 or newer" * old)]
+        checks += [*_packages(), *_gpus(long), *_disk(), _group_port()]
+        return checks + [waiting.result() for waiting in (*hubs, *engines)]
 
 
 def tested_set() -> dict[str, str]:
@@ -162,16 +143,16 @@ def _gpus(seconds: float) -> Iterator[Check]:
     printed = _run("import torch; print(torch.version.cuda, torch.cuda.is_available())", seconds)
     remedy = "install a torch whose CUDA the driver supports: https://pytorch.org"
     text = printed or "torch cannot be imported"
-    yield _check("torch on the GPU", text, "" if printed.endswith("True") else remedy)
+    yield _check("torch on the GPU", text, "" if text.endswith("True") else remedy)
 
 
-def _run(code: str, seconds: float) -> str:
-    """The last line that a fresh interpreter prints, or its error."""
+def _run(code: str, seconds: float) -> str | None:
+    """The last line that a fresh interpreter prints, or its error; None after ``seconds``."""
     command = [sys.executable, "-c", code]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
-        return f"no answer within {seconds:.0f} s"
+        return None
     lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
     return lines[-1] if lines else ""
 
@@ -180,28 +161,28 @@ def _imports(package: str, seconds: float) -> Check:
     printed = _run(f"import {package}; print('imports')", seconds)
     if printed == "imports":
         return _check(f"import {package}", "works")
-    state = NOTE if printed.startswith("no answer") else PROBLEM
     pinned = tested_set().get(package)
     remedy = f"pip install '{package}=={pinned}'" if pinned else f"reinstall {package}"
-    return _check(f"import {package}", printed, remedy, state)
+    if printed is None:
+        return _check(f"import {package}", f"no answer within {seconds:.0f} s", remedy, NOTE)
+    return _check(f"import {package}", printed, remedy)
 
 
-def _hf_endpoint() -> str:
-    return os.environ.get("HF_ENDPOINT", "https://huggingface.co")
+def _hubs() -> dict[str, str]:
+    mirror = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
+    return {"huggingface.co": mirror, "modelscope.cn": "https://www.modelscope.cn"}
 
 
 def _hub(name: str, address: str, seconds: float) -> Check:
-    request = urllib.request.Request(address, method="HEAD")
-    try:
-        with urllib.request.urlopen(request, timeout=seconds):
-            problem = ""
-    except urllib.error.HTTPError as error:
-        problem = f" {error.code}" if error.code >= 500 or error.code == 407 else ""
-    except (OSError, ValueError) as error:
-        why = getattr(error, "reason", error)
-        text = f"{address} does not answer within {seconds:.0f} s: {why}"
+    """Ask a hub in a process of its own, which can be ended while the hub still talks."""
+    code = f"import requests; print(requests.head({address!r}, timeout={seconds}).status_code)"
+    printed = _run(code, seconds + STARTS)
+    if printed is None or not printed.isdecimal():
+        text = f"{address} does not answer within {seconds:.0f} s: {printed or 'no whole answer'}"
         return _check(name, text, REMEDIES[name], NOTE)
-    return _check(name, f"{address} answers{problem}", REMEDIES[name] if problem else "", NOTE)
+    failed = int(printed) >= 500 or printed == "407"
+    text = f"{address} answers{f' {printed}' * failed}"
+    return _check(name, text, REMEDIES[name] * failed, NOTE)
 
 
 def _disk() -> Iterator[Check]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from swift_vlrft.datasets.build import chosen_categories
 from swift_vlrft.datasets.coco import CocoFile
-from swift_vlrft.datasets.instances import Instances, refuse_bad_images
+from swift_vlrft.datasets.instances import Instances, not_exhaustive, refuse_bad_images
 from swift_vlrft.datasets.opening import find_set
 from swift_vlrft.datasets.row import AnnotatedSize
 from swift_vlrft.evaluation.predictions import EvaluationError
@@ -31,28 +31,24 @@ class Annotations:
     boxes: list[dict[str, Any]]
 
     @cached_property
-    def not_exhaustive(self) -> set[Pair]:
-        """Return the pairs that LVIS does not annotate exhaustively."""
-        return {
-            (i, c)
-            for i, image in self.instances.images.items()
-            for c in image.get("not_exhaustive_category_ids", ())
-        }
+    def crowds(self) -> set[Pair]:
+        return {(b["image_id"], b["category_id"]) for b in self.boxes if b["iscrowd"]}
 
-    @cached_property
-    def incomplete(self) -> set[Pair]:
-        """Return the pairs whose gold boxes are not all objects: crowds, and ``not_exhaustive``."""
-        crowds = {(b["image_id"], b["category_id"]) for b in self.boxes if b["iscrowd"]}
-        return crowds | self.not_exhaustive
+    def is_incomplete(self, pair: Pair) -> bool:
+        """Return whether the gold boxes are not all objects: a crowd, or LVIS's not exhaustive."""
+        image, category = pair
+        return pair in self.crowds or not_exhaustive(self.instances.images[image], category)
+
+    def is_told(self, pair: Pair) -> bool:
+        """Return whether the file says if the image holds the category, as LVIS does not always."""
+        (image, category), absent = pair, self.instances.absent
+        held = self.instances.boxes[category]
+        return absent is None or image in held or image in absent[category]
 
     def is_labelled(self, pair: Pair) -> bool:
-        """Return whether the file says if the image holds the category, as LVIS does not always."""
+        """Return whether a box of the category is right or wrong by what the file says."""
         image, category = pair
-        absent = self.instances.absent
-        if absent is None:
-            return True
-        known = image in self.instances.boxes[category] or image in absent[category]
-        return known and pair not in self.not_exhaustive
+        return self.is_told(pair) and not not_exhaustive(self.instances.images[image], category)
 
     def chosen(self, names: Sequence[str]) -> dict[Any, str]:
         """Return categories, or named lists of them, as id: name; all if none is named."""

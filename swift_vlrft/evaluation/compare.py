@@ -7,17 +7,17 @@ Intervals are of the paired differences over images. Flips are rows whose score 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from swift_vlrft.diagnostics.health import LEAST, Finding, Health, judge
-from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold, annotations_of_gold
+from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold
 from swift_vlrft.evaluation.intervals import intervals, resamples
+from swift_vlrft.evaluation.joined import by_key, ids_of, of_other_image, question_key, same_gold
 from swift_vlrft.evaluation.metrics import Table, build_table
-from swift_vlrft.evaluation.pairing import gold_key, ids_of, pair, question_key
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
     Prediction,
@@ -207,29 +207,10 @@ def _finding(after: Table, metrics: dict[str, Difference]) -> Finding | None:
     return health.explained(judge(facts))
 
 
-def compare_runs(
-    a: Path,
-    b: Path,
-    *,
-    task: str | None = None,
-    gold: Path | None = None,
-    protocol: str | None = None,
-    categories: Sequence[str] = (),
-    **draws: int,
-) -> Comparison:
-    """Compare files of predictions or folders of runs; A's folder names the gold if not given."""
-    annotations = annotations_of_gold(gold)
-    if gold is not None and annotations is None:
-        raise EvaluationError(
-            f"--gold {gold} is no annotation file with images, annotations and categories; "
-            "predictions on a set of rows bring their own gold"
-        )
-    first, second = open_runs([a, b], task, other_gold=gold is not None)
-    if annotations is None and first.gold.annotations is not None:
-        annotations, protocol = first.gold.annotations, protocol or first.gold.protocol
-        categories = categories or first.gold.categories
-    of = Gold(annotations, categories, protocol)
-    result = compare(first.predictions, second.predictions, of, **draws)
+def compare_runs(a: Path, b: Path, *, task: str | None = None, **draws: int) -> Comparison:
+    """Compare files of predictions, or folders of runs, with the gold that A's folder names."""
+    first, second = open_runs([a, b], task)
+    result = compare(first.predictions, second.predictions, first.gold, **draws)
     limits = [image_limits(first), image_limits(second)]
     if None not in limits and limits[0] != limits[1]:
         result.notes.insert(0, f"the images were shown at {limits[0]} in A, at {limits[1]} in B")
@@ -238,26 +219,24 @@ def compare_runs(
 
 def _paired(a: Predictions, b: Predictions) -> tuple[list[Prediction], list[Prediction]]:
     """The rows of both sides with the same ids, in one order."""
-    rows, lines = (
-        [msgspec.structs.replace(row, place=f"{row.place} of {name}") for row in side.rows]
-        for name, side in (("A", a), ("B", b))
+    rows, others = (
+        by_key(side.rows, ids_of(side.rows, name), name) for side, name in ((a, "A"), (b, "B"))
     )
-    row_keys = ids_of(rows)
-    row_numbers = pair(lines, ids_of(lines), rows, row_keys)
-    of_row = {r: row for row, r in zip(b.rows, row_numbers, strict=True) if r is not None}
-    pairs = [(row, of_row[r]) for r, row in enumerate(a.rows) if r in of_row]
+    pairs = [(row, others[key]) for key, row in rows.items() if key in others]
     if not pairs:
         some = [", ".join(row.id for row in side.rows[:3]) for side in (a, b)]
         raise EvaluationError(f"A and B share no row: A has ids like {some[0]}, B like {some[1]}")
     wrong = [
-        first for first, second in pairs if gold_key(first.solution) != gold_key(second.solution)
+        first
+        for first, second in pairs
+        if of_other_image(first, second) or not same_gold(first.solution, second.solution)
     ]
     if wrong:
         formats = " and ".join(sorted({str(row.box_format) for row in (*a.rows, *b.rows)}))
         hint = f"; boxes are asked in {formats}: evaluate both with or both without `:pixels`"
         hint *= " and " in formats
         raise EvaluationError(
-            f"{len(wrong)} of {len(pairs)} shared rows have another solution in B (row "
+            f"{len(wrong)} of {len(pairs)} shared rows have another image or solution in B (row "
             f"{wrong[0].id}): A and B were not made on the same data set{hint}"
         )
     # If the files describe the query differently, A's description is used.

@@ -26,8 +26,13 @@ from swift_vlrft.datasets.build import chosen_categories
 from swift_vlrft.datasets.image import ImageSize, size_problem
 from swift_vlrft.evaluation.annotations import Annotations, Gold
 from swift_vlrft.evaluation.misread import refuse_misread
-from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions, Problems
-from swift_vlrft.geometry.box_format import BOX_FORMATS
+from swift_vlrft.evaluation.predictions import (
+    Detection,
+    EvaluationError,
+    Prediction,
+    Predictions,
+    Problems,
+)
 from swift_vlrft.geometry.boxes import Box
 from swift_vlrft.parsing.answers import BoxList, normalise, read
 from swift_vlrft.rewards.matching import read_gold
@@ -61,17 +66,15 @@ def detection_boxes(predictions: Predictions, gold: Gold) -> tuple[Predictions, 
 def _protocol(predictions: Predictions, gold: Gold) -> str:
     boxes_alone, of_rows = predictions.detections is not None, gold.annotations is None
     protocol = gold.protocol
-    if protocol not in (None, "all", "visual-rft", "rows"):
-        problem = f"unknown protocol {protocol!r}; known: all, visual-rft, rows"
+    if protocol not in (None, "all", "visual-rft"):
+        problem = f"unknown protocol {protocol!r}; known: all, visual-rft"
     elif of_rows and boxes_alone:
         problem = (
-            "these predictions hold boxes without gold; give the annotation file they were made on "
-            "with --gold, such as instances_val2017.json"
+            "these predictions hold boxes without gold; give `vlrft eval` the annotation file they "
+            "were made on with --gold, such as instances_val2017.json"
         )
-    elif of_rows and protocol not in (None, "rows"):
+    elif of_rows and protocol is not None:
         problem = f"--protocol {protocol} needs an annotation file: give it with --gold"
-    elif protocol == "rows" and not of_rows:
-        problem = "--protocol rows takes the gold of the rows: leave out --gold"
     elif boxes_alone and protocol not in (None, "visual-rft"):
         problem = (
             "a list of boxes does not say which queries were asked; give --protocol visual-rft, "
@@ -148,36 +151,21 @@ def boxes_of_annotations(
     protocol: str = "all",
 ) -> tuple[Predictions, BoxSet]:
     """Return the rows on images of the annotations, each query once, and their boxes."""
-    chosen = annotations.chosen(categories)
+    instances, chosen = annotations.instances, annotations.chosen(categories)
     problems = predictions.problems.joined()
     rows = _located(annotations, predictions.rows, chosen, problems)
     boxes = BoxSet(categories=sorted(chosen.values()))
-    images = {str(i): i for i in annotations.instances.images}
-    known = bool(rows) or predictions.detections == []
-    located = []
-    for entry in predictions.detections or ():
-        image = images.get(str(entry["image_id"]))
-        if image is None:
-            problems.add("boxes of unknown images, left out", entry["image_id"])
-        else:
-            located.append({**entry, "image_id": image})
-    refuse_misread(annotations, located)
-    for entry in located:
-        if entry["category_id"] not in annotations.instances.categories:
-            problems.add("boxes of unknown categories, left out", entry["category_id"])
-        else:
-            known = True
-            boxes.predicted += [entry] if entry["category_id"] in chosen else []
-    for (image, category), row in rows.items():
-        boxes.predicted += _answered(row, image, category)
-    gold = [box for box in annotations.boxes if box["category_id"] in chosen]
-    scored = list(annotations.instances.images)
-    if not known:
-        names = [f"{c}: {name}" for c, name in chosen.items()]
+    predicted = _listed(annotations, predictions.detections or (), problems)
+    if not rows and not predicted and predictions.detections != []:
+        images = ", ".join(map(str, [*instances.images][:3]))
+        names = ", ".join([f"{c}: {name}" for c, name in chosen.items()][:3])
         raise EvaluationError(
-            f"no prediction has an image and a category of {annotations.instances.path}; its "
-            f"images are like {', '.join(list(images)[:3])}, its categories {', '.join(names[:3])}"
+            f"no prediction has an image and a category of {instances.path}; its images are like "
+            f"{images}, its categories {names}"
         )
+    for (image, category), row in rows.items():
+        predicted += _answered(row, image, category)
+    gold, scored = annotations.boxes, list(instances.images)
     if predictions.detections is None and protocol == "all":
         gold = [box for box in gold if (box["image_id"], box["category_id"]) in rows]
         queried = {image for image, _ in rows}
@@ -186,20 +174,36 @@ def boxes_of_annotations(
                 problems.add("images of the annotations that no row asks about, not scored", image)
         scored = sorted(queried, key=str)
     boxes.units = {image: str(image) for image in scored}
-
-    def named(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [
+    for kept, entries in ((boxes.gold, gold), (boxes.predicted, predicted)):
+        asked = [entry for entry in entries if entry["category_id"] in chosen]
+        kept += [
             {**entry, "category_id": chosen[entry["category_id"]]}
-            for entry in entries
+            for entry in asked
             if annotations.is_labelled((entry["image_id"], entry["category_id"]))
         ]
-
-    before = len(boxes.predicted)
-    boxes.gold, boxes.predicted = named(gold), named(boxes.predicted)
-    if dropped := before - len(boxes.predicted):
-        what = "boxes where LVIS does not say whether the image holds the category, left out"
-        problems.add(what, annotations.instances.path.name, dropped)
+        if kept is boxes.predicted and (dropped := len(asked) - len(kept)):
+            what = "boxes where LVIS does not say whether the image holds the category, left out"
+            problems.add(what, instances.path.name, dropped)
     return replace(predictions, rows=list(rows.values()), problems=problems), boxes
+
+
+def _listed(
+    annotations: Annotations, detections: Sequence[Detection], problems: Problems
+) -> list[dict[str, Any]]:
+    """The boxes of a list that are of images and categories of the annotations."""
+    images = {str(i): i for i in annotations.instances.images}
+    located: list[dict[str, Any]] = []
+    for entry in detections:
+        image = images.get(str(entry["image_id"]))
+        if image is None:
+            problems.add("boxes of unknown images, left out", entry["image_id"])
+        else:
+            located.append({**entry, "image_id": image})
+    refuse_misread(annotations, located)
+    known = annotations.instances.categories
+    for category in (box["category_id"] for box in located if box["category_id"] not in known):
+        problems.add("boxes of unknown categories, left out", category)
+    return [box for box in located if box["category_id"] in known]
 
 
 def _located(
@@ -226,16 +230,11 @@ def _located(
             if problem := size_problem({"path": row.image}, shown, annotated):
                 raise EvaluationError(f"the prediction {row.id}: {problem}")
             box_format = row.box_format or "norm1000"
-            if box_format not in BOX_FORMATS:
-                raise EvaluationError(
-                    f"{row.place} of the predictions: unknown box format {box_format!r}; known: "
-                    f"{', '.join(BOX_FORMATS)}"
-                )
             located[image, category] = msgspec.structs.replace(
                 row,
                 image_id=str(image),
                 category=chosen[category],
-                incomplete=(image, category) in annotations.incomplete,
+                incomplete=annotations.is_incomplete((image, category)),
                 # In a training row, width and height are those of the resized image.
                 seen=row.seen or (row.size if box_format == "pixels" else None),
                 width=int(annotated.width),

@@ -4,34 +4,35 @@
     {"id": "x3", ..}    --join id: the row with that id, or row 3 for "3" where rows have no ids
 
 A missing row is scored as unanswered: leaving out hard rows must not pay. A line with another
-question or gold than its row is an EvaluationError.
+question or gold than its row is an EvaluationError. `vlrft compare` joins two files by their ids.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace as changed
 
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.image import ImageSize, image_hash, try_image_size
-from swift_vlrft.datasets.prompt_sentences import stated_size
+from swift_vlrft.datasets.prompt_sentences import stated_size, without_box_format
 from swift_vlrft.datasets.row import BOX_TASKS
-from swift_vlrft.evaluation.pairing import ids_of, pair, question_key, same_gold
-from swift_vlrft.evaluation.predictions import (
-    EvaluationError,
-    Prediction,
-    Predictions,
-)
+from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions
 from swift_vlrft.evaluation.queries import Query, QuerySet
-from swift_vlrft.geometry.box_format import Size
-from swift_vlrft.geometry.box_format import box_format as known_format
-from swift_vlrft.parsing.answers import gold_text
+from swift_vlrft.files.jsonl import finite
+from swift_vlrft.geometry.box_format import box_format
+from swift_vlrft.parsing.answers import gold_text, read_boxes
+from swift_vlrft.parsing.labels import normalise
 from swift_vlrft.rewards import TASK_NAMES
 
-_changed = msgspec.structs.replace
+ROUNDING = 2.0
+"""Pixels, or thousandths, by which a box may move when it is converted to another box format."""
+IMAGE_TAGS = re.compile(
+    r"</?(?:\w+_)?(?:image|img|image_soft_token|IMG_CONTEXT)>|<\|[^|<>]{1,40}\|>"
+)
 
 
 def join_gold(predictions: Predictions, queries: QuerySet, join: str | None = None) -> Predictions:
@@ -39,78 +40,81 @@ def join_gold(predictions: Predictions, queries: QuerySet, join: str | None = No
 
     EvaluationError if an answer contradicts its row, or no answer has a row.
     """
-    problems, lines = predictions.problems.joined(), predictions.rows
-    task, dataset = predictions.task, queries.settings.dataset
-    hashed = any(line.image_hash for line in lines)
-    asked: list[Query] = []
-    rows: list[Prediction] = []
-    sizes: list[Size | None] = []
+    problems, dataset = predictions.problems.joined(), queries.settings.dataset
+    keys = _keys(predictions.rows, join)
+    lines = by_key(predictions.rows, keys, "the predictions")
+    from_1 = len(keys) > 1 and {*keys} == {str(n + 1) for n in range(len(keys))}
+    hashed = any(line.image_hash for line in lines.values())
+    rows: dict[str, Prediction] = {}
     for query in queries.read(problems):
-        rows.append(_unanswered(query, dataset, hashed))
-        info = try_image_size(query.row.image) if query.box_format == "pixels" else None
-        sizes.append((info.width, info.height) if isinstance(info, ImageSize) else None)
-        asked.append(replace(query, row=replace(query.row, image={})))
-    named = [_changed(line, place=f"{line.place} of the predictions") for line in lines]
-    line_keys, row_keys = _keys(named, rows, join)
-    paired = pair(named, line_keys, rows, row_keys)
-    if all(r is None for r in paired):
+        row, key = _unanswered(query, dataset, hashed), str(query.number)
+        if join is not None and row.own_id is not None:
+            key = row.own_id
+        elif join is not None and from_1:
+            raise EvaluationError(
+                f"the ids are 1 to {len(keys)}, as if counted from 1, but rows count from 0: "
+                "subtract 1 from 'id', or give row 0 a line with an empty completion"
+            )
+        if key in rows:
+            raise EvaluationError(
+                f"{row.place}: an earlier row has the same id, {key}; give every row its own"
+            )
+        rows[key] = row
+        if (line := lines.get(key)) is None:
+            problems.add("rows missing from the predictions, scored as unanswered", row.id)
+        else:
+            rows[key] = _answered(line, row, query, predictions.task)
+    for key, line in lines.items():
+        if key not in rows:
+            problems.add("rows that the data set does not have, left out", _named(line))
+    if not lines.keys() & rows.keys():
+        first = next(iter(rows.values()), None)
         raise EvaluationError(
             f"no prediction belongs to a row of {dataset}: the first prediction is "
-            f"{_named(named[0])}, the set's first row {_named(rows[0])}"
+            f"{_named(predictions.rows[0])}, the set's first row {first and _named(first)}"
         )
-    for line, name, r in zip(lines, named, paired, strict=True):
-        if r is None:
-            problems.add("rows that the data set does not have, left out", _named(line))
-            continue
-        row = rows[r]
-        try:
-            answer, gold = _as_asked(asked[r], line, task, sizes[r])
-        except ValueError as error:
-            raise EvaluationError(f"{name.place}, joined with {row.place}: {error}") from None
-        if wrong := _contradiction(line, row, gold):
-            raise EvaluationError(
-                f"{name.place} {wrong}: give the set that the answers were made on (if it was "
-                "corrected since, remove 'solution' and 'labels', or 'prompt' and 'messages')"
-            )
-        rows[r] = _changed(
-            answer,
-            id=row.id,
-            row=row.row,
-            image_id=row.image_id,
-            solution=gold,
-            box_format=answer.box_format or row.box_format,
-            aliases=row.aliases if answer.aliases is None else answer.aliases,
-            tolerance=row.tolerance if answer.tolerance is None else answer.tolerance,
-            category=row.category if answer.category is None else answer.category,
-        )
-    for r in sorted({*range(len(rows))} - {*paired}):
-        problems.add("rows missing from the predictions, scored as unanswered", rows[r].id)
-    return replace(predictions, rows=rows, problems=problems)
+    return replace(predictions, rows=list(rows.values()), problems=problems)
 
 
-def _keys(
-    lines: Sequence[Prediction], rows: Sequence[Prediction], join: str | None
-) -> tuple[list[str], list[str | None]]:
-    """The join keys of lines and rows."""
-    numbers: list[str | None] = [str(row.row) for row in rows]
-    if join is None:
-        if not all(line.row is not None and line.image_hash for line in lines):
-            raise EvaluationError(
-                "the predictions do not carry the row and the image's hash, as those of `vlrft "
-                "eval` do: give --join id to join them with the rows by their ids"
-            )
-        return [str(line.row) for line in lines], numbers
-    if join != "id":
+def _keys(lines: Sequence[Prediction], join: str | None) -> list[str]:
+    """The join keys of lines: numbers of rows, or with ``join`` their ids."""
+    if join == "id":
+        return ids_of(lines, "the predictions")
+    if join is not None:
         raise EvaluationError(f"--join {join}: known is id")
-    ids = ids_of(lines)
-    if any(row.own_id is not None for row in rows):
-        return ids, [row.own_id for row in rows]
-    if len({*ids}) > 1 and {*ids} == {str(n + 1) for n in range(len({*ids}))}:
+    if not all(line.row is not None and line.image_hash for line in lines):
         raise EvaluationError(
-            f"the ids are 1 to {len({*ids})}, as if counted from 1, but rows count from 0: "
-            "subtract 1 from 'id', or give row 0 a line with an empty completion"
+            "the predictions do not carry the row and the image's hash, as those of `vlrft eval` "
+            "do: give --join id to join them with the rows by their ids"
         )
-    return ids, numbers
+    return [str(line.row) for line in lines]
+
+
+def _answered(line: Prediction, row: Prediction, query: Query, task: str) -> Prediction:
+    """The row with its answer; EvaluationError if the line contradicts it."""
+    place = f"{line.place} of the predictions"
+    asked, known = question_key(line.prompt), question_key(row.prompt)
+    try:
+        gold = _gold_in_format_of(line, query, task)
+    except ValueError as error:
+        raise EvaluationError(f"{place}, joined with {row.place}: {error}") from None
+    if of_other_image(line, row):
+        wrong = f"has an image of the hash {line.image_hash}, {row.place} of {row.image_hash}"
+    elif asked and known and asked != known:
+        wrong = f"was asked {asked[:80]!r}, {row.place} asks {known[:80]!r}"
+    elif line.solution and not same_gold(line.solution, gold):
+        wrong = f"has the gold {line.solution[:80]!r}, {row.place} {row.solution[:80]!r}"
+    else:
+        stated = {
+            name: getattr(row, name)
+            for name in ("box_format", "aliases", "tolerance", "category")
+            if getattr(line, name) is None
+        }
+        return changed(line, id=row.id, row=row.row, image_id=row.image_id, solution=gold, **stated)
+    raise EvaluationError(
+        f"{place} {wrong}: give the set that the answers were made on (if it was corrected since, "
+        "remove 'solution' and 'prompt')"
+    )
 
 
 def _unanswered(query: Query, dataset: Path, hashed: bool) -> Prediction:
@@ -123,7 +127,7 @@ def _unanswered(query: Query, dataset: Path, hashed: bool) -> Prediction:
         except DataError:
             key = None  # counted where images are shown
     name = key if stored else image.get("path")
-    return _changed(
+    return changed(
         query.unanswered(),
         solution=gold_text(query.row.solution),
         image_id=query.column("image_id") or str(name or query.id),
@@ -137,46 +141,82 @@ def _named(row: Prediction) -> str:
     return row.place if row.own_id is None else f"{row.place}: id {row.own_id}"
 
 
-def _contradiction(line: Prediction, row: Prediction, gold: str) -> str:
-    """The contradiction between a line and its row, in words; "" if there is none."""
-    asked, known = question_key(line.prompt), question_key(row.prompt)
-    if asked and known and asked != known:
-        return f"was asked {_start(asked)}, {row.place} asks {_start(known)}"
-    if line.solution and not same_gold(line.solution, gold):
-        return f"has the gold {_start(line.solution)}, {row.place} {_start(row.solution)}"
-    return ""
-
-
-def _start(text: str) -> str:
-    return repr(text if len(text) <= 80 else text[:80] + " ...")
-
-
-def _as_asked(
-    query: Query, row: Prediction, task: str, stored: Size | None
-) -> tuple[Prediction, str]:
-    """The answer with the box format that its prompt asked for, and its row's gold in it."""
-    gold, prompt_size = gold_text(query.row.solution), stated_size(row.prompt)
-    box_format = row.box_format or ("pixels" if prompt_size else query.box_format)
-    if task not in BOX_TASKS or query.box_format is None or box_format is None:
-        return row, gold
-    in_pixels = known_format(box_format).scale is None
-    seen = row.seen or prompt_size or row.size
-    size = row.size if row.seen and row.size else stored or seen
-    if prompt_size or row.box_format is not None:
-        row = _changed(row, box_format=box_format)
-    if in_pixels:
-        row = _changed(row, seen=seen)
-    if box_format == query.box_format and not (in_pixels and seen):
-        return row, gold
-    if TASK_NAMES[task].read_gold(gold) is None:
-        return row, gold  # counted where rows are scored
-    if not in_pixels and known_format(query.box_format).scale is not None:
-        size = size or (1, 1)  # of no pixels
+def _gold_in_format_of(line: Prediction, query: Query, task: str) -> str:
+    """The row's gold in the box format of its answer."""
+    gold, own = gold_text(query.row.solution), query.box_format
+    if task not in BOX_TASKS or own is None or TASK_NAMES[task].read_gold(gold) is None:
+        return gold  # if it cannot be read, it is counted where rows are scored
+    if line.box_format is None and stated_size(line.prompt):
+        raise ValueError("its prompt asks for pixels: add 'frame': 'pixels', and width and height")
+    asked = line.box_format or own
+    in_pixels, stored_in_pixels = (box_format(name).scale is None for name in (asked, own))
+    seen = line.seen or line.size
+    if asked == own and not (in_pixels and seen):
+        return gold
+    size = line.size if line.seen else None
+    if size is None and stored_in_pixels:
+        info = try_image_size(query.row.image)
+        size = (info.width, info.height) if isinstance(info, ImageSize) else None
+    elif size is None and not in_pixels:
+        size = 1, 1  # of no pixels
+    size = size or seen
     if size is None or (in_pixels and seen is None):
         raise ValueError(
-            f"the answer is in {box_format} and the set in {query.box_format}, but the line does "
-            "not say how large the image is: add its width and height"
+            f"the answer is in {asked} and the set in {own}, but the line does not say how large "
+            "the image is: add its width and height"
         )
-    # The prompt is in the answer's line.
-    gold_alone = replace(query, row=replace(query.row, problem=""))
-    return row, gold_text(gold_alone.rewritten(box_format, size, seen or size).row.solution)
+    alone = replace(query, row=replace(query.row, problem=""))  # the prompt is the line's
+    return gold_text(alone.rewritten(asked, size, seen or size).row.solution)
+
+
+# ---- keys, questions, golds ------------------------------------------------------------------
+
+
+def question_key(prompt: str) -> str:
+    """Return a prompt without image tags, box-format sentence and runs of blanks."""
+    return " ".join(IMAGE_TAGS.sub(" ", without_box_format(prompt)).split())
+
+
+def of_other_image(first: Prediction, second: Prediction) -> bool:
+    """Return whether the images of two predictions are known, and not the same."""
+    return None not in (hashes := {first.image_hash, second.image_hash}) and len(hashes) > 1
+
+
+def same_gold(first: str, second: str) -> bool:
+    """Return whether two golds mean the same, however they are written.
+
+    Boxes may differ by ``ROUNDING``, and are in the same order.
+    """
+    a, b = read_boxes(first), read_boxes(second)
+    if a is None or b is None or None in (*a.boxes, *b.boxes):
+        return _meaning(first) == _meaning(second)
+    numbers = [[v for box in side.boxes if box for v in box] for side in (a, b)]
+    near = ROUNDING if max(numbers[1], default=0.0) > 1.0 else ROUNDING / 1000  # normalized to 0-1
+    labels = [[normalise(label or "") for label in side.labels] for side in (a, b)]
+    return labels[0] == labels[1] and all(abs(x - y) <= near for x, y in zip(*numbers, strict=True))
+
+
+def _meaning(text: str) -> float | str:
+    number = finite(text)
+    if number is not None:
+        return number
+    return normalise(text.replace('"', "'")) or " ".join(text.split())
+
+
+def ids_of(rows: Sequence[Prediction], name: str) -> list[str]:
+    """Return the id that the file gives each row; EvaluationError for a row without one."""
+    for row in rows:
+        if row.own_id is None:
+            raise EvaluationError(f"{row.place} of {name} has no id, by which answers are joined")
+    return [str(row.own_id) for row in rows]
+
+
+def by_key(rows: Sequence[Prediction], keys: Sequence[str], name: str) -> dict[str, Prediction]:
+    """Return the rows by their keys; EvaluationError if two have the same."""
+    known: dict[str, Prediction] = {}
+    for row, key in zip(rows, keys, strict=True):
+        if (other := known.setdefault(key, row)) is not row:
+            raise EvaluationError(
+                f"{other.place} and {row.place} of {name} answer the same row, {key}: keep one"
+            )
+    return known

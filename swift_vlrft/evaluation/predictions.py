@@ -1,12 +1,11 @@
-"""Read predictions on disk, in several formats, into one form.
+"""Read predictions on disk, in one of three forms.
 
 ours            {"id": "7", "completion": "<think>..", "solution": "<answer>..", "task": ...}
-swift infer     {"response": "<think>..", "labels": "<answer>..", "messages": [..], "images": [..]}
 ms-swift's log  {"completion": ["..", ".."], "solution": ["..", ".."], "prompt": [..]}
-Visual-RFT      [{"image_id": 9, "category_id": 18, "bbox": [x, y, w, h], "score": 0.9}, ..]
+COCO's results  [{"image_id": 9, "category_id": 18, "bbox": [x, y, w, h], "score": 0.9}, ..]
 
-One object per line, except for Visual-RFT's list, which is COCO's results format: it has no
-completions, so only average precision can be computed, with the annotations it was made on.
+One object per line, except for COCO's list: it has no completions, so only average precision can be
+computed, with the annotations it was made on. Of ours, only the completion is needed.
 """
 
 from __future__ import annotations
@@ -14,18 +13,17 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 import msgspec
+from msgspec import Meta
 
-from swift_vlrft.datasets.image import content_key
-from swift_vlrft.files.completions import read_completions
-from swift_vlrft.files.jsonl import LineError, begins_with_list, finite, read_json
+from swift_vlrft.files.completions import Completion, read_completions
+from swift_vlrft.files.jsonl import LineError, begins_with_list, read_json
 from swift_vlrft.files.text import InputError
-from swift_vlrft.geometry.box_format import FORMATS
+from swift_vlrft.geometry.box_format import BOX_FORMATS, FORMATS
 from swift_vlrft.parsing.answers import gold_text, text_of
 from swift_vlrft.parsing.turns import earlier_turns
 from swift_vlrft.rewards import TASK_NAMES
@@ -33,9 +31,16 @@ from swift_vlrft.rewards import TASK_NAMES
 LONGEST_EXAMPLE = 300  # a path is named whole
 MOST_EXAMPLES = 5
 
-Side = Annotated[int, msgspec.Meta(gt=0)]
-Length = Annotated[float, msgspec.Meta(gt=0)]
-Box = tuple[float, float, Length, Length]
+Side = Annotated[int, Meta(gt=0)]
+
+
+class Detection(TypedDict):
+    """Holds an entry of COCO's results; ``bbox`` is x, y, width, height in pixels."""
+
+    image_id: int | str
+    category_id: int | str
+    bbox: Annotated[list[float], Meta(min_length=4, max_length=4)]
+    score: float
 
 
 class EvaluationError(InputError):
@@ -61,7 +66,7 @@ class Prediction(msgspec.Struct, omit_defaults=True):
     task: str | None = None
     aliases: Any = None
     tolerance: Any = None
-    tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    tokens: Annotated[int, Meta(ge=0)] | None = None
     finish: str | None = None
     row: int | None = None
     """The row of the data set, counted from 0, from which the report takes the image."""
@@ -134,7 +139,7 @@ class Predictions:
     task: str
     rows: list[Prediction]
     problems: Problems = field(default_factory=Problems)
-    detections: list[dict[str, Any]] | None = None
+    detections: list[Detection] | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -163,18 +168,10 @@ def _completions(path: Path, task: str | None) -> Predictions:
     rows: dict[str, Prediction] = {}
     further = 0
     for entry in read_completions(path, notes):
-        if "completion" not in entry.row and not isinstance(entry.row.get("response"), str):
-            columns = ", ".join(map(str, entry.row))[:300] or "nothing"
-            raise EvaluationError(
-                f"{entry}: neither 'completion' nor 'response' (found: {columns}); known are the "
-                "predictions of `vlrft eval`, the results of `swift infer`, and COCO's list of "
-                "image_id, category_id, bbox, score"
-            )
-        row = _prediction(entry.row, entry.place)
+        row = _prediction(entry)
         if row.sample:
             further += row.pass_rate is None
-            continue
-        if task is not None and row.task not in (None, task):
+        elif task is not None and row.task not in (None, task):
             problems.add("rows of another task, left out", f"{row.place} is {row.task}")
         else:  # an id may repeat: that of an image does
             name = f"{row.id}, {row.place}" if row.id in rows else row.id
@@ -188,77 +185,46 @@ def _completions(path: Path, task: str | None) -> Predictions:
     return Predictions(task or _task_of(predictions, path), predictions, problems, notes=notes)
 
 
-_TYPED = {
-    f.encode_name: (f.name, f.type)
-    for f in msgspec.structs.fields(Prediction)
-    if f.name in ("width", "height", "tokens", "row", "seen", "finish", "box_format")
-    or f.name in ("image_hash", "sample", "pass_rate")
-}
-
-
-def _prediction(entry: Mapping[str, Any], place: str) -> Prediction:
-    """The prediction in a line; columns that share our name but not our type are ignored."""
-    of_swift = "completion" not in entry  # of `swift infer`
-    solution = entry.get("solution")
-    if solution is None and of_swift:
-        solution = entry.get("labels")
-    said, images = entry.get("messages"), entry.get("images")
-    asked = [m for m in said if isinstance(m, dict)] if isinstance(said, list) else []
-    contents = [m.get("content") for m in asked if m.get("role") == "user"]
-    prompt = text_of(entry.get("prompt")) or text_of(contents[-1] if contents else "")
-    name, path = _image(entry.get("image") or (images[:1] if isinstance(images, list) else None))
-    key, image_id = _key(entry.get("id")), _key(entry.get("image_id"))
-    category, task = entry.get("category"), entry.get("task")
-    typed = {field: _as(kind, entry.get(key)) for key, (field, kind) in _TYPED.items()}
-    if key is not None and typed["sample"] is not None:
-        key = key.removesuffix(f"/{typed['sample']}")  # the id of the row, without the answer's
-    return Prediction(
-        id=place if key is None else key,
-        completion=text_of(entry.get("completion", entry.get("response"))),
-        solution="" if solution is None else gold_text(solution),
-        image_id=image_id or name or f"row {place}",
-        category=category_of(prompt) if category is None else str(category),
-        prompt=prompt,
-        task=task if isinstance(task, str) and task in TASK_NAMES else None,
-        aliases=entry.get("aliases"),
-        tolerance=entry.get("tolerance"),
-        turns=earlier_turns(entry.get("turns")) or None,
-        image=path,
-        place=f"line {place}",
-        own_id=key,
-        **typed,
-    )
-
-
-def _as(kind: Any, value: Any) -> Any:
+def _prediction(entry: Completion) -> Prediction:
+    """The prediction in a line; EvaluationError if a field is not of our type."""
+    row, place = entry.row, entry.place
+    if "completion" not in row:
+        columns = ", ".join(map(str, row))[:300] or "nothing"
+        raise EvaluationError(
+            f"{entry}: no 'completion' (found: {columns}); known are the predictions of `vlrft "
+            "eval`, lines of 'id' and 'completion', and COCO's list of image_id, category_id, "
+            "bbox, score: write 'completion', and the gold, if any, as 'solution'"
+        )
+    named = {name: row.get(name) for name in ("id", "image_id", "category")}
+    for name, value in named.items():
+        if not isinstance(value, str | int | None):
+            raise EvaluationError(
+                f"{entry}: {name} is {str(value)[:80]!r}; write a text or a whole number"
+            )
+    given = {name: str(value) for name, value in named.items() if value is not None}
+    if (frame := row.get("frame")) not in (None, *BOX_FORMATS):
+        known = ", ".join(BOX_FORMATS)
+        raise EvaluationError(f"{entry}: unknown box format {str(frame)[:80]!r}; known: {known}")
+    key, prompt = given.get("id"), text_of(row.get("prompt"))
+    if key is not None and row.get("sample") is not None:
+        key = key.removesuffix(f"/{row['sample']}")  # the id of the row, without the answer's
+    fields = {
+        "image_id": row.get("image") or f"row {place}",
+        "category": category_of(prompt),
+        **given,
+        "id": place if key is None else key,
+        "completion": text_of(row["completion"]),
+        "solution": "" if row.get("solution") is None else gold_text(row["solution"]),
+        "prompt": prompt,
+        "turns": earlier_turns(row.get("turns")) or None,
+        "place": f"line {place}",
+        "own_id": key,
+        "incomplete": False,
+    }
     try:
-        return msgspec.convert(value, kind, strict=False)
-    except (msgspec.ValidationError, UnicodeError):  # of a lone surrogate
-        return None
-
-
-def _key(value: Any) -> str | None:
-    """The id as text, None for NaN: pandas writes 3 as 3.0 if another id is missing."""
-    if isinstance(value, float):
-        return str(int(value)) if value.is_integer() else None if value != value else str(value)
-    return None if value is None else str(value)
-
-
-def _image(image: Any) -> tuple[str | None, str | None]:
-    """The name of an image, and its path if it has one.
-
-    ms-swift writes "<<<bytes>>>" for bytes, and a Python repr for an image object: neither
-    identifies the image.
-    """
-    if isinstance(image, list):
-        image = image[0] if image else None
-    if isinstance(image, dict):
-        image = image.get("path") or image.get("bytes")
-    if not isinstance(image, str) or not image or image.startswith("<"):
-        return None, None
-    if len(image) < 1000 and not image.startswith("data:"):
-        return image, image
-    return content_key(image.encode("utf-8", "surrogatepass")), None
+        return msgspec.convert(row | fields, Prediction, strict=False)
+    except (msgspec.ValidationError, UnicodeError) as error:  # of a lone surrogate
+        raise EvaluationError(f"{entry}: {error}; correct the field, or leave it out") from None
 
 
 # ViRFT's prompt for detection names the category twice.
@@ -273,45 +239,38 @@ def category_of(prompt: str) -> str | None:
 
 def _task_of(rows: list[Prediction], path: Path) -> str:
     tasks = Counter(row.task for row in rows if row.task is not None)
-    if len(tasks) == 1 and (task := next(iter(tasks))) in TASK_NAMES:
-        return task
     known = ", ".join(TASK_NAMES)
-    what = f"holds {next(iter(tasks), None)} rows; known: {known}"
     if not tasks:
         what = f"does not say what its {len(rows)} rows ask for; say it with --task ({known})"
     elif len(tasks) > 1:
-        named = ", ".join(f"{n} {name}" for name, n in tasks.most_common())
+        named = ", ".join(f"{n} {name[:80]}" for name, n in tasks.most_common(9))
         what = f"holds rows of several tasks ({named}); say which with --task"
+    elif (task := next(iter(tasks))) in TASK_NAMES:
+        return task
+    else:
+        what = f"holds {task[:80]!r} rows; known: {known}"
     raise EvaluationError(f"{path} {what}")
 
 
 def _coco_results(path: Path, task: str | None) -> Predictions:
-    content = read_json(path)
-    needed = {"image_id", "category_id", "bbox", "score"}
-    if content and not any(isinstance(entry, dict) and needed <= entry.keys() for entry in content):
-        first = content[0]
-        keys = ", ".join(map(str, first)) if isinstance(first, dict) else type(first).__name__
-        raise EvaluationError(
-            f"{path} is a JSON list of {keys}; a list of detections has image_id, category_id, "
-            "bbox and score, and completions stand in JSON Lines, one object per line"
-        )
     if task not in (None, "detection"):
         raise EvaluationError(f"{path} is a list of detections; it cannot be scored as {task}")
-    problems, rows, seen = Problems(), list[dict[str, Any]](), set[str]()
-    for n, entry in enumerate(content):
-        if not isinstance(entry, dict):
-            problems.add("entries that are no object, left out", f"entry {n}")
+    try:
+        entries = msgspec.convert(read_json(path), list[Detection])
+    except (msgspec.ValidationError, UnicodeError) as error:
+        raise EvaluationError(
+            f"{path} is a JSON list, but not of COCO's results ({error}): each entry has image_id, "
+            "category_id, bbox, score; completions stand in JSON Lines, one object per line"
+        ) from None
+    problems, valid, seen = Problems(), list[Detection](), set[str]()
+    for n, entry in enumerate(entries):
+        box, score = entry["bbox"], entry["score"]
+        if not all(map(math.isfinite, (*box, score))) or min(box[2:]) <= 0:
+            problems.add("invalid boxes or scores, left out", f"entry {n}: {box}, {score}")
             continue
-        box, score = _as(Box, entry.get("bbox")), finite(entry.get("score"))
-        if box is None or not all(map(math.isfinite, box)):
-            problems.add("invalid boxes, left out", f"entry {n}: {entry.get('bbox')}")
-        elif score is None:
-            problems.add("scores that are no number, left out", f"entry {n}: {entry.get('score')}")
-        else:
-            ids = {"image_id": entry.get("image_id"), "category_id": entry.get("category_id")}
-            rows.append({**ids, "bbox": list(box), "score": score})
-            if (key := " ".join(map(str, rows[-1].values()))) in seen:
-                problems.add("repeats of a box, which count as in COCO", f"entry {n}")
-            seen.add(key)
-    notes = [] if rows else ["the list holds no box: every gold box counts as missed"]
-    return Predictions("detection", [], problems, rows, notes)
+        valid.append(entry)
+        if (key := str(entry)) in seen:
+            problems.add("repeats of a box, which count as in COCO", f"entry {n}")
+        seen.add(key)
+    notes = [] if valid else ["the list holds no box: every gold box counts as missed"]
+    return Predictions("detection", [], problems, valid, notes)

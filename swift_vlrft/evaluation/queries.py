@@ -13,6 +13,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import msgspec
 
 from swift_vlrft.datasets import BadRow
 from swift_vlrft.datasets.box_format import row_in_box_format
-from swift_vlrft.datasets.build import CATEGORY_LISTS, chosen_categories, detection_row
+from swift_vlrft.datasets.build import chosen_categories, detection_row
 from swift_vlrft.datasets.coco import image_folder
 from swift_vlrft.datasets.image import image_path
 from swift_vlrft.datasets.instances import file_of, refuse_shared_files
@@ -209,25 +210,10 @@ class QuerySet:
         if most is not None and most < len(rows):
             asked &= set(random.Random(settings.seed).sample(list(rows), most))
         if settings.categories:
-            chosen = self._chosen(sorted({name for name in rows.values() if name is not None}))
+            known = sorted({name for name in rows.values() if name is not None})
+            chosen = chosen_categories(settings.categories, known)
             asked = {number for number in asked if rows[number] in chosen}
         return asked
-
-    def _chosen(self, categories: list[str]) -> set[str]:
-        """The categories to ask, named one by one or as a list; DataError for an unknown name."""
-        chosen: set[str] = set()
-        for value in self.settings.categories:
-            for name in [value] if value in categories else map(str.strip, value.split(",")):
-                if name in CATEGORY_LISTS and name not in categories:
-                    chosen |= set(CATEGORY_LISTS[name]) & set(categories)
-                else:
-                    chosen |= set(chosen_categories([name], categories))
-        if not chosen:
-            raise EvaluationError(
-                f"--categories {' '.join(self.settings.categories)}: {self.settings.dataset} asks "
-                f"for none of them, but for {', '.join(categories[:100]) or 'no category'}"
-            )
-        return chosen
 
     # ---- an annotation file ------------------------------------------------------------------
 
@@ -238,15 +224,8 @@ class QuerySet:
         if settings.protocol == "visual-rft":
             pairs = self._of_existence_map(annotations, problems)
         else:
-            # For some categories, LVIS annotates only whether an image has them.
-            pairs = [
-                (image, category)
-                for image in instances.images
-                for category in chosen
-                if instances.absent is None
-                or image in instances.boxes[category]
-                or image in instances.absent[category]
-            ]
+            every = product(instances.images, chosen)
+            pairs = [pair for pair in every if annotations.is_told(pair)]
         pairs = [pair for pair in pairs if pair[1] in chosen]
         if settings.max_queries is not None and settings.max_queries < len(pairs):
             order = random.Random(settings.seed).sample(range(len(pairs)), settings.max_queries)

@@ -12,11 +12,10 @@ A killed run resumes: rows with a complete line in a part are not asked again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from pathlib import Path
 from shutil import copyfile
@@ -42,9 +41,9 @@ from swift_vlrft.files.jsonl import LineError, read_json
 from swift_vlrft.files.records import as_json, read_record, write_record
 from swift_vlrft.files.writing import beside
 from swift_vlrft.geometry.box_format import Size
+from swift_vlrft.recipe.record import versions
 from swift_vlrft.rewards import PAYING, REWARDS
 
-PACKAGES = ("swift-vlrft", "ms-swift", "transformers", "torch", "vllm", "peft", "faster-coco-eval")
 RESULTS = ("run.json", "parts", "predictions.jsonl", "predictions.json", "summary.json")
 
 
@@ -61,40 +60,32 @@ class Manifest(msgspec.Struct):
     versions: dict[str, str] = {}
 
 
-def versions() -> dict[str, str]:
-    installed = {}
-    for name in PACKAGES:
-        with suppress(PackageNotFoundError):
-            installed[name] = version(name)
-    return installed
-
-
 def begin(folder: Path, settings: Settings, *, force: bool = False) -> dict[str, str]:
     """Prepare a folder to start or resume a run, and return its answer lines by id.
 
     EvaluationError if it has a run with other settings; ``force`` moves its results aside.
     """
     manifest = Manifest(settings, settings.identity(), stamps(settings), versions())
-    if problem := _other_results(folder, manifest):
-        if not force:
-            raise EvaluationError(
-                f"{folder} holds {problem}. Give another --out, or --force to move them aside"
-            )
-        move_aside(folder, RESULTS)
+    _make_way(folder, _other_results(folder, manifest), force)
     (folder / "parts").mkdir(parents=True, exist_ok=True)
     write_record(folder / "run.json", manifest)
     return answered(folder)
 
 
-def move_aside(folder: Path, names: Iterable[str]) -> Path:
-    """Move those of ``names`` that exist into a new folder ``before-N`` beside them."""
+def _make_way(folder: Path, held: str | None, force: bool) -> None:
+    """Move results of others, which are ``held``, into a new folder ``before-N`` beside them."""
+    if held is None:
+        return
+    if not force:
+        raise EvaluationError(
+            f"{folder} holds {held}. Give another --out, or --force to move them aside"
+        )
     number = next(n for n in count(1) if not (folder / f"before-{n}").exists())
     aside = folder / f"before-{number}"
     aside.mkdir(parents=True)
-    for name in names:
+    for name in RESULTS:
         if (folder / name).exists():
             (folder / name).rename(aside / name)
-    return aside
 
 
 def _other_results(folder: Path, manifest: Manifest) -> str | None:
@@ -218,18 +209,12 @@ def gold_of(settings: Settings, annotations: Annotations | None) -> Gold:
 
 def make_room(folder: Path, file: Path, *, force: bool = False) -> None:
     """Raise EvaluationError if the folder holds results of others; ``force`` moves them aside."""
-    if not any((folder / name).exists() for name in RESULTS) or _is_held(file, folder):
-        return
     of = None
     with suppress(OSError, ValueError, LookupError, TypeError):
         of = read_json(folder / "summary.json")["run"]["predictions"]
-    if of != str(file) and not force:
-        raise EvaluationError(
-            f"{folder} holds results of {of or 'a model'}, not of {file}. Give another --out, or "
-            "--force to move them aside"
-        )
-    if of != str(file):
-        move_aside(folder, RESULTS)
+    others = of != str(file) and not _is_held(file, folder)
+    held = others and any((folder / name).exists() for name in RESULTS)
+    _make_way(folder, f"results of {of or 'a model'}, not of {file}" if held else None, force)
 
 
 def keep(folder: Path, predictions: Predictions, settings: Settings, *, has_gold: bool) -> None:
@@ -276,10 +261,8 @@ class SavedRun:
     gold: Gold = GOLD_OF_ROWS
 
 
-def open_runs(
-    paths: Sequence[Path], task: str | None = None, *, other_gold: bool = False
-) -> list[SavedRun]:
-    """Open files of predictions, or folders of runs. ``other_gold``: run.json's is not needed."""
+def open_runs(paths: Sequence[Path], task: str | None = None) -> list[SavedRun]:
+    """Open files of predictions, or folders of runs."""
     runs = []
     for path in paths:
         manifest_file = (path if path.is_dir() else path.parent) / "run.json"
@@ -292,10 +275,11 @@ def open_runs(
         predictions = read_predictions(path, task or settings.task or None)
         # Only queries of annotations have no row number.
         numbered = all(row.row is not None for row in predictions.rows)
-        if not (numbered or other_gold or settings.dataset.exists()):
+        if not (numbered or settings.dataset.exists()):
             raise EvaluationError(
                 f"{path} was made on annotations that do not exist (from {Path.cwd()}): "
-                f"{settings.dataset}"
+                f"{settings.dataset}; score it with them: `vlrft eval --predictions {path} --gold "
+                "FILE --out DIR`"
             )
         gold = gold_of(settings, open_annotations(settings.dataset))
         runs.append(SavedRun(predictions, manifest, gold))

@@ -37,8 +37,8 @@ class Scoring(msgspec.Struct, frozen=True, kw_only=True):
     predictions: Annotated[
         Path | None,
         Meta(
-            description="Score this file instead of running a model: ours, `swift infer` results, "
-            "ms-swift's completions.jsonl, or COCO detections."
+            description="Score this file instead of running a model: our predictions, lines of id "
+            "and completion (--join id), ms-swift's completions.jsonl, or COCO detections."
         ),
     ] = None
     gold: Annotated[

@@ -38,7 +38,10 @@ GIVEN = '"${@:?give --resume_from_checkpoint CHECKPOINT, or use vlrft resume}"'
 NODE_VARIABLES = ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 """What another node, or another start of several, has otherwise."""
 _HEAD = "#!/usr/bin/env bash\n# How this run goes on, without secrets: vlrft resume prints it\n# "
-_PACKAGES = ("swift-vlrft", "ms-swift", "transformers", "trl", "peft", "torch", "deepspeed", "vllm")
+_PACKAGES = (
+    *("swift-vlrft", "ms-swift", "transformers", "trl", "peft", "torch", "deepspeed", "vllm"),
+    "faster-coco-eval",
+)
 _READ = re.compile("dataset|model|adapters|plugins|register_path|deepspeed|system")
 
 

@@ -25,7 +25,7 @@ from swift_vlrft.recipe.rules.data import DATA
 from swift_vlrft.recipe.rules.model import MODEL
 from swift_vlrft.recipe.rules.text import TEXT
 from swift_vlrft.recipe.run import Run, resolve
-from swift_vlrft.swift_plugin.agreement.launch import measure, node, server, why_not
+from swift_vlrft.swift_plugin.agreement.launch import measure, server, why_not
 from swift_vlrft.swift_plugin.inference import chosen_engine, gpu_count, model_and_adapter
 
 MEASURING = (
@@ -60,11 +60,8 @@ def agree(
     rows: int = 8,
     tokens: int = 64,
     flags: Sequence[str] = (),
-) -> tuple[Verdict, Measurement, Path] | None:
-    """Return the verdict on a recipe, or on a model with a data set, and its folder.
-
-    None on a node that is not the recipe's first.
-    """
+) -> tuple[Verdict, Measurement, Path]:
+    """Return the verdict on a recipe, or on a model with a data set, and its folder."""
     chosen_engine(engine)  # it is known, and installed
     commands = _commands(target) if dataset is None else [_recipe_of(target, dataset, engine)]
     recipe = next((command for command in commands if command.command == ("swift", "rlhf")), None)
@@ -95,21 +92,16 @@ def agree(
         cpu += ["--attn_impl", "sdpa"]
     words = [str(job.resolve()), *words, *MEASURING, *cpu, *flags, *chosen]
     words += ["--output_dir", str((out / "swift").resolve())]
-    rank = node(recipe, run)
-    log = out / (f"swift.{rank}.log" if rank else "swift.log")
-    with server(run, [] if rank else commands, out / "rollout.log"):
+    log = out / "swift.log"
+    with server(run, commands, out / "rollout.log"):
         code = measure(recipe, run, words, log)
-    if rank and not code:
-        return None
     if not result.is_file():
         why = why_not(result, log, code)
         raise AgreeError(f"{recipe.path}: nothing was compared: {why}")
     measured = read_record(result, Measurement)
     if cpu:
-        kernels = ", vLLM's CPU kernels included" if "vLLM" in measured.engine else ""
+        kernels = ", vLLM's CPU kernels included" if vllm else ""
         measured.notes.append(f"no GPU here: measured on the CPU{kernels}")
-    if rank is None and (nodes := run.count("NNODES") or 1) > 1:
-        measured.notes.append(f"NNODES is {nodes}: only the processes of this node were measured")
     verdict = judge(measured)
     write_atomically(out / "verdict.json", strict_json(as_json(verdict)) + "\n")
     return verdict, measured, out
@@ -122,6 +114,11 @@ def _checked(recipe: Recipe, added: Sequence[Flag]) -> Run:
         raise AgreeError(
             f"{recipe.path}:{run.line('rlhf_type')}: --rlhf_type {run.text('rlhf_type')} has no "
             f"engine whose tokens are trained on; {GRPO_ONLY}"
+        )
+    if (nodes := run.count("NNODES") or 1) > 1:
+        raise AgreeError(
+            f"{recipe.path}: NNODES is {nodes}, and `vlrft agree` compares on one node: give "
+            "NNODES=1, and NPROC_PER_NODE as this machine has GPUs"
         )
     for finding in check_recipe(run, (*TEXT, *MODEL, *DATA)):
         if finding.level == PROBLEM and finding.rule in FATAL_RULES:

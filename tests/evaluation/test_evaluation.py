@@ -1,6 +1,7 @@
 """`vlrft eval` and `vlrft compare` on existing predictions: forms, metrics, protocols, refusals."""
 
 import json
+import math
 import random
 from fractions import Fraction
 
@@ -143,20 +144,6 @@ def test_images_that_no_row_asks_about_are_not_scored(file, gold):
 # ---- forms -----------------------------------------------------------------------------------
 
 
-def test_swift_infer_results_are_read(file):
-    asked = [
-        {"role": "user", "content": "<image>What colour?"},
-        {"role": "assistant", "content": answer("red")},
-    ]
-    line = {"response": answer("red"), "labels": None, "logprobs": None, "messages": asked}
-    line |= {"images": [{"bytes": None, "path": "/data/1.png"}], "task": "classification"}
-    write_lines(file, [line | {"solution": answer(colour)} for colour in ("red", "blue")])
-    predictions = read_predictions(file)
-    assert predictions.rows[0].prompt == "<image>What colour?"
-    assert predictions.rows[0].image_id == "/data/1.png"
-    assert summarise(predictions, bootstrap=0).metrics["accuracy"].value == 0.5
-
-
 def test_the_completions_that_ms_swift_logs_are_read(file):
     log = {"step": 1, "completion": [answer("red"), answer("blue")], "prompt": ["p", "p"]}
     write_lines(file, [log | {"solution": [answer("red")] * 2}])
@@ -182,12 +169,11 @@ def test_duplicates_and_unknown_names_are_counted_and_named(file, gold):
     assert summary["named"]["rows of unknown images, left out"] == ["777"]
     assert summary["named"]["rows of unknown categories, left out"] == ["unicorn"]
     right = {"image_id": 1, "category_id": 1, "bbox": [1, 1, 5, 5], "score": 0.5}
-    wrong = {"image_id": 777}, {"category_id": 99}, {"bbox": [1, 1, -5, 5]}, {"score": "NaN"}
+    wrong = {"image_id": 777}, {"category_id": 99}, {"bbox": [1, 1, -5, 5]}, {"score": math.nan}
     file.write_text(json.dumps([*(right | one for one in wrong), right, right, right]))
     assert eval_json(file, "--gold", gold)["problems"] == {
-        "invalid boxes, left out": 1,
+        "invalid boxes or scores, left out": 2,
         "repeats of a box, which count as in COCO": 2,
-        "scores that are no number, left out": 1,
         "boxes of unknown images, left out": 1,
         "boxes of unknown categories, left out": 1,
     }
@@ -204,7 +190,11 @@ REFUSED = {
     "several tasks": ('{"task": "counting", "completion": "4"}\n' + OF_COCO + "}", "", "--task"),
     "an unknown task": (LINE, "--task guessing", "known: detection"),
     "no gold": ('{"completion": "x", "solution": ""}', "--task counting", "--gold"),
-    "a list of something else": ('[{"a": 1}]', "", "JSON list of a;"),
+    "results of swift infer": ('{"response": "x", "labels": "4"}', "", "'completion'"),
+    "a field of another type": (LINE[:-1] + ', "width": "wide"}', "", "line 1: Expected `int"),
+    "an id that is no text": (LINE[:-1] + ', "id": 1.5}', "", "line 1: id is '1.5'"),
+    "a list of something else": ('[{"a": 1}]', "", "required field `image_id` - at `$[0]`"),
+    "a score in quotes": (BOX.replace('"score": 1', '"score": "1"'), "", "`$[0].score`"),
     "boxes without gold": (BOX, "", "--gold"),
     "boxes for a set of rows": (BOX, "--gold p.jsonl", "--gold p.jsonl is no annotation file"),
     "boxes of other images": (
@@ -218,9 +208,9 @@ REFUSED = {
         "like 1, 2, 3, its categories 1: cat, 2: dog, 3: bus",
     ),
     "a gold that is not there": (LINE, "--task counting --gold nowhere.json", "nowhere.json"),
-    "an unknown box format": (OF_COCO + ', "frame": "cm"}', "--gold gold.json", "box format 'cm'"),
+    "an unknown box format": (OF_COCO + ', "frame": "cm"}', "", "line 1: unknown box format 'cm'"),
     "a protocol of detection": (LINE, "--task counting --protocol all", "are for detection"),
-    "a protocol of rows": (OF_COCO + "}", "--gold gold.json --protocol rows", "--protocol rows"),
+    "a protocol of rows": (OF_COCO + "}", "--gold gold.json --protocol rows", "protocol 'rows'"),
 }
 
 
@@ -312,7 +302,6 @@ def test_compare_of_average_precision(sides):
     assert metrics["AP"]["a"] is not None and metrics["AP_large"]["a"] is None
 
 
-def test_compare_refuses_other_data_and_a_gold_that_is_not_there(sides):
+def test_compare_refuses_other_data(sides):
     a, b = sides(classification_rows([("red", "red")]), classification_rows([("red", "blue")]))
     assert "1 of 1 shared rows" in refusal("compare", a, b)
-    assert "nowhere.json" in refusal("compare", a, a, "--gold", "nowhere.json")

@@ -86,7 +86,7 @@ def test_a_list_of_boxes_is_kept_and_compared(folder):
     ap = run_json("compare", "fewer", "kept")["metrics"]["AP"]
     assert 0 < ap["low"] < ap["difference"] < ap["high"]
     write_lines(Path("p.jsonl"), detection_set()[0])
-    assert "compare two of a kind" in refusal("compare", "kept", "p.jsonl", "--gold", "gold.json")
+    assert "compare two of a kind" in refusal("compare", "kept", "p.jsonl")
 
 
 def test_rows_are_kept_with_what_they_are_scored_by(folder):
@@ -119,7 +119,7 @@ def test_a_models_answers_and_a_file_in_the_folder_stay(folder):
 REFUSED = {
     "a line of OpenAI's batches": (
         {"custom_id": "0", "response": {"status_code": 200, "body": {"choices": []}}},
-        "neither 'completion' nor 'response' (found: custom_id, response)",
+        "no 'completion' (found: custom_id, response)",
     ),
     "no completion in the list": ({"id": 1, "completion": []}, "no gold solution in any of the 1"),
     "several without an id": (

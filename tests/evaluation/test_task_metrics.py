@@ -116,7 +116,7 @@ def test_text_has_the_textbooks_error_rates(tmp_path, pairs, aliases):
 
 @pytest.mark.parametrize("task", MIXED)
 def test_right_answers_to_a_set_are_joined_and_scored(task, tmp_path):
-    """As `swift infer` leaves them, with the gold of the set."""
+    """By their ids, with the gold of the set."""
     drawn = [row for row in mixed_rows(random.Random(2), 48) if row.columns["task"] == task]
     write_parquet(drawn, tmp_path / "set")
     lines = []

@@ -38,16 +38,6 @@ def ours(rng: random.Random, task: str, n: int) -> dict[str, Any]:
     }
 
 
-def of_swift_infer(rng: random.Random, task: str, n: int) -> dict[str, Any]:
-    return {
-        "response": rewards.completion(rng),
-        "labels": rng.choice(rewards.GOLDS[task]),
-        "messages": [{"role": "user", "content": "<image>Where is the dog?"}],
-        "images": [{"bytes": None, "path": f"images/{n}.png"}],
-        "task": task,
-    }
-
-
 def of_a_log(rng: random.Random, task: str, n: int) -> dict[str, Any]:
     return logged(rng, rewards.GOLDS[task], task=[task])
 
@@ -65,7 +55,7 @@ def make(rng: random.Random) -> tuple[str, bytes]:
     if rng.random() < 0.1:
         return "detection.json", detections(rng)
     task = rng.choice(list(TASK_NAMES))
-    numbers, form = itertools.count(), rng.choice([ours, of_swift_infer, of_a_log])
+    numbers, form = itertools.count(), rng.choice([ours, of_a_log])
     return f"{task}.jsonl", lines(rng, lambda: form(rng, task, next(numbers)), ROWS)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -22,39 +21,24 @@ CLUSTER_VARIABLES = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NO
 """Variables with which a process waits for other nodes, as only `torchrun` should."""
 
 
-def node(recipe: Recipe, run: Run) -> int | None:
-    """Return this node's rank where the recipe says how it finds the others; else None."""
-    rank = recipe.environment.get("NODE_RANK", "")
-    several = (run.count("NNODES") or 1) > 1 and not recipe.launcher
-    known = several and rank.isdecimal() and recipe.environment.get("MASTER_ADDR")
-    return int(rank) if known else None
-
-
 def measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> int:
-    """Run this node's measuring processes to their end, and return their exit status.
+    """Run the measuring processes to their end, and return their exit status.
 
     They are started as ms-swift's launcher starts those of a training.
     """
-    processes, rank = run.count("NPROC_PER_NODE") or 1, node(recipe, run)
-    address, port, place = "127.0.0.1", "29500", []
-    if rank is not None:
-        address = recipe.environment["MASTER_ADDR"]
-        port = recipe.environment.get("MASTER_PORT", port)
-        place = ["--nnodes", str(run.count("NNODES")), "--node_rank", str(rank)]
-    else:
-        with socket.socket() as free:  # the recipe's own may be that of a training
-            free.bind((address, 0))
-            port = str(free.getsockname()[1])
+    processes, address = run.count("NPROC_PER_NODE") or 1, "127.0.0.1"
+    with socket.socket() as free:  # the recipe's own may be that of a training
+        free.bind((address, 0))
+        port = str(free.getsockname()[1])
     inherited = {k: v for k, v in recipe.environment.items() if k not in CLUSTER_VARIABLES}
     environment = inherited | {"NPROC_PER_NODE": str(processes)}
     environment |= {"MASTER_PORT": port, "MASTER_ADDR": address}
-    place += ["--master_addr", address, "--master_port", port]
     if not gpu_count():
         environment = {"DS_ACCELERATOR": "cpu", "VLLM_CPU_KVCACHE_SPACE": "1"} | environment
     launched = [sys.executable, "-m", WORKER]
-    many = "NPROC_PER_NODE" in recipe.environment or processes > 1 or rank is not None
-    if many or "--deepspeed" in words:
-        started = ["--nproc_per_node", str(processes), *place]
+    if "NPROC_PER_NODE" in recipe.environment or processes > 1 or "--deepspeed" in words:
+        started = ["--nproc_per_node", str(processes), "--master_addr", address]
+        started += ["--master_port", port]
         launched = [sys.executable, "-m", "torch.distributed.run", *started, "-m", WORKER]
         words = [*words, *(() if gpu_count() else ("--ddp_backend", "gloo"))]
     with log.open("w") as file:
@@ -86,11 +70,12 @@ def server(run: Run, commands: Sequence[Recipe], log: Path) -> Iterator[None]:
 
 def why_not(result: Path, log: Path, code: int) -> str:
     """Say what ended the measuring process, and where all that it printed is."""
-    said, printed = result.with_suffix(".error"), log.read_text(errors="replace")
+    said, printed = result.with_suffix(".error"), log.read_text(errors="replace").splitlines()
     if said.is_file():
         text = " ".join(said.read_text(errors="replace").split())
-    elif code == -signal.SIGKILL or re.search("SIGKILL|exitcode: -9", printed):
+    elif code == -signal.SIGKILL:
         text = "it was killed (SIGKILL), most likely because the memory ran out"
-    else:
-        text = (printed.splitlines() or ["it printed nothing"])[-1]
+    else:  # a launcher of several processes ends with what became of them, and a rule
+        words = [line.strip() for line in printed if any(map(str.isalpha, line))]
+        text = words[-1] if words else f"it ended with exit code {code} and printed nothing"
     return f"{text[:600].rstrip('.')} (all of it: {log})"

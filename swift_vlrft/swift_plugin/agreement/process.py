@@ -101,8 +101,7 @@ def main(arguments: Sequence[str]) -> None:
         text = str(error)
         if isinstance(error, (AssertionError, LookupError)) or not text:  # a word or nothing
             text = f"{type(error).__name__} {text}".strip()
-        # ms-swift looks for columns in the first row; datasets, for a split.
-        if isinstance(error, StopIteration) or "corresponds to no data" in text:
+        if isinstance(error, StopIteration):  # ms-swift looks for columns in the first row
             text = NO_ROWS
         if os.environ.get("LOCAL_RANK", "0") == "0":
             Path(job.result).with_suffix(".error").write_text(text)
