@@ -455,7 +455,7 @@ def _grids(row: dict[str, Any], model: Model, kind: str) -> tuple[tuple[int, int
         # The longest row: an image at the cap.
         width = height = max(28, int(cap**0.5))
     if model.knows_images:
-        width, height = model.image_rule.size(width, height, max_pixels=cap)
+        width, height = model.image_rule.within(max_pixels=cap).size(width, height)
         size = model.patch
         return ((1, height // size, width // size),) * images
     side = 32  # 448 / 14: the tile of InternVL and others of its kind

@@ -67,6 +67,10 @@ class MemoryFacts:
     and beside the MLP's 8 bytes per intermediate unit (gate, up, activation, product: 2 bytes
     each); fitted by dev/refit.py with transformers 5.19 (docs/reference/planner.md has the table).
     """
+    llm_mlp: str = "gate_proj"
+    """The name of the first linear layer of an MLP in the language model: gate_proj, gate_up_proj
+    (up_proj is in it, too), dense_h_to_4h (likewise, and the attention's three are one).
+    """
     vit_saved: float = 46.0
     """The same for a patch in one layer of the ViT, its MLP included."""
     vit_attention: str = "qkv"
@@ -117,8 +121,10 @@ class Family:
     """What prevents its other types from sharing prefixes, for the log and the planner."""
     no_vllm: Mapping[str, str] = field(default_factory=dict)
     """Its types in transformers for which GRPO with vLLM does not run, and why not."""
-    states_ids: bool = False
-    """Whether its template in ms-swift states token ids of the real vocabulary."""
+    registers: str | None = None
+    """The module of swift_plugin/ that puts its loader or template into ms-swift's registries."""
+    own_classes: bool = False
+    """Whether this package has its classes (chatglm4v/), in place of code beside the weights."""
     needs_plugin: bool = False
     """Whether ms-swift loads or prompts it rightly only with our plugin."""
     gated_delta_net: bool = False

@@ -26,7 +26,7 @@ from swift_vlrft.memory.estimate import Plan, estimate
 from swift_vlrft.memory.images import longest_row
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.memory.refused import refuse
-from swift_vlrft.memory.row_tokens import limits
+from swift_vlrft.memory.row_tokens import rule_of
 from swift_vlrft.memory.scripts import scripts
 from swift_vlrft.memory.settings import GIB, USABLE, Gpus, parse_gpus
 from swift_vlrft.recipe.by_bash import run_recipes
@@ -127,7 +127,7 @@ def _planned(run: Run, gpus: Gpus, nodes: int | None, dataset: str | Path | None
     if dataset is not None:
         model = read_model(reading.model_name(run))
         room = run.optional("max_length") if run.command == "sft" else None
-        longest = longest_row(dataset, model.image_rule, *limits(run, model), room)
+        longest = longest_row(dataset, rule_of(run, model), room)
     settings = reading.settings_of(run, gpus, nodes=nodes, longest=longest)
     written = reading.as_written(run, gpus, nodes=nodes, longest=longest)
     return RecipePlan(run, gpus, estimate(settings), written, run.recipe.path)

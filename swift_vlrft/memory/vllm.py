@@ -73,12 +73,10 @@ def largest_image(model: Model) -> int | None:
     """
     if not model.knows_images:
         return None
-    rule = model.image_rule
-    low, high = rule.limits(model=model.name, environ={})
+    rule = model.image_rule.of(model.name, {})
     if rule.adjustable:
-        return int(high // rule.frames // model.patch**2)
-    parts = rule.parts(*rule.largest(low, high), min_pixels=low, max_pixels=high)
-    return sum(map(math.prod, parts)) // model.patch**2
+        return rule.max_pixels // rule.frames // model.patch**2
+    return sum(map(math.prod, rule.parts(*rule.largest()))) // model.patch**2
 
 
 def row_bytes(settings: Settings, length: int) -> int:

@@ -69,7 +69,7 @@ def compact(family: Family, side: int) -> Tiny:
             f"{family.name} has no tiny model that learns on a CPU; known: {', '.join(COMPACT)}"
         )
     if family is internvl.FAMILY:
-        tiny = internvl.tiny_internvl(side, tiny.special_ids, tiny.vocabulary, {}, most=1)
+        tiny = internvl.tiny_internvl(side, {}, most=1)
     ids = {name: number for number, name in enumerate(tiny.special_ids)}
     moved = {tiny.special_ids[name]: number for name, number in ids.items()}
 
