@@ -353,7 +353,6 @@ def settings_of(row: dict[str, Any]) -> Settings:
         cpu_states=bool(flag(row, "ds_cpu_offload")),
         cpu_parameters=bool(flag(row, "ds_cpu_offload")) and sharding == "zero3",
         rollout=rollout,  # type: ignore[arg-type]
-        rollout_gpus=count(row, "rollout_gpus") or 0,
         vllm_tp=count(row, "vllm_tp") or 1,
         vllm_utilization=number(row, "vllm_gpu_memory_utilization") or UTILIZATION[kind],
         # Without the flag ms-swift's engine takes the model's context, others the rows' length.

@@ -59,7 +59,6 @@ FAMILY = Family(
         special_ids=SPECIAL_IDS,
         vocabulary=151552,
         eos="<|endoftext|>",
-        pad="<|endoftext|>",
         chat_template="chatglm4v",
         config=config,
         has_ranks=True,

@@ -44,7 +44,6 @@ FAMILY = Family(
         special_ids=ids_from(151329, TOKENS) | ids_from(151345, THINKING),
         vocabulary=151552,
         eos="<|user|>",
-        pad="<|endoftext|>",
         chat_template="glm4v",
         config=config,
     ),

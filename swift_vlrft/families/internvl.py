@@ -53,8 +53,6 @@ def tiny_internvl(side: int, text: dict[str, Any], most: int) -> Tiny:
     return Tiny(
         special_ids=SPECIAL_IDS,
         vocabulary=151936,
-        eos="<|im_end|>",
-        pad="<|endoftext|>",
         chat_template="internvl",
         config=config,
         tokenizer_options={"extra_special_tokens": dict(zip(names, IMAGE_TOKENS, strict=True))},

@@ -36,8 +36,6 @@ def qwen_tiny(
     return Tiny(
         special_ids=ids_from(first, QWEN_TOKENS),
         vocabulary=vocabulary,
-        eos="<|im_end|>",
-        pad="<|endoftext|>",
         chat_template="chatml",
         config=config,
         image_options=TINY_PIXELS | {"patch_size": patch},

@@ -6,11 +6,13 @@ rule_of(read_run("recipes/demo_cpu.sh"), model).max_pixels
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from swift_vlrft.families.resize import ImageRule
 from swift_vlrft.families.tiles import Tiles
+from swift_vlrft.geometry.box_format import Size
 from swift_vlrft.memory.images import Longest
 from swift_vlrft.memory.models import Model
 from swift_vlrft.memory.settings import Settings
@@ -64,8 +66,7 @@ def turns_of(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
         return {}
     rule = rule_of(run, model)
     sizes = rule.parts(*rule.largest())
-    crop = tuple((1, height // model.patch, width // model.patch) for width, height in sizes)
-    grids = settings.grids + crop * (turns - 1)
+    grids = settings.grids + _grids(model, sizes) * (turns - 1)
     tokens = replace(settings, grids=grids).image_tokens - settings.image_tokens
     notes.append(
         f"{turns} turns, each with an answer of {settings.completion} tokens, and a "
@@ -113,8 +114,11 @@ def images_of(run: Run, model: Model, longest: Longest | None, notes: list[str])
         elif by == "fixed":
             size = f"seen {rule.seen}: {sizes[0][0]} x {sizes[0][1]} pixels"
         notes.append(f"no --dataset given: one image a row {size}, {tokens} tokens")
-    grids = tuple((1, height // model.patch, width // model.patch) for width, height in sizes)
-    return values | {"grids": grids}
+    return values | {"grids": _grids(model, sizes)}
+
+
+def _grids(model: Model, sizes: Sequence[Size]) -> tuple[tuple[int, int, int], ...]:
+    return tuple((1, height // model.patch, width // model.patch) for width, height in sizes)
 
 
 def rule_of(run: Run, model: Model) -> ImageRule:

@@ -51,8 +51,7 @@ def write_compact(
     # ms-swift would look for the image of an image token that the model wrote.
     marks = tiny.special_ids.keys() - {tiny.eos, *checkpoint.TAGS}
     model.generation_config.update(suppress_tokens=sorted(tiny.special_ids[mark] for mark in marks))
-    template = next(iter(family.templates))
-    checkpoint.save_checkpoint(model, tokenizer, tiny, template, directory, family)
+    checkpoint.save_checkpoint(model, tokenizer, replace(family, tiny=tiny), directory)
     return tokenizer, model.num_parameters()
 
 
