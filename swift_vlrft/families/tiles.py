@@ -72,8 +72,10 @@ class Tiles(_Cut):
 
 @dataclass(frozen=True, kw_only=True)
 class Slices(_Cut):
-    """Show the whole image in one view, and a larger one also cut in a grid of views, whose sides
-    are multiples of ``factor``. A tiny checkpoint's preprocessor_config.json makes views smaller.
+    """Show the whole image in one view, and a larger one also cut in a grid of views.
+
+    Their sides are multiples of ``factor``; a tiny checkpoint's preprocessor_config.json makes
+    views smaller.
     """
 
     adjustable: ClassVar[bool] = True
