@@ -48,7 +48,8 @@ def main() -> None:
     import torch
     from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
-    tiny = FAMILIES["qwen2_5_vl"].tiny
+    family = FAMILIES["qwen2_5_vl"]
+    tiny = family.tiny
     config = Qwen2_5_VLConfig(text_config=TEXT, vision_config=VISION, tie_word_embeddings=True)
     torch.set_default_dtype(torch.bfloat16)
     with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
@@ -56,7 +57,7 @@ def main() -> None:
     model.generation_config.eos_token_id = tiny.special_ids[tiny.eos]
     model.generation_config.pad_token_id = tiny.special_ids[tiny.pad]
     torch.set_default_dtype(torch.float32)
-    save_checkpoint(model.cpu(), build_tokenizer(tiny), tiny, "qwen2_5_vl", directory)
+    save_checkpoint(model.cpu(), build_tokenizer(tiny), family, directory)
     print(f"{directory}: {sum(p.numel() for p in model.parameters()) / 1e9:.2f} B parameters")
 
 

@@ -149,7 +149,7 @@ def measure(
     from swift_vlrft.memory.from_recipe import settings_of
     from swift_vlrft.memory.images import longest_row
     from swift_vlrft.memory.models import read_model
-    from swift_vlrft.memory.row_tokens import limits
+    from swift_vlrft.memory.row_tokens import rule_of
     from swift_vlrft.memory.settings import Gpus
     from swift_vlrft.recipe.reader import read_recipe
     from swift_vlrft.recipe.run import resolve
@@ -184,7 +184,7 @@ def measure(
     row: dict[str, Any] = {"run": label, "rc": done.returncode}
     model = read_model(str(checkpoint))
     recipe = resolve(read_recipe(script))
-    longest = longest_row(data, model.image_rule, *limits(recipe, model))
+    longest = longest_row(data, rule_of(recipe, model))
     plan = estimate(settings_of(recipe, Gpus(1, 141.0, "this"), longest=longest))
     row["planned_gib"] = {phase.name: round(phase.total / 2**30, 3) for phase in plan.phases}
     if done.returncode:

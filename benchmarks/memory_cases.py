@@ -353,7 +353,6 @@ def settings_of(row: dict[str, Any]) -> Settings:
         cpu_states=bool(flag(row, "ds_cpu_offload")),
         cpu_parameters=bool(flag(row, "ds_cpu_offload")) and sharding == "zero3",
         rollout=rollout,  # type: ignore[arg-type]
-        rollout_gpus=count(row, "rollout_gpus") or 0,
         vllm_tp=count(row, "vllm_tp") or 1,
         vllm_utilization=number(row, "vllm_gpu_memory_utilization") or UTILIZATION[kind],
         # Without the flag ms-swift's engine takes the model's context, others the rows' length.
@@ -455,7 +454,7 @@ def _grids(row: dict[str, Any], model: Model, kind: str) -> tuple[tuple[int, int
         # The longest row: an image at the cap.
         width = height = max(28, int(cap**0.5))
     if model.knows_images:
-        width, height = model.image_rule.size(width, height, max_pixels=cap)
+        width, height = model.image_rule.within(max_pixels=cap).size(width, height)
         size = model.patch
         return ((1, height // size, width // size),) * images
     side = 32  # 448 / 14: the tile of InternVL and others of its kind

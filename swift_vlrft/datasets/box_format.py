@@ -25,9 +25,9 @@ from swift_vlrft.datasets.prompt_sentences import KEYS, prompt_in, said_of_coord
 from swift_vlrft.datasets.row import POINT_TASKS, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.syntax import parse
-from swift_vlrft.families import image_rule, known_family, resized_size
+from swift_vlrft.families import image_rule, known_family
 from swift_vlrft.families.family import Family
-from swift_vlrft.families.resize import capped_size
+from swift_vlrft.families.resize import ImageRule, capped_size
 from swift_vlrft.geometry.box_format import (
     BOX_FORMATS,
     NATIVE,
@@ -64,8 +64,7 @@ class ImageResize:
     """ms-swift's flag ``--max_pixels``, which scales the image before the family's resize."""
 
     def size(self, width: int, height: int) -> Size:
-        shown = capped_size(width, height, self.picture_pixels)
-        return resized_size(self.family, *shown, **self._limits)
+        return self._rule.size(*capped_size(width, height, self.picture_pixels))
 
     def problem(self, width: int, height: int) -> str | None:
         """Say why the model's processor rejects an image of that size; None if it does not."""
@@ -74,7 +73,7 @@ class ImageResize:
         except ValueError as error:
             return str(error)
         width, height = capped_size(width, height, self.picture_pixels)
-        if not image_rule(self.family).loses_a_side(width, height, max_pixels=self.max_pixels):
+        if not self._rule.loses_a_side(width, height):
             return None
         return (
             f"an image of {width} x {height} pixels is left with a side of 0 pixels under "
@@ -83,12 +82,12 @@ class ImageResize:
 
     def tokens(self, width: int, height: int) -> int:
         """Count the image's tokens, with those that mark its begin and end."""
-        rule, shown = image_rule(self.family), capped_size(width, height, self.picture_pixels)
-        return rule.tokens(*shown, **self._limits) + rule.marks(*shown, **self._limits)
+        shown = capped_size(width, height, self.picture_pixels)
+        return self._rule.tokens(*shown) + self._rule.marks(*shown)
 
     @property
-    def _limits(self) -> dict[str, int]:
-        return {"min_pixels": self.min_pixels, "max_pixels": self.max_pixels}
+    def _rule(self) -> ImageRule:
+        return image_rule(self.family).within(self.min_pixels, self.max_pixels)
 
     def native(self, dataset: str) -> tuple[str, str | None]:
         """Return the box format and the key that ``DATASET:native`` means for the model."""

@@ -52,6 +52,9 @@ for _family in FAMILIES.values():
 IMAGE_TYPES = tuple(kind for kind, families in _BY_TYPE.items() if families[0].images)
 """ms-swift's model types whose resize rule is known."""
 
+UNKNOWN_IMAGES: ImageRule = qwen2_vl.IMAGES
+"""The rule by which images of an unknown family are counted."""
+
 SHARED_PREFIX_TYPES = tuple(
     dict.fromkeys(kind for family in FAMILIES.values() for kind in family.shared_prefix)
 )
@@ -128,12 +131,12 @@ def resized_size(family: str, width: int, height: int, **limits: int | None) -> 
     """Return the size of the image that the model sees, under ``min_pixels`` and ``max_pixels``;
     ValueError for an image that no processor takes.
     """
-    return image_rule(family).size(width, height, **limits)
+    return image_rule(family).within(**limits).size(width, height)
 
 
 def image_tokens(family: str, width: int, height: int, **limits: int | None) -> int:
     """Count the tokens of an image in the prompt, without the two that mark its start and end."""
-    return image_rule(family).tokens(width, height, **limits)
+    return image_rule(family).within(**limits).tokens(width, height)
 
 
 def sees_images(name: str) -> bool:
@@ -151,6 +154,6 @@ def sizes_in_pixels(width: float, height: float) -> dict[str, tuple[float, float
         if family.box_format == "pixels" and family.images is not None:
             for limits in ({"max_pixels": 401408}, {}):
                 with suppress(ValueError):
-                    seen = family.images.size(int(width), int(height), **limits)
+                    seen = family.images.within(**limits).size(int(width), int(height))
                     found[name if limits else f"{name} without MAX_PIXELS"] = seen
     return found

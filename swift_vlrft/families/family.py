@@ -17,20 +17,14 @@ from swift_vlrft.families.resize import ImageRule
 
 @dataclass(frozen=True)
 class TinySize:
-    """Widths of a tiny model. The head dimension stays 32: vLLM's CPU attention needs it."""
+    """Widths of a tiny model, multiples of 64 and, in the ViT, of 32: vLLM's attention on a CPU
+    needs heads of 32.
+    """
 
     hidden: int = 64
     layers: int = 2
     vision_hidden: int = 64
     vision_layers: int = 2
-
-    def __post_init__(self) -> None:
-        if self.hidden % 64 or self.vision_hidden % 32:
-            raise ValueError(
-                f"hidden {self.hidden} must be a multiple of 64 "
-                f"and vision_hidden {self.vision_hidden} of 32, "
-                "so that every attention head is 32 wide"
-            )
 
 
 TINY_PIXELS = {"min_pixels": 56 * 56, "max_pixels": 28 * 28 * 1280}
@@ -43,8 +37,8 @@ class Tiny:
     special_ids: Mapping[str, int]
     """Special tokens at the ids of the real vocabulary, which ms-swift's templates name."""
     vocabulary: int
-    eos: str
-    pad: str
+    eos: str = "<|im_end|>"
+    pad: str = "<|endoftext|>"
     chat_template: str
     """Its file in tiny/chat_templates."""
     config: Callable[[TinySize, int], dict[str, Any]]
@@ -66,6 +60,10 @@ class MemoryFacts:
     """Bytes that one token leaves in one layer for the backward pass, in units of the hidden size
     and beside the MLP's 8 bytes per intermediate unit (gate, up, activation, product: 2 bytes
     each); fitted by dev/refit.py with transformers 5.19 (docs/reference/planner.md has the table).
+    """
+    llm_mlp: str = "gate_proj"
+    """The name of the first linear layer of an MLP in the language model: gate_proj, gate_up_proj
+    (up_proj is in it, too), dense_h_to_4h (likewise, and the attention's three are one).
     """
     vit_saved: float = 46.0
     """The same for a patch in one layer of the ViT, its MLP included."""
@@ -117,8 +115,10 @@ class Family:
     """What prevents its other types from sharing prefixes, for the log and the planner."""
     no_vllm: Mapping[str, str] = field(default_factory=dict)
     """Its types in transformers for which GRPO with vLLM does not run, and why not."""
-    states_ids: bool = False
-    """Whether its template in ms-swift states token ids of the real vocabulary."""
+    registers: str | None = None
+    """The module of swift_plugin/ that puts its loader or template into ms-swift's registries."""
+    own_classes: bool = False
+    """Whether this package has its classes (chatglm4v/), in place of code beside the weights."""
     needs_plugin: bool = False
     """Whether ms-swift loads or prompts it rightly only with our plugin."""
     gated_delta_net: bool = False

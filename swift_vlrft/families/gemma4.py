@@ -12,7 +12,7 @@ from typing import Any
 
 from swift_vlrft.families.family import Family, MemoryFacts, Tiny, TinySize
 from swift_vlrft.families.fixed import Budget
-from swift_vlrft.families.tiny_parts import text_config
+from swift_vlrft.families.tiny_parts import config_of, text_config, usual_vision_config
 
 TOKENS = {
     "image_token": "<|image|>",
@@ -52,29 +52,21 @@ def config(size: TinySize, vocabulary: int) -> dict[str, Any]:
         "pad_token_id": IDS["<pad>"],
         "tie_word_embeddings": True,
     }
-    return {
-        "model_type": "gemma4",
-        "text_config": text,
-        "vision_config": {
-            "hidden_size": size.vision_hidden,
-            "intermediate_size": 2 * size.vision_hidden,
-            "num_hidden_layers": size.vision_layers,
-            "num_attention_heads": size.vision_hidden // 32,
-            "num_key_value_heads": size.vision_hidden // 32,
-            "head_dim": 32,
-            "position_embedding_size": 512,
-            "default_output_length": BUDGET,  # vLLM reads it
-            "use_clipped_linears": True,
-        },
-        "audio_config": {
-            "hidden_size": 64,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 2,
-            "subsampling_conv_channels": [16, 8],
-            "output_proj_dims": size.hidden,
-        },
-        "tie_word_embeddings": True,
+    vision = usual_vision_config(size) | {
+        "num_key_value_heads": size.vision_hidden // 32,
+        "head_dim": 32,
+        "position_embedding_size": 512,
+        "default_output_length": BUDGET,  # vLLM reads it
+        "use_clipped_linears": True,
     }
+    audio = {
+        "hidden_size": 64,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "subsampling_conv_channels": [16, 8],
+        "output_proj_dims": size.hidden,
+    }
+    return config_of("gemma4", text, vision, audio_config=audio)
 
 
 FAMILY = Family(
@@ -93,11 +85,12 @@ FAMILY = Family(
         image_options={"max_soft_tokens": BUDGET},
     ),
     # Three by three patches of 16 pixels are one token.
-    images=Budget(factor=48, budget=280),
+    images=Budget(factor=48, min_pixels=280 * 48**2, max_pixels=280 * 48**2),
     box_format="yx1000",
     box_answer='```json\n[{"box_2d": [303, 254, 365, 291], "label": "cat"}]\n```',
     why_not_shared="most of its layers see a window of tokens, not the whole prompt",
     needs_plugin=True,
+    registers="gemma4",
     memory=MemoryFacts(
         llm_saved=34.0,  # four norms a layer, as GLM-4.1V
         vit_saved=49.9,

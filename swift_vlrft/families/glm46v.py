@@ -14,9 +14,10 @@ from typing import Any
 
 from swift_vlrft.families import glm4v
 from swift_vlrft.families.family import Family, TinySize
+from swift_vlrft.families.tiny_parts import GLM_TOKENS, ids_from
 
 TOKENS = (
-    *glm4v.TOKENS[:14],
+    *GLM_TOKENS,
     *("<|begin_of_audio|>", "<|end_of_audio|>"),
     *("<|begin_of_transcription|>", "<|end_of_transcription|>"),
     *("<|code_prefix|>", "<|code_middle|>", "<|code_suffix|>", "<think>", "</think>"),
@@ -24,7 +25,7 @@ TOKENS = (
     *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "/nothink"),
     *("<|begin_of_box|>", "<|end_of_box|>", "<|image|>", "<|video|>"),
 )
-SPECIAL_IDS = {name: 151329 + i for i, name in enumerate(TOKENS)}
+SPECIAL_IDS = ids_from(151329, TOKENS)
 
 
 def config(size: TinySize, vocabulary: int) -> dict[str, Any]:

@@ -8,26 +8,25 @@ from typing import Any
 
 from swift_vlrft.families.family import Family, MemoryFacts, Tiny, TinySize
 from swift_vlrft.families.resize import SmartResize
-from swift_vlrft.families.tiny_parts import rope, text_config, vision_config
-
-TOKENS = (
-    *("<|endoftext|>", "[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>", "<|system|>", "<|user|>"),
-    *("<|assistant|>", "<|observation|>", "<|begin_of_image|>", "<|end_of_image|>"),
-    *("<|begin_of_video|>", "<|end_of_video|>", "<|image|>", "<|video|>"),
+from swift_vlrft.families.tiny_parts import (
+    GLM_TOKENS,
+    config_of,
+    ids_from,
+    rope,
+    text_config,
+    vision_config,
 )
+
+TOKENS = (*GLM_TOKENS, "<|image|>", "<|video|>")
 IMAGE_ID = 151343
 THINKING = ("<think>", "</think>", "<answer>", "</answer>", "<|begin_of_box|>", "<|end_of_box|>")
 
 
 def config(size: TinySize, vocabulary: int) -> dict[str, Any]:
     turns = rope(rope_theta=1e4, mrope_section=[2, 3, 3], partial_rotary_factor=0.5)
-    return {
-        "model_type": "glm4v",
-        # transformers has the biases without being told, vLLM has not.
-        "text_config": text_config(size, vocabulary) | turns | {"attention_bias": True},
-        "vision_config": vision_config(size),
-        "tie_word_embeddings": False,
-    }
+    # transformers has the biases without being told, vLLM has not.
+    text = text_config(size, vocabulary) | turns | {"attention_bias": True}
+    return config_of("glm4v", text, vision_config(size), tie_word_embeddings=False)
 
 
 def is_first(values: Mapping[str, Any]) -> bool:
@@ -42,11 +41,9 @@ FAMILY = Family(
     is_config=is_first,
     templates={"glm4v": ""},
     tiny=Tiny(
-        special_ids={name: 151329 + i for i, name in enumerate(TOKENS)}
-        | {name: 151345 + i for i, name in enumerate(THINKING)},
+        special_ids=ids_from(151329, TOKENS) | ids_from(151345, THINKING),
         vocabulary=151552,
         eos="<|user|>",
-        pad="<|endoftext|>",
         chat_template="glm4v",
         config=config,
     ),
@@ -57,8 +54,12 @@ FAMILY = Family(
     box_format="norm1000",
     box_answer="<|begin_of_box|>[[254,303,291,365]]<|end_of_box|>",
     shared_prefix=("glm4v",),
-    states_ids=True,
+    registers="token_ids",
     memory=MemoryFacts(
-        llm_saved=34.0, vit_saved=51.0, vit_gated=True, vit_intermediate="out_hidden_size"
+        llm_saved=34.0,
+        llm_mlp="gate_up_proj",
+        vit_saved=51.0,
+        vit_gated=True,
+        vit_intermediate="out_hidden_size",
     ),
 )

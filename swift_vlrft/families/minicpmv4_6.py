@@ -11,6 +11,7 @@ from typing import Any
 from swift_vlrft.families import qwen3_5
 from swift_vlrft.families.family import Family, MemoryFacts, Tiny, TinySize
 from swift_vlrft.families.tiles import Slices
+from swift_vlrft.families.tiny_parts import config_of, ids_from, usual_vision_config
 
 TOKENS = {
     "image_start_token": "<image>",
@@ -26,7 +27,7 @@ so they are not verified; here they follow those of Qwen3.5's 248,077 that a tok
 IMAGE_TOKENS = {"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"}
 IDS = {
     **qwen3_5.FAMILY.tiny.special_ids,
-    **{name: 248077 + i for i, name in enumerate((*TOKENS.values(), "<box>", "</box>"))},
+    **ids_from(248077, (*TOKENS.values(), "<box>", "</box>")),
 }
 
 SIDE = 112
@@ -40,22 +41,9 @@ def config(size: TinySize, vocabulary: int) -> dict[str, Any]:
         "linear_key_head_dim": 128,  # vLLM's Gated DeltaNet on CPU takes nothing else
         "linear_value_head_dim": 128,
     }
-    return {
-        "model_type": "minicpmv4_6",
-        "text_config": text,
-        "vision_config": {
-            "hidden_size": size.vision_hidden,
-            "image_size": SIDE,
-            "intermediate_size": 2 * size.vision_hidden,
-            "num_attention_heads": size.vision_hidden // 32,
-            "num_hidden_layers": size.vision_layers,
-            "patch_size": 14,
-        },
-        "insert_layer_id": 0,
-        "image_token_id": IDS["<|image_pad|>"],
-        "video_token_id": IDS["<|video_pad|>"],
-        "tie_word_embeddings": True,
-    }
+    images = {"image_token_id": IDS["<|image_pad|>"], "video_token_id": IDS["<|video_pad|>"]}
+    vision = usual_vision_config(size) | {"image_size": SIDE, "patch_size": 14}
+    return config_of("minicpmv4_6", text, vision, insert_layer_id=0, **images)
 
 
 FAMILY = Family(
@@ -67,15 +55,13 @@ FAMILY = Family(
     tiny=Tiny(
         special_ids=IDS,
         vocabulary=248094,
-        eos="<|im_end|>",
-        pad="<|endoftext|>",
         chat_template="minicpmv4_6",
         config=config,
         tokenizer_options={"extra_special_tokens": TOKENS | IMAGE_TOKENS},
         image_options={"scale_resolution": SIDE},
     ),
     # Four by four patches of 14 pixels are one token: merged after a layer of the ViT, and again.
-    images=Slices(factor=56, side=448, slices=9),
+    images=Slices(factor=56, min_pixels=448**2, max_pixels=10 * 448**2),
     box_format="norm1000",
     box_answer="<box>254 303 291 365</box>",
     why_not_shared="its merger runs once a slice: ranks with unlike numbers would hang with ZeRO-3",

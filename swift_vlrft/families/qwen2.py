@@ -3,16 +3,11 @@
 from typing import Any
 
 from swift_vlrft.families.family import Family, TinySize
-from swift_vlrft.families.tiny_parts import qwen_tiny, rope, text_config
+from swift_vlrft.families.tiny_parts import config_of, qwen_tiny, rope, text_config
 
 
 def config(size: TinySize, vocabulary: int) -> dict[str, Any]:
-    return {
-        "model_type": "qwen2",
-        **text_config(size, vocabulary),
-        **rope(),
-        "tie_word_embeddings": True,
-    }
+    return config_of("qwen2", text_config(size, vocabulary) | rope())
 
 
 FAMILY = Family(

@@ -3,17 +3,11 @@
 from typing import Any
 
 from swift_vlrft.families.family import Family, MemoryFacts, TinySize
-from swift_vlrft.families.tiny_parts import qwen_tiny, rope, text_config
+from swift_vlrft.families.tiny_parts import config_of, qwen_tiny, rope, text_config
 
 
 def config(size: TinySize, vocabulary: int) -> dict[str, Any]:
-    return {
-        "model_type": "qwen3",
-        **text_config(size, vocabulary),
-        **rope(),
-        "head_dim": 32,
-        "tie_word_embeddings": True,
-    }
+    return config_of("qwen3", text_config(size, vocabulary) | rope() | {"head_dim": 32})
 
 
 FAMILY = Family(

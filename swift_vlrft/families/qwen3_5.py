@@ -10,28 +10,24 @@ from typing import Any
 
 from swift_vlrft.families import qwen3_vl
 from swift_vlrft.families.family import Family, MemoryFacts, TinySize
-from swift_vlrft.families.tiny_parts import qwen_tiny, rope, text_config, vision_config
+from swift_vlrft.families.tiny_parts import config_of, qwen_tiny, rope, text_config, vision_config
 
 
 def config(size: TinySize, vocabulary: int) -> dict[str, Any]:
     heads = size.hidden // 32
-    return {
-        "model_type": "qwen3_5",
-        "text_config": text_config(size, vocabulary)
-        | rope(mrope_section=[6, 5, 5], mrope_interleaved=True, partial_rotary_factor=1.0)
-        | {
-            "head_dim": 32,
-            "layer_types": ["linear_attention"] * (size.layers - 1) + ["full_attention"],
-            # As the real models': vLLM's CPU kernel takes no other size.
-            "linear_key_head_dim": 128,
-            "linear_value_head_dim": 128,
-            "linear_num_key_heads": heads,
-            "linear_num_value_heads": heads,
-            "tie_word_embeddings": True,  # read by vLLM; transformers reads the outer one
-        },
-        "vision_config": vision_config(size) | {"num_position_embeddings": 16},
-        "tie_word_embeddings": True,
+    turns = rope(mrope_section=[6, 5, 5], mrope_interleaved=True, partial_rotary_factor=1.0)
+    own = {
+        "head_dim": 32,
+        "layer_types": ["linear_attention"] * (size.layers - 1) + ["full_attention"],
+        # As the real models': vLLM's CPU kernel takes no other size.
+        "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128,
+        "linear_num_key_heads": heads,
+        "linear_num_value_heads": heads,
+        "tie_word_embeddings": True,  # read by vLLM; transformers reads the outer one
     }
+    vision = vision_config(size) | {"num_position_embeddings": 16}
+    return config_of("qwen3_5", text_config(size, vocabulary) | turns | own, vision)
 
 
 FAMILY = Family(
@@ -45,6 +41,6 @@ FAMILY = Family(
     box_format="norm1000",
     box_answer=qwen3_vl.FAMILY.box_answer,
     shared_prefix=("qwen3_5", "qwen3_5_moe"),
-    states_ids=True,
+    registers="token_ids",
     memory=MemoryFacts(llm_saved=28.7),
 )

@@ -7,22 +7,17 @@ from typing import Any
 
 from swift_vlrft.families.family import Family, MemoryFacts, TinySize
 from swift_vlrft.families.resize import SmartResize
-from swift_vlrft.families.tiny_parts import qwen_tiny, rope, text_config, vision_config
+from swift_vlrft.families.tiny_parts import config_of, qwen_tiny, rope, text_config, vision_config
 
 
 def config(size: TinySize, vocabulary: int) -> dict[str, Any]:
-    return {
-        "model_type": "qwen3_vl",
-        "text_config": text_config(size, vocabulary)
-        | rope(mrope_section=[6, 5, 5], mrope_interleaved=True)
-        | {"head_dim": 32},
-        "vision_config": vision_config(size)
-        | {
-            "deepstack_visual_indexes": list(range(size.vision_layers - 1)),
-            "num_position_embeddings": 16,
-        },
-        "tie_word_embeddings": True,
+    turns = rope(mrope_section=[6, 5, 5], mrope_interleaved=True)
+    vision = vision_config(size) | {
+        "deepstack_visual_indexes": list(range(size.vision_layers - 1)),
+        "num_position_embeddings": 16,
     }
+    text = text_config(size, vocabulary) | turns | {"head_dim": 32}
+    return config_of("qwen3_vl", text, vision)
 
 
 FAMILY = Family(
@@ -39,6 +34,6 @@ FAMILY = Family(
         "qwen3_vl_moe": "What transformers 5.19 saves does not load into vLLM 0.32: its experts "
         "are transposed. Published weights, and ms-swift's weight sync, were not run"
     },
-    states_ids=True,
+    registers="token_ids",
     memory=MemoryFacts(llm_saved=28.7, vit_saved=36.1),
 )

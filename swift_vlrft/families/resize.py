@@ -3,7 +3,7 @@
     rule = SmartResize(factor=28, min_pixels=3136, max_pixels=12_845_056)
     rule.size(640, 480)                         (644, 476)
     rule.tokens(640, 480)                       391
-    rule.size(640, 480, max_pixels=100_000)     (364, 252)
+    rule.within(max_pixels=100_000).size(640, 480)              (364, 252)
 
 Sources: qwen-vl-utils (``smart_resize``, which ms-swift calls for Qwen) and transformers' GLM-4.1V
 image processor (``smart_resize`` with a time axis of two frames). Both import torch; this does not.
@@ -17,9 +17,9 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from swift_vlrft.geometry.box_format import Size
 
@@ -32,87 +32,90 @@ RESOLUTION = (
 )
 """The environment variables that bound what a model sees of an image: Qwen-VL's, MiniCPM-V's."""
 
+FILES = {
+    "config.json": "vision_config",
+    "processor_config.json": "image_processor",
+    "preprocessor_config.json": "image_processor",
+}
+"""Where a checkpoint describes its images, and in which part; the last one counts most."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ImageRule(ABC):
     """``factor`` x ``factor`` pixels of what the model sees are one token. ``min_pixels`` and
-    ``max_pixels`` of the methods are the limits of a run (``limits``); left out, the family's.
+    ``max_pixels`` are the family's limits; ``within`` and ``of`` return the rule with a run's.
     """
 
     factor: int
+    min_pixels: int
+    max_pixels: int
     frames: int = 1
     from_environment: bool = False
-    """Whether ms-swift reads the limits from MIN_PIXELS and MAX_PIXELS; else they are in the
-    checkpoint's preprocessor_config.json.
+    """Whether ms-swift reads the limits from MIN_PIXELS and MAX_PIXELS, with qwen-vl-utils; else
+    they are in the checkpoint's preprocessor_config.json.
     """
     adjustable: ClassVar[bool] = False
     """Whether a variable or a flag makes the images smaller."""
     seen: ClassVar[str] = "in the same size"
     """How the model sees an image of any size, where no flag changes that."""
 
-    if TYPE_CHECKING:  # fields of SmartResize, else properties
+    def within(self, min_pixels: int | None = None, max_pixels: int | None = None) -> Self:
+        """Return this rule with other limits."""
+        low = self.min_pixels if min_pixels is None else min_pixels
+        high = self.max_pixels if max_pixels is None else max_pixels
+        return replace(self, min_pixels=low, max_pixels=high)
 
-        @property
-        def min_pixels(self) -> int: ...
+    def of(self, model: str | Path | None, environ: Mapping[str, str] = os.environ) -> Self:
+        """Return this rule with a checkpoint's limits, as its template uses them."""
+        return self.within(*self.limits(model, environ))
 
-        @property
-        def max_pixels(self) -> int: ...
+    def limits(
+        self, model: str | Path | None = None, environ: Mapping[str, str] = os.environ
+    ) -> tuple[int, int]:
+        """Return the checkpoint's min_pixels and max_pixels; this rule's for a name on the hub."""
+        return self._limits(of_checkpoint(model), environ)
 
     @abstractmethod
-    def seen_as(self, width: int, height: int, low: int, high: int) -> Size:
-        """Do ``size`` between ``low`` and ``high`` pixels."""
+    def _limits(self, said: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[int, int]: ...
 
-    def size(self, width: int, height: int, **limits: int | None) -> Size:
-        """Return width and height of the whole image as the model sees it; ValueError for an image
+    def capped(self, flag: int) -> Self:
+        """Return this rule where ms-swift's flag ``--max_pixels`` is given, too."""
+        return self
+
+    @abstractmethod
+    def _parts(self, width: int, height: int) -> list[Size]: ...
+
+    def parts(self, width: int, height: int) -> list[Size]:
+        """Return the sizes of the pictures that the ViT gets of one image; ValueError for an image
         that no processor takes.
         """
-        return self.seen_as(width, height, *self.bounds(width, height, **limits))
-
-    def bounds(
-        self,
-        width: int,
-        height: int,
-        *,
-        min_pixels: int | None = None,
-        max_pixels: int | None = None,
-    ) -> tuple[int, int]:
-        """Return the limits of a run, else the family's; ValueError for an image without area."""
         if width < 1 or height < 1:
             raise ValueError(f"an image of {width} x {height} pixels has no area")
-        low = self.min_pixels if min_pixels is None else min_pixels
-        return low, self.max_pixels if max_pixels is None else max_pixels
+        return self._parts(width, height)
 
-    def parts(self, width: int, height: int, **limits: int | None) -> list[Size]:
-        """Return the sizes of the pictures that the ViT gets of one image."""
-        return [self.size(width, height, **limits)]
+    def grid(self, width: int, height: int) -> Size:
+        """Return the columns and rows into which the image is cut."""
+        return 1, 1
 
-    def tokens(self, width: int, height: int, **limits: int | None) -> int:
+    def size(self, width: int, height: int) -> Size:
+        """Return the width and height of the whole image as the model sees it."""
+        part = self.parts(width, height)[-1]
+        columns, rows = self.grid(width, height)
+        return part[0] * columns, part[1] * rows
+
+    def tokens(self, width: int, height: int) -> int:
         """Count the tokens of an image in the prompt, without its marks."""
-        return sum(map(math.prod, self.parts(width, height, **limits))) // self.factor**2
+        return sum(map(math.prod, self.parts(width, height))) // self.factor**2
 
-    def marks(self, width: int, height: int, **limits: int | None) -> int:
+    def marks(self, width: int, height: int) -> int:
         """Count the tokens around those of the image: its start and its end."""
         return 2
 
     @abstractmethod
-    def largest(self, min_pixels: int, max_pixels: int) -> Size:
-        """Return an image that takes as many tokens as any, under these limits."""
+    def largest(self) -> Size:
+        """Return an image that takes as many tokens as any."""
 
-    def limits(
-        self, *, model: str | Path | None = None, environ: Mapping[str, str] | None = None
-    ) -> tuple[int, int]:
-        """Return the checkpoint's min_pixels and max_pixels, as its template uses them."""
-        return self.limits_of(model, os.environ if environ is None else environ)
-
-    @abstractmethod
-    def limits_of(self, model: str | Path | None, environ: Mapping[str, str]) -> tuple[int, int]:
-        """Do ``limits``."""
-
-    def capped(self, min_pixels: int, max_pixels: int, flag: int) -> tuple[int, int]:
-        """Return the limits where ms-swift's flag ``--max_pixels`` is given too."""
-        return min_pixels, max_pixels
-
-    def loses_a_side(self, width: int, height: int, *, max_pixels: int | None = None) -> bool:
+    def loses_a_side(self, width: int, height: int) -> bool:
         """Return whether a thin image ends in a side of 0 pixels."""
         return False
 
@@ -123,15 +126,13 @@ class SmartResize(ImageRule):
     resized area times ``frames``.
     """
 
-    min_pixels: int
-    max_pixels: int
     from_environment: bool = True
     adjustable: ClassVar[bool] = True
 
-    def seen_as(self, width: int, height: int, low: int, high: int) -> Size:
+    def _parts(self, width: int, height: int) -> list[Size]:
+        factor, frames, low, high = self.factor, self.frames, self.min_pixels, self.max_pixels
         if high < low:
             raise ValueError(f"max_pixels {high} is smaller than min_pixels {low}")
-        factor, frames = self.factor, self.frames
         if frames > 1 and min(width, height) < factor:  # GLM first enlarges what is tiny
             scale = max(factor / width, factor / height)
             width, height = int(width * scale), int(height * scale)
@@ -151,34 +152,35 @@ class SmartResize(ImageRule):
         elif area < low:
             scale = math.sqrt(low / (frames * width * height))
             sides = [math.ceil(side * scale / factor) * factor for side in (width, height)]
-        return sides[0], sides[1]
+        return [(sides[0], sides[1])]
 
-    def largest(self, min_pixels: int, max_pixels: int) -> Size:
-        side = max(1, math.isqrt(max_pixels // self.frames))
+    def largest(self) -> Size:
+        side = max(1, math.isqrt(self.max_pixels // self.frames))
         return side, side
 
-    def capped(self, min_pixels: int, max_pixels: int, flag: int) -> tuple[int, int]:
-        return min_pixels, max(min_pixels, min(max_pixels, flag * self.frames))
+    def capped(self, flag: int) -> Self:
+        return self.within(
+            max_pixels=max(self.min_pixels, min(self.max_pixels, flag * self.frames))
+        )
 
-    def loses_a_side(self, width: int, height: int, *, max_pixels: int | None = None) -> bool:
+    def loses_a_side(self, width: int, height: int) -> bool:
         """qwen-vl-utils, which ms-swift calls for Qwen, fails then; the processors themselves keep
         ``factor`` pixels.
         """
-        high = self.max_pixels if max_pixels is None else max_pixels
         return (
             self.from_environment
-            and math.prod(self._multiples(width, height)) > high
-            and min(width, height) / math.sqrt(width * height / high) < self.factor
+            and math.prod(self._multiples(width, height)) > self.max_pixels
+            and min(width, height) / math.sqrt(width * height / self.max_pixels) < self.factor
         )
 
-    def limits_of(self, model: str | Path | None, environ: Mapping[str, str]) -> tuple[int, int]:
+    def _limits(self, said: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[int, int]:
         """Qwen: IMAGE_MAX_TOKEN_NUM, else MAX_PIXELS in whole tokens, else the default; the same
         for MIN. GLM: ``size`` of the checkpoint, whatever MAX_PIXELS.
         """
         defaults = self.min_pixels, self.max_pixels
         if not self.from_environment:
-            size = of_image_processor(model, "size")
-            if size and "shortest_edge" in size and "longest_edge" in size:
+            size = said.get("size", {})
+            if "shortest_edge" in size and "longest_edge" in size:
                 return int(size["shortest_edge"]), int(size["longest_edge"])
             return defaults
         limits = []
@@ -208,19 +210,19 @@ def number_in(environ: Mapping[str, str], name: str) -> int | None:
         raise ValueError(f"{name}={text} is no whole number; a count of pixels is needed") from None
 
 
-def of_image_processor(model: str | Path | None, name: str) -> Any:
-    """Return what a checkpoint's folder says of its image processor under that name; None for a
-    name on the hub, or a folder that does not say.
+def of_checkpoint(model: str | Path | None) -> dict[str, Any]:
+    """Return what a checkpoint's folder says of its ViT and its image processor, by its names;
+    nothing for a name on the hub.
     """
-    for file in ("preprocessor_config.json", "processor_config.json") if model else ():
+    said: dict[str, Any] = {}
+    for file, part in FILES.items() if model else ():
         try:
             config = json.loads((Path(str(model)) / file).read_text())
-            values = {**config, **config.get("image_processor", {})}
+            values = {**config, **config.get(part, {})}
         except (OSError, ValueError, TypeError, AttributeError):
             continue
-        if values.get(name):
-            return values[name]
-    return None
+        said |= {name: value for name, value in values.items() if value}
+    return said
 
 
 def capped_size(width: int, height: int, max_pixels: int | None) -> Size:

@@ -1,6 +1,6 @@
 """What the tiny configurations of several families have in common."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from swift_vlrft.families.family import TINY_PIXELS, Tiny, TinySize
@@ -13,6 +13,17 @@ QWEN_TOKENS = (
 )
 """Qwen's special tokens, in the order of their ids."""
 
+GLM_TOKENS = (
+    *("<|endoftext|>", "[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>", "<|system|>", "<|user|>"),
+    *("<|assistant|>", "<|observation|>", "<|begin_of_image|>", "<|end_of_image|>"),
+    *("<|begin_of_video|>", "<|end_of_video|>"),
+)
+"""GLM's, which the later models add to."""
+
+
+def ids_from(first: int, names: Iterable[str]) -> dict[str, int]:
+    return {name: first + i for i, name in enumerate(names)}
+
 
 def qwen_tiny(
     config: Callable[[TinySize, int], dict[str, Any]],
@@ -23,10 +34,8 @@ def qwen_tiny(
 ) -> Tiny:
     """A tiny Qwen: ChatML, and special tokens with ids from ``first`` on."""
     return Tiny(
-        special_ids={name: first + i for i, name in enumerate(QWEN_TOKENS)},
+        special_ids=ids_from(first, QWEN_TOKENS),
         vocabulary=vocabulary,
-        eos="<|im_end|>",
-        pad="<|endoftext|>",
         chat_template="chatml",
         config=config,
         image_options=TINY_PIXELS | {"patch_size": patch},
@@ -65,3 +74,21 @@ def vision_config(size: TinySize) -> dict[str, Any]:
         "num_heads": size.vision_hidden // 32,
         "out_hidden_size": size.hidden,
     }
+
+
+def usual_vision_config(size: TinySize) -> dict[str, Any]:
+    """A tiny ViT, with the keys of most models in transformers."""
+    return {
+        "hidden_size": size.vision_hidden,
+        "intermediate_size": 2 * size.vision_hidden,
+        "num_hidden_layers": size.vision_layers,
+        "num_attention_heads": size.vision_hidden // 32,
+    }
+
+
+def config_of(
+    model_type: str, text: Mapping[str, Any], vision: Mapping[str, Any] | None = None, **more: Any
+) -> dict[str, Any]:
+    """config.json of a tiny model; without a ViT its text configuration is not nested."""
+    parts = {**text} if vision is None else {"text_config": text, "vision_config": vision}
+    return {"model_type": model_type, **parts, "tie_word_embeddings": True, **more}

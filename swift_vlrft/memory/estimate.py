@@ -108,21 +108,18 @@ def gib(value: float) -> float:
 
 def estimate(settings: Settings) -> Plan:
     states = model_states(settings)
-    engine = vllm.engine(settings) if settings.rollout.startswith("vllm") else None
+    engine = vllm.engine(settings) if settings.colocated else None
     peaks = [Phase(name, parts) for name, parts in phases(settings, states, engine).items()]
     return Plan(settings, peaks, _host(settings, states, engine), _failures(settings, engine))
 
 
 def _failures(settings: Settings, engine: vllm.Engine | None) -> tuple[str, ...]:
-    if engine is None or not (settings.colocated or settings.rollout_gpus):
+    if engine is None:
         return ()
     needed = engine.weights + engine.profile + engine.needed_kv
     if needed <= engine.share:
         return ()
-    share, whose = (
-        needed / settings.gpu_bytes,
-        "" if settings.colocated else "the rollout server's ",
-    )
+    share = needed / settings.gpu_bytes
     if needed - engine.needed_kv + vllm.row_bytes(settings, settings.length) <= engine.share:
         way = f"--vllm_max_model_len for rows of {settings.length} tokens makes it smaller"
     elif share < 0.95:
@@ -132,14 +129,14 @@ def _failures(settings: Settings, engine: vllm.Engine | None) -> tuple[str, ...]
     return (
         f"vLLM start: weights {gib(engine.weights)}, its profiled pass {gib(engine.profile)} and "
         f"the KV cache of one row of {settings.vllm_max_length or settings.length} tokens "
-        f"{gib(engine.needed_kv)} GiB do not go into {whose}--vllm_gpu_memory_utilization "
+        f"{gib(engine.needed_kv)} GiB do not go into --vllm_gpu_memory_utilization "
         f"{settings.vllm_utilization:g} ({gib(engine.share)} GiB); {way}",
     )
 
 
 def _host(settings: Settings, states: States, engine: vllm.Engine | None) -> int:
     per_gpu = 0
-    if engine and settings.colocated:
+    if engine:
         per_gpu += engine.host + states.moments * settings.offload_optimizer
         per_gpu += (states.weights + states.reference) * settings.offload_model
     return states.host // max(1, settings.nodes) + per_gpu * settings.processes_per_node

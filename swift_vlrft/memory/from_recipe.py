@@ -60,7 +60,7 @@ def settings_of(
     problems = [finding.text for finding in check_recipe(run, BATCHES) if finding.level == PROBLEM]
     notes += [f"planned without this problem of `vlrft check`: {text}" for text in problems]
     notes += not_planned(run)
-    model = read_model(model_name(run))
+    model = model_of(run)
     if nodes is None:
         nodes = _stated_nodes(run)
         notes += [f"{nodes} nodes (NNODES), each with {gpus.count} of these GPUs"] * (nodes > 1)
@@ -86,10 +86,10 @@ def settings_of(
     return replace(settings, assumptions=tuple(notes))
 
 
-def model_name(run: Run) -> str:
+def model_of(run: Run) -> Model:
     if not (name := run.text("model")):
         raise ValueError(f"{run.recipe.path}: --model is missing or empty")
-    return name
+    return read_model(name)
 
 
 def _certain(run: Run) -> tuple[Run, list[str]]:

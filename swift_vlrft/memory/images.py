@@ -1,6 +1,6 @@
 """Find the longest row of a data set by the images' headers: the plan is for this row.
 
-    longest_row("data/train.parquet", model.image_rule, 3136, 602112)
+    longest_row("data/train.parquet", model.image_rule.within(3136, 602112))
     -> Longest(source="data/train.parquet", images=((1024, 768),), text=143)
 
 Any set that training reads (datasets/opening.py), or rows in ms-swift's form
@@ -39,15 +39,12 @@ class Longest:
     text: int  # Tokens of the longest prompt's text of any row
     answer: int  # Of the longest answer
 
-    def sizes(self, rule: ImageRule, low: int, high: int) -> list[Size]:
+    def sizes(self, rule: ImageRule) -> list[Size]:
         """Return the sizes of the pictures that the ViT gets."""
-        limits = {"min_pixels": low, "max_pixels": high}
-        return [part for size in self.images for part in rule.parts(*size, **limits)]
+        return [part for size in self.images for part in rule.parts(*size)]
 
 
-def longest_row(
-    path: str | Path, rule: ImageRule, low: int, high: int, room: int | None = None
-) -> Longest:
+def longest_row(path: str | Path, rule: ImageRule, room: int | None = None) -> Longest:
     """Find the longest row whose images take fewer tokens than ``room``: ms-swift leaves others out
     of supervised training. ValueError says which file or row cannot be read.
     """
@@ -61,7 +58,7 @@ def longest_row(
 
     @cache
     def tokens(size: Size) -> int:
-        return rule.tokens(*size, min_pixels=low, max_pixels=high)
+        return rule.tokens(*size)
 
     most, characters, answers = -1, 0, 0
     images: tuple[Size, ...] = ()

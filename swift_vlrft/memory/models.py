@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft import chatglm4v
-from swift_vlrft.families import family_of, image_rule, why_not_shared
+from swift_vlrft.families import IMAGE_TYPES, UNKNOWN_IMAGES, family_of, why_not_shared
 from swift_vlrft.families.family import Family, MemoryFacts
 from swift_vlrft.families.resize import ImageRule
 from swift_vlrft.files.cache import remembered
@@ -29,7 +29,8 @@ from swift_vlrft.files.jsonl import read_json
 
 MODELS_FILE = Path(__file__).with_name("models.json")
 
-SUFFIXES = ("-instruct", "-thinking", "-base", "-it", "-2512", "-bf16", "-math", "-coder", "-hf")
+SUFFIXES = re.compile("(-(instruct|thinking|base|it|2512|bf16|hf))+$")
+"""Ends of names on the hub that say nothing of a model's sizes."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +121,8 @@ class Model:
 
     @property
     def image_rule(self) -> ImageRule:
-        """Return the rule that resizes images; Qwen2-VL's for an unknown family."""
-        return image_rule(self.family.name if self.family and self.knows_images else "qwen2_vl")
+        """Return the rule that resizes images; another family's for an unknown one."""
+        return (self.family and self.family.images) or UNKNOWN_IMAGES
 
     @property
     def merge(self) -> int:
@@ -167,14 +168,14 @@ class Model:
         """
         hidden, wide = self.hidden, self.intermediate
         query, key = self.heads * self.head_size, self.kv_heads * self.head_size
-        if self.type == "chatglm":
+        if self.facts.llm_mlp == "dense_h_to_4h":
             mixed = {"query_key_value": (hidden, query + 2 * key), "dense": (query, hidden)}
             return mixed | {"dense_h_to_4h": (hidden, 2 * wide), "dense_4h_to_h": (wide, hidden)}
         layers = {"q_proj": (hidden, query), "k_proj": (hidden, key), "v_proj": (hidden, key)}
         layers["o_proj"] = (query, hidden)
         if self.experts:
             return layers
-        joined = self.type == "glm4v"
+        joined = self.facts.llm_mlp == "gate_up_proj"
         gates = ("gate_up_proj",) if joined else ("gate_proj", "up_proj")
         return (
             layers | dict.fromkeys(gates, (hidden, wide << joined)) | {"down_proj": (wide, hidden)}
@@ -215,18 +216,15 @@ def read_model(name: str) -> Model:
         return _from_file(path)
     shipped = {known.lower(): known for known in _shipped()}
     plain = name.rstrip("/").rsplit("/", 1)[-1]
-    low = plain.lower()
-    while low not in shipped:
-        suffix = next((s for s in SUFFIXES if low.endswith(s)), None)
-        if suffix is None:
-            raise ValueError(
-                f"model {name!r}: no configuration of it is shipped, and no folder or "
-                "config.json has this path; give the path of its checkpoint or config.json. "
-                f"Shipped: {', '.join(known_models())}"
-            )
-        low = low.removesuffix(suffix)
-    entry = _shipped()[shipped[low]]
-    like = entry.get("like", shipped[low])
+    known_name = shipped.get(plain.lower()) or shipped.get(SUFFIXES.sub("", plain.lower()))
+    if known_name is None:
+        raise ValueError(
+            f"model {name!r}: no configuration of it is shipped, and no folder or config.json has "
+            "this path; give the path of its checkpoint or config.json. "
+            f"Shipped: {', '.join(known_models())}"
+        )
+    entry = _shipped()[known_name]
+    like = entry.get("like", known_name)
     config = dict(_shipped()[like])
     counts = Parameters(**config.pop("parameters"))
     if context := entry.get("context"):
@@ -244,10 +242,11 @@ def part_of(name: str) -> str:
 
 
 def makes_known(config: dict[str, Any]) -> None:
-    """Let transformers build GLM-4v, which it has no class for."""
-    if config["model_type"] == "chatglm":
-        if not config.get("vision_config"):
-            raise ValueError("a ChatGLM without vision_config; only GLM-4v is built")
+    """Let transformers build a model that this package has the classes of."""
+    family = family_of(config=config)
+    if family is None and config["model_type"] in IMAGE_TYPES:
+        raise ValueError("it has no vision_config, and no language model of this type is known")
+    if family and family.own_classes:
         chatglm4v.register()
 
 

@@ -54,17 +54,18 @@ LOG_PROBABILITIES = "old/reference log-probabilities"
 
 
 def phases(settings: Settings, states: States, engine: vllm.Engine | None) -> dict[str, Components]:
-    """Map phases to components, in the order of a run."""
-    colocated = settings.colocated
+    """Map phases to components, in the order of a run; ``engine`` is one beside the trainer."""
     weights = {WEIGHTS: states.weights, REFERENCE: states.reference}
     # stage3_gather_16bit_weights_on_model_save: one parameter at a time, to host memory.
     saved = {GATHERS: 2 * settings.model.parameters.embedding} if settings.shards_weights else {}
     awake: Components = {}
+    waking: Components = {}
     if engine:
         awake = {VLLM_WEIGHTS: engine.weights, KV: max(0, engine.kv_cache)}
         awake |= {VLLM_OTHER: engine.profile, GRAPHS: engine.graphs}
-    asleep = awake if colocated else {}
-    if engine and colocated and settings.sleep_level:
+    asleep = awake
+    if engine and settings.sleep_level:
+        waking = {VLLM_WEIGHTS: engine.weights}
         asleep = {GRAPHS: engine.graphs, VLLM_OTHER: round(vllm.ASLEEP)}
     # The trainer between two steps: no gradients except ZeRO-3's flat buffer.
     resident = {
@@ -73,23 +74,18 @@ def phases(settings: Settings, states: States, engine: vllm.Engine | None) -> di
         GRADIENTS: states.ddp_buckets + (states.gradients if settings.zero == 3 else 0),
     }
     parts_of = {"load": added(weights, saved)}
-    if colocated:
+    if engine:
         # rollout_mixin.py: _prepare_vllm, before the optimizer exists; offload_model empties first.
         parts_of["vLLM start"] = added({} if settings.offload_model else weights, awake)
-    if engine:
-        waking = {VLLM_WEIGHTS: engine.weights} if colocated and settings.sleep_level else {}
+    if settings.rollout.startswith("vllm"):
         parts_of["weight sync"] = added(resident, _sync(settings), asleep, waking)
     if settings.rollout != "none":
         parts_of["rollout"] = _rollout(settings, states, resident, awake)
     between = added(resident, _features(settings), asleep)
     parts_of |= _training(settings, states, between)
     parts_of["save"] = added(between, saved)
-    if engine and not colocated and settings.rollout_gpus:
-        parts_of["rollout GPU"] = awake
-    return {
-        name: _with_context(parts, alone=settings.processes == 1 or name == "rollout GPU")
-        for name, parts in parts_of.items()
-    }
+    alone = settings.processes == 1
+    return {name: _with_context(parts, alone=alone) for name, parts in parts_of.items()}
 
 
 def added(*many: Components) -> Components:
@@ -144,7 +140,7 @@ def _rollout(settings: Settings, states: States, base: Components, awake: Compon
         parts[OPTIMIZER] = states.master
     if settings.rollout == "transformers":
         return added(parts, _generate(settings, settings.generated_at_once))
-    return added(parts, awake if settings.colocated else {})
+    return added(parts, awake)
 
 
 def _generate(settings: Settings, rows: int) -> Components:

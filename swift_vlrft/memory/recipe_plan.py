@@ -14,19 +14,19 @@ from __future__ import annotations
 import os
 import re
 import textwrap
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from swift_vlrft.memory import append, new_recipe
 from swift_vlrft.memory import from_recipe as reading
 from swift_vlrft.memory.advice import Change, Written, advise, headroom_options
 from swift_vlrft.memory.estimate import Plan, estimate
-from swift_vlrft.memory.images import longest_row
-from swift_vlrft.memory.models import read_model
+from swift_vlrft.memory.images import Longest, longest_row
 from swift_vlrft.memory.refused import refuse
-from swift_vlrft.memory.row_tokens import limits
+from swift_vlrft.memory.row_tokens import rule_of
 from swift_vlrft.memory.scripts import scripts
 from swift_vlrft.memory.settings import GIB, USABLE, Gpus, parse_gpus
 from swift_vlrft.recipe.by_bash import run_recipes
@@ -47,11 +47,17 @@ class RecipePlan:
     run: Run
     gpus: Gpus
     plan: Plan
-    written: Written
     path: Path
+    nodes: int | None = None  # In place of the recipe's NNODES
+    longest: Longest | None = None
     arguments: tuple[str, ...] = ()  # Flags behind the file, as behind `bash FILE`
     environment: str = ""
     """The caller's variables that the plan depends on, as written in front of a command."""
+
+    @cached_property
+    def written(self) -> Written:
+        """Return what reads the recipe with other flags (from_recipe.as_written)."""
+        return reading.as_written(self.run, self.gpus, nodes=self.nodes, longest=self.longest)
 
     def changes(self) -> list[Change]:
         """Return the changes, cheapest first; those that need a missing package come last."""
@@ -99,7 +105,7 @@ def plan_recipe(
     ``run``: bash itself reads the script (recipe/by_bash.py). ValueError says what cannot be used.
     """
     path = recipe_path(path)
-    resolved, variables = _read(path, arguments, {}, gpus, run)
+    resolved, variables = _read(path, arguments, gpus, run)
     node, note = _gpus(gpus, resolved.recipe.path)
     planned = _planned(resolved, node, nodes, dataset)
     plan = planned.plan.with_notes(note, variables and f"from your environment: {variables}")
@@ -107,15 +113,15 @@ def plan_recipe(
 
 
 def _read(
-    path: Path, words: Sequence[str], variables: Mapping[str, str], gpus: str | None, by_bash: bool
+    path: Path, words: Sequence[str], gpus: str | None, by_bash: bool = False
 ) -> tuple[Run, str]:
     """Return the command that trains, and the caller's other variables that it depends on. What
     the caller's shell says of GPUs and nodes is not read for other ``gpus``.
     """
     read = run_recipes if by_bash else read_recipes
-    unread = (*variables, *(append.MACHINE_VARIABLES if gpus else ()))
+    unread = append.MACHINE_VARIABLES if gpus else ()
     environment = {name: value for name, value in os.environ.items() if name not in unread}
-    recipes = read(path, {**environment, **variables}, words)
+    recipes = read(path, environment, words)
     hands_on(recipes, words)
     run = resolve(only(recipes))
     refuse(run)
@@ -125,12 +131,10 @@ def _read(
 def _planned(run: Run, gpus: Gpus, nodes: int | None, dataset: str | Path | None) -> RecipePlan:
     longest = None
     if dataset is not None:
-        model = read_model(reading.model_name(run))
         room = run.optional("max_length") if run.command == "sft" else None
-        longest = longest_row(dataset, model.image_rule, *limits(run, model), room)
+        longest = longest_row(dataset, rule_of(run, reading.model_of(run)), room)
     settings = reading.settings_of(run, gpus, nodes=nodes, longest=longest)
-    written = reading.as_written(run, gpus, nodes=nodes, longest=longest)
-    return RecipePlan(run, gpus, estimate(settings), written, run.recipe.path)
+    return RecipePlan(run, gpus, estimate(settings), run.recipe.path, nodes, longest)
 
 
 def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:
@@ -252,15 +256,15 @@ def apply_plan(
     """
     append.writable(out)
     path = recipe_path(path)
-    run, environment = _read(path, arguments, {}, gpus, False)
+    run, environment = _read(path, arguments, gpus)
     node, _ = _gpus(gpus, run.recipe.path)
     name = next((name for name, file in shipped_recipes().items() if file.samefile(path)), "")
     known = None if arguments else scripts().get(name)  # flags are meant for this recipe
     if known and known.task:
-        model = reading.model_name(run)
         count = nodes or reading.nodes_of(run)
-        near = new_recipe.nearest(read_model(model), known.task, node, count)
+        near = new_recipe.nearest(reading.model_of(run), known.task, node, count)
         if near.name != name:
+            model = str(run.text("model"))
             return new_plan(out, model, known.task, gpus, nodes=nodes, dataset=dataset)
     own = {flag.name for flag in flags_of(arguments)}
     planned, change = fitted(run, node, nodes, dataset, own)

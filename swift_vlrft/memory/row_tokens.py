@@ -1,15 +1,18 @@
 """Count the tokens and images of a run's longest row.
 
-limits(read_run("recipes/demo_cpu.sh"), model)     (min_pixels, max_pixels)
+rule_of(read_run("recipes/demo_cpu.sh"), model).max_pixels
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from swift_vlrft.families.resize import ImageRule
 from swift_vlrft.families.tiles import Tiles
+from swift_vlrft.geometry.box_format import Size
 from swift_vlrft.memory.images import Longest
 from swift_vlrft.memory.models import Model
 from swift_vlrft.memory.settings import Settings
@@ -61,12 +64,9 @@ def turns_of(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
     turns, model = most_turns(run), settings.model
     if turns == 1 or not model.sees:
         return {}
-    low, high = limits(run, model)
-    sizes = model.image_rule.parts(
-        *model.image_rule.largest(low, high), min_pixels=low, max_pixels=high
-    )
-    crop = tuple((1, height // model.patch, width // model.patch) for width, height in sizes)
-    grids = settings.grids + crop * (turns - 1)
+    rule = rule_of(run, model)
+    sizes = rule.parts(*rule.largest())
+    grids = settings.grids + _grids(model, sizes) * (turns - 1)
     tokens = replace(settings, grids=grids).image_tokens - settings.image_tokens
     notes.append(
         f"{turns} turns, each with an answer of {settings.completion} tokens, and a "
@@ -79,7 +79,7 @@ def turns_of(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
 
 def images_of(run: Run, model: Model, longest: Longest | None, notes: list[str]) -> dict[str, Any]:
     """Return image patches and text tokens of the longest row."""
-    by, rule = _pixels_by(run, model), model.image_rule
+    by = _pixels_by(run, model)
     prompt = (longest and longest.text) or PROMPT_TEXT
     values = {"pixels": by, "prompt": prompt, "model_kwargs": json.dumps(run.model_kwargs)}
     if longest and longest.text:
@@ -91,40 +91,42 @@ def images_of(run: Run, model: Model, longest: Longest | None, notes: list[str])
         return values
     if not model.knows_images:
         notes.append(f"{model.type}: images are counted by Qwen2-VL's rule")
-    low, high = limits(run, model)
+    rule = rule_of(run, model)
     most, by_length = run.optional("max_length"), False
     if most and not run.grpo and longest is None and rule.adjustable:
         # A larger image makes a row that is too long, which ms-swift leaves out of `swift sft`.
         room = rule.factor**2 * rule.frames * max(1, most - min(prompt, most // 2))
-        by_length, high = room < high, max(low, min(high, room))
+        by_length = room < rule.max_pixels
+        rule = rule.within(max_pixels=max(rule.min_pixels, min(rule.max_pixels, room)))
     if longest is not None:
-        sizes = longest.sizes(rule, low, high)
+        sizes = longest.sizes(rule)
         shown = ", ".join(f"{width} x {height}" for width, height in sizes[:4]) or "none"
         notes.append(f"images of the longest row of {longest.source}: {shown}")
     else:
-        largest = rule.largest(low, high)
-        sizes = rule.parts(*largest, min_pixels=low, max_pixels=high)
-        tokens = rule.tokens(*largest, min_pixels=low, max_pixels=high)
+        sizes, tokens = rule.parts(*rule.largest()), rule.tokens(*rule.largest())
         named = "max_pixels" in run.given or by == "model_kwargs" or by in run.image_limits
         limit = by if named else f"{by} is not set; the family's limit"
         limit = f"room in --max_length {most}" if by_length else limit
-        size = f"as large as allowed ({limit}: {high})"
+        size = f"as large as allowed ({limit}: {rule.max_pixels})"
         if isinstance(rule, Tiles):
             tile = f"{sizes[0][0]} x {sizes[0][1]} pixels"
             size = f"in {len(sizes)} tiles of {tile}, the most (max_patches in the checkpoint)"
         elif by == "fixed":
             size = f"seen {rule.seen}: {sizes[0][0]} x {sizes[0][1]} pixels"
         notes.append(f"no --dataset given: one image a row {size}, {tokens} tokens")
-    grids = tuple((1, height // model.patch, width // model.patch) for width, height in sizes)
-    return values | {"grids": grids}
+    return values | {"grids": _grids(model, sizes)}
 
 
-def limits(run: Run, model: Model) -> tuple[int, int]:
-    """Return min_pixels and max_pixels: the template's, and ms-swift's --max_pixels."""
-    rule = model.image_rule
-    low, high = rule.limits(model=model.name, environ=run.image_limits)
-    flag = run.optional("max_pixels")
-    return rule.capped(low, high, flag) if flag else (low, max(low, high))
+def _grids(model: Model, sizes: Sequence[Size]) -> tuple[tuple[int, int, int], ...]:
+    return tuple((1, height // model.patch, width // model.patch) for width, height in sizes)
+
+
+def rule_of(run: Run, model: Model) -> ImageRule:
+    """Return how a run resizes images: under the template's limits, and ms-swift's --max_pixels."""
+    rule = model.image_rule.of(model.name, run.image_limits)
+    if flag := run.optional("max_pixels"):
+        return rule.capped(flag)
+    return rule.within(max_pixels=max(rule.min_pixels, rule.max_pixels))
 
 
 def _pixels_by(run: Run, model: Model) -> str:

@@ -84,7 +84,6 @@ class Settings:
     """DeepSpeed's offload_optimizer to cpu: master weights, moments and gradients."""
     cpu_parameters: bool = False  # DeepSpeed's offload_param to cpu
     rollout: Rollout = "transformers"
-    rollout_gpus: int = 0
     vllm_tp: int = _flag("vllm_tensor_parallel_size", 1, Run.integer)
     vllm_utilization: float = _flag("vllm_gpu_memory_utilization", 0.9, Run.number)
     vllm_max_length: int | None = _flag("vllm_max_model_len", None, Run.optional)

@@ -40,7 +40,7 @@ class Engine:
 
 
 def engine(settings: Settings) -> Engine:
-    model, tp = settings.model, max(1, settings.vllm_tp)
+    model, tp = settings.model, settings.vllm_tp
     share = round(settings.vllm_utilization * settings.gpu_bytes)
     weights = 2 * model.parameters.total // tp
     sequences = settings.vllm_max_sequences or settings.generated_at_once * tp
@@ -73,12 +73,10 @@ def largest_image(model: Model) -> int | None:
     """
     if not model.knows_images:
         return None
-    rule = model.image_rule
-    low, high = rule.limits(model=model.name, environ={})
+    rule = model.image_rule.of(model.name, {})
     if rule.adjustable:
-        return int(high // rule.frames // model.patch**2)
-    parts = rule.parts(*rule.largest(low, high), min_pixels=low, max_pixels=high)
-    return sum(map(math.prod, parts)) // model.patch**2
+        return rule.max_pixels // rule.frames // model.patch**2
+    return sum(map(math.prod, rule.parts(*rule.largest()))) // model.patch**2
 
 
 def row_bytes(settings: Settings, length: int) -> int:
@@ -86,7 +84,7 @@ def row_bytes(settings: Settings, length: int) -> int:
     get_num_kv_heads), so more GPUs than heads hold copies.
     """
     heads = settings.model.kv_heads
-    return kv_bytes(settings) // heads * max(1, heads // max(1, settings.vllm_tp)) * length
+    return kv_bytes(settings) // heads * max(1, heads // settings.vllm_tp) * length
 
 
 def kv_bytes(settings: Settings) -> int:

@@ -30,7 +30,6 @@ from swift_vlrft.evaluation.queries import Query, QuerySet
 from swift_vlrft.evaluation.run import Manifest, answer_line, answered, new_part, pending
 from swift_vlrft.evaluation.settings import Settings
 from swift_vlrft.families import family_of
-from swift_vlrft.families.chatglm4v import COGAGENT, FAMILY
 from swift_vlrft.files.checkpoints import weights_problem
 from swift_vlrft.files.environment import errors_only
 from swift_vlrft.files.records import read_record, write_record
@@ -92,7 +91,7 @@ def _check_checkpoint(folder: Path) -> None:
             ".../checkpoint-100?"
         )
     needed = [TOKENIZER, PROCESSOR]
-    if family_of(name=str(folder)) in (FAMILY, COGAGENT):
+    if (family := family_of(name=str(folder))) and family.own_classes:
         needed = [TOKENIZER]  # its config.json says what becomes of images
     for names in needed:
         if not any((folder / name).exists() for name in names):

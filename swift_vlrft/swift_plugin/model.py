@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.families import IMAGE_TYPES, family_of, gemma4, internvl
-from swift_vlrft.families.chatglm4v import COGAGENT, FAMILY
+from swift_vlrft.families import IMAGE_TYPES, family_of
 from swift_vlrft.families.family import Family
 from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.geometry.box_format import NATIVE
@@ -18,32 +18,21 @@ from swift_vlrft.swift_plugin.command_line import CommandLine
 
 def is_glm4v(command: CommandLine) -> bool:
     """Return whether the command's model is GLM-4V or CogAgent, which ms-swift cannot load."""
-    families = _families(command)
-    return FAMILY in families or COGAGENT in families
+    return any(family.own_classes for family in _families(command))
 
 
-def _families(command: CommandLine) -> list[Family | None]:
+def _families(command: CommandLine) -> list[Family]:
     named = [command.model, command.resume_from_checkpoint, *command.adapters]
-    return [family_of(model_type=command.model_type, name=name) for name in named]
+    families = [family_of(model_type=command.model_type, name=name) for name in named]
+    return list(filter(None, families))
 
 
 def register_model_of(command: CommandLine, *, check: bool = True) -> None:
     """Put a model that ms-swift cannot load or run into its registries. ValueError, with ``check``:
     what is wrong with its folder.
     """
-    families = _families(command)
-    if gemma4.FAMILY in families:
-        from swift_vlrft.swift_plugin import gemma4 as loader
-
-        loader.register()
-    if internvl.FAMILY in families:
-        from swift_vlrft.swift_plugin import internvl as template
-
-        template.register()
-    if any(family and family.states_ids for family in families):
-        from swift_vlrft.swift_plugin import token_ids
-
-        token_ids.register()
+    for module in {family.registers for family in _families(command)} - {None}:
+        import_module(f"swift_vlrft.swift_plugin.{module}").register()
     if not is_glm4v(command):
         return
     from swift_vlrft.swift_plugin import chatglm4v

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.families import family_of, known_family
+from swift_vlrft.families import known_family
 from swift_vlrft.families.family import Family, Tiny, TinySize
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def build_model(
 
     eos, pad = tiny.special_ids[tiny.eos], tiny.special_ids[tiny.pad]
     values = tiny.config(size or TinySize(), vocabulary or tiny.vocabulary)
-    if values["model_type"] == "chatglm":
+    if tiny.has_ranks:
         register()
     config = AutoConfig.for_model(**values)
     if vocabulary is None:
@@ -174,33 +174,25 @@ def build_processor(
 
 
 def save_checkpoint(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    tiny: Tiny,
-    template: str,
-    directory: Path,
-    family: Family | None = None,
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, family: Family, directory: Path
 ) -> None:
     """Write model, tokenizer and processor in the hub's layout; the folder appears only when it is
-    complete. ``template`` is ms-swift's name of the chat template; ``family`` is needed where the
-    configuration does not tell it.
+    complete. ``family.tiny`` is what they were built from.
     """
     refuse_existing(directory)
     half = directory.with_name(directory.name + ".writing")
     shutil.rmtree(half, ignore_errors=True)
     half.parent.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(half)
-    if tiny.has_ranks:
+    if family.tiny.has_ranks:
         from swift_vlrft.chatglm4v.tokenizer import save_as_published
 
         save_as_published(tokenizer, half)
     else:
-        build_processor(tiny, tokenizer, model.config).save_pretrained(half)
+        build_processor(family.tiny, tokenizer, model.config).save_pretrained(half)
     # As in checkpoints of ms-swift: several of its templates share an architecture, and this file
     # names the right one.
-    family = family or family_of(config=model.config.to_dict())
-    kind_name = family.model_types[0] if family else model.config.model_type
-    named = {"model_type": kind_name, "template": template}
+    named = {"model_type": family.model_types[0], "template": next(iter(family.templates))}
     (half / "args.json").write_text(json.dumps({"swift_version": "4.6.0", **named}, indent=2))
     half.rename(directory)
 
@@ -222,6 +214,5 @@ def write_tiny(name: str, directory: Path, *, seed: int = 0) -> int:
     model = build_model(family.tiny, seed=seed)
     if name != family.name and name != (model_type := model.config.model_type):
         raise ValueError(f"no tiny {name}: the tiny {family.name} is a {model_type}")
-    template = next(iter(family.templates))
-    save_checkpoint(model, build_tokenizer(family.tiny), family.tiny, template, directory)
-    return sum(p.numel() for p in model.parameters())
+    save_checkpoint(model, build_tokenizer(family.tiny), family, directory)
+    return int(model.num_parameters())

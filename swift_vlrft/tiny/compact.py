@@ -51,8 +51,7 @@ def write_compact(
     # ms-swift would look for the image of an image token that the model wrote.
     marks = tiny.special_ids.keys() - {tiny.eos, *checkpoint.TAGS}
     model.generation_config.update(suppress_tokens=sorted(tiny.special_ids[mark] for mark in marks))
-    template = next(iter(family.templates))
-    checkpoint.save_checkpoint(model, tokenizer, tiny, template, directory, family)
+    checkpoint.save_checkpoint(model, tokenizer, replace(family, tiny=tiny), directory)
     return tokenizer, model.num_parameters()
 
 
@@ -69,7 +68,7 @@ def compact(family: Family, side: int) -> Tiny:
             f"{family.name} has no tiny model that learns on a CPU; known: {', '.join(COMPACT)}"
         )
     if family is internvl.FAMILY:
-        tiny = internvl.tiny_internvl(side, tiny.special_ids, tiny.vocabulary, {}, most=1)
+        tiny = internvl.tiny_internvl(side, {}, most=1)
     ids = {name: number for number, name in enumerate(tiny.special_ids)}
     moved = {tiny.special_ids[name]: number for name, number in ids.items()}
 

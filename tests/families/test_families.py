@@ -176,8 +176,8 @@ def test_the_processor_counts_as_the_file_says(name, checkpoint):
     known, rule, folder = FAMILIES[name], FAMILIES[name].images, checkpoint(name)
     if rule is None or isinstance(rule, Budget | Slices):
         return  # test_slices.py, test_budget.py
-    low, high = rule.limits(model=folder)
-    tokens = rule.tokens(640, 480, min_pixels=low, max_pixels=high)
+    rule = rule.of(folder)
+    tokens = rule.tokens(640, 480)
     if isinstance(rule, Squash):  # tests/chatglm4v: the processor; ms-swift's template
         assert tokens == AutoConfig.from_pretrained(folder).image_tokens == 16
         return
@@ -187,14 +187,14 @@ def test_the_processor_counts_as_the_file_says(name, checkpoint):
     made = processor(text=text, images=[Image.new("RGB", (640, 480))], return_tensors="pt")
     ids = made["input_ids"][0].tolist()
     if isinstance(rule, Tiles):  # test_resize.py: any size
-        parts = rule.parts(640, 480, min_pixels=low, max_pixels=high)
-        assert [tuple(pixels.shape[1:]) for pixels in made["pixel_values"]] == parts
+        shapes = [tuple(pixels.shape[1:]) for pixels in made["pixel_values"]]
+        assert shapes == rule.parts(640, 480)
         assert ids.count(processor.image_token_id) == tokens == 52
         return
     _, rows, columns = made["image_grid_thw"][0].tolist()
     assert max(map(ids.count, known.tiny.special_ids.values())) == rows * columns // 4
     patch, most = rule.factor // 2, known.tiny.image_options["max_pixels"] * rule.frames
-    assert (columns * patch, rows * patch) == rule.size(640, 480, max_pixels=most)
+    assert (columns * patch, rows * patch) == rule.within(max_pixels=most).size(640, 480)
 
 
 LENGTHS = """
@@ -218,14 +218,13 @@ for size in sys.argv[2:]:
 @pytest.mark.parametrize("name", ["gemma4", "minicpmv4_6"])
 def test_the_template_of_ms_swift_counts_as_the_rule(name, checkpoint):
     """The whole prompt with an image against the one without it."""
-    rule, folder = FAMILIES[name].images, checkpoint(name)
-    low, high = rule.limits(model=folder, environ={})
-    limits = {"min_pixels": low, "max_pixels": high}
+    folder = checkpoint(name)
+    rule = FAMILIES[name].images.of(folder, {})
     sizes = [(640, 480), (90, 300), (30, 30), (3000, 20)]
     done = run_python(LENGTHS, str(folder), *(f"{width}x{height}" for width, height in sizes))
     assert done.returncode == 0, done.stderr[-2000:]
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith("length")]
-    counted = [rule.tokens(*size, **limits) + rule.marks(*size, **limits) for size in sizes]
+    counted = [rule.tokens(*size) + rule.marks(*size) for size in sizes]
     assert [int(length) for _, length in rows] == counted
 
 

@@ -139,11 +139,10 @@ def test_tiles_are_those_of_the_published_function(size, most):
 
     processor = GotOcr2ImageProcessor(size={"height": 448, "width": 448}, max_patches=most)
     tiles = processor.get_number_of_image_patches(size[1], size[0], {"crop_to_patches": True})
-    rule = image_rule("internvl")
-    parts = rule.parts(*size, min_pixels=448**2, max_pixels=most * 448**2)
-    assert parts == [(448, 448)] * tiles
-    assert rule.tokens(*size, max_pixels=most * 448**2) == 256 * tiles
-    assert tiles <= len(rule.parts(*rule.largest(448**2, most * 448**2), max_pixels=most * 448**2))
+    rule = image_rule("internvl").within(max_pixels=most * 448**2)
+    assert rule.parts(*size) == [(448, 448)] * tiles
+    assert rule.tokens(*size) == 256 * tiles
+    assert tiles <= len(rule.parts(*rule.largest()))
 
 
 def test_tiles_are_cut_as_the_processor_cuts_them(tmp_path):
@@ -152,12 +151,12 @@ def test_tiles_are_cut_as_the_processor_cuts_them(tmp_path):
 
     processor = GotOcr2ImageProcessor(size={"height": 56, "width": 56}, max_patches=6)
     processor.save_pretrained(tmp_path)
-    rule = image_rule("internvl")
-    low, high = rule.limits(model=tmp_path)
-    assert (low, high) == (56**2, 6 * 56**2) and rule.limits() == (448**2, 12 * 448**2)
+    rule = image_rule("internvl").of(tmp_path)
+    assert rule.limits() == (56**2, 6 * 56**2)
+    assert image_rule("internvl").limits() == (448**2, 12 * 448**2)
     for size in SIZES:
         made = processor([Image.new("RGB", size)], crop_to_patches=True, return_tensors="pt")
-        parts = rule.parts(*size, min_pixels=low, max_pixels=high)
+        parts = rule.parts(*size)
         assert made["pixel_values"].shape[0] == len(parts) and parts[0] == (56, 56)
 
 

@@ -31,10 +31,10 @@ def seen(processor, size, **options):
 @given(width=SIDES, height=SIDES, slices=st.integers(1, 12))
 def test_views_are_the_processors(processor, width, height, slices):
     side = processor.scale_resolution
-    limits = {"min_pixels": side**2, "max_pixels": (1 + slices) * side**2}
-    views = RULE.parts(width, height, **limits)
+    rule = RULE.within(side**2, (1 + slices) * side**2)
+    views = rule.parts(width, height)
     assert views == seen(processor, (width, height), max_slice_nums=slices)
-    width_of_all, height_of_all = RULE.size(width, height, **limits)
+    width_of_all, height_of_all = rule.size(width, height)
     columns, rows = width_of_all // views[-1][0], height_of_all // views[-1][1]
     assert columns * rows == max(1, len(views) - 1)
 
@@ -46,20 +46,16 @@ def test_views_of_the_published_side(processor, size):
 
 @given(width=SIDES, height=SIDES, cap=st.integers(50 * 50, 900 * 900))
 def test_a_capped_image_takes_no_more_than_planned(width, height, cap):
-    low, high = RULE.capped(*RULE.limits(environ={}), cap)
-    assert len(RULE.parts(width, height, min_pixels=low, max_pixels=high)) <= high // low
+    rule = RULE.capped(cap)
+    assert len(rule.parts(width, height)) <= rule.most
     if width * height >= cap:
-        assert len(RULE.parts(*capped_size(width, height, cap))) <= high // low
+        assert len(RULE.parts(*capped_size(width, height, cap))) <= rule.most
 
 
 def test_limits_and_the_most_tokens(checkpoint):
-    def most(limits):
-        return RULE.tokens(*RULE.largest(*limits), min_pixels=limits[0], max_pixels=limits[1])
-
-    assert most((RULE.min_pixels, RULE.max_pixels)) == 640 == RULE.tokens(4000, 4000)
+    assert RULE.tokens(*RULE.largest()) == 640 == RULE.tokens(4000, 4000)
     assert len(RULE.parts(4000, 3000)) == 10
-    low, high = RULE.limits(model=checkpoint("minicpmv4_6"), environ={"MAX_SLICE_NUMS": "4"})
-    assert (low, high) == (112**2, 5 * 112**2)
-    assert len(RULE.parts(2000, 2000, min_pixels=low, max_pixels=high)) == 5
-    none = RULE.limits(model=checkpoint("minicpmv4_6"), environ={"MAX_SLICE_NUMS": "0"})
-    assert most(none) == 4
+    four, none = (RULE.of(checkpoint("minicpmv4_6"), {"MAX_SLICE_NUMS": number}) for number in "40")
+    assert four == RULE.within(112**2, 5 * 112**2)
+    assert len(four.parts(2000, 2000)) == 5
+    assert none.tokens(*none.largest()) == 4

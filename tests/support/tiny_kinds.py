@@ -33,7 +33,7 @@ def write_kind(kind: str, folder: Path) -> None:
         return values | {"text_config": values["text_config"] | READ_BY_VLLM}
 
     tiny = replace(dense, config=config, processor_type=family.tiny.processor_type or family.name)
-    template = next(iter(family.templates))
-    save_checkpoint(build_model(tiny), build_tokenizer(tiny), tiny, template, folder)
+    kind_family = replace(family, tiny=tiny)
+    save_checkpoint(build_model(tiny), build_tokenizer(tiny), kind_family, folder)
     named = json.loads((folder / "args.json").read_text()) | {"model_type": kind}
     (folder / "args.json").write_text(json.dumps(named))

@@ -71,9 +71,9 @@ def _frozen(run: Run) -> bool:
 def _crossed(run: Run) -> bool:
     """MIN_PIXELS is above MAX_PIXELS; either may be the family's default."""
     known = family(run)
-    if known is None or known.images is None or not getattr(known.images, "from_environment", 0):
+    if known is None or known.images is None or not known.images.from_environment:
         return False
-    low, high = known.images.limits(model=run.text("model"), environ=run.image_limits)
+    low, high = known.images.limits(run.text("model"), run.image_limits)
     return low > high
 
 

@@ -63,7 +63,8 @@ def needs(run: Run) -> Iterator[tuple[str, str, str]]:
     for flag, part, module, install in FLAG_MODULES:
         if flag in run.given and part in value_of(flag):
             yield flag, module, install
-    if "qwen" in value_of("model") and "vl" in value_of("model"):
+    known = family(run)
+    if known and known.images and known.images.from_environment:
         yield "model", "qwen_vl_utils", "'qwen-vl-utils>=0.0.14'"
     if "accuracy" in value_of("reward_funcs").split():
         yield "reward_funcs", "math_verify", "math_verify"

@@ -18,8 +18,6 @@ from swift_vlrft.recipe.plugins import clash, read_plugin
 from swift_vlrft.recipe.rules.finding import PLACEHOLDER, Edit, Finding, note, problem
 from swift_vlrft.recipe.run import Run
 
-OURS = "chatglm4v"
-"""Its model is of this package, whatever code lies beside the weights."""
 EXPERTS = re.compile(r"-a\d+(?:\.\d+)?b(?![a-z])", re.IGNORECASE)
 """In the name of a mixture of experts, the parameters that a token uses: 30B-A3B."""
 PLUGINS = ("external_plugins", "custom_register_path")
@@ -89,12 +87,8 @@ def images(run: Run) -> Iterator[Finding]:
 
 def _fixed(run: Run, name: str, rule: ImageRule) -> Iterator[Finding]:
     """Images of sizes that no flag changes, in rows that are shorter."""
-    low, high = rule.limits(model=run.text("model"))
-    limits = {"min_pixels": low, "max_pixels": high}
-    tokens, most = (
-        rule.tokens(*size, **limits) + rule.marks(*size, **limits)
-        for size in ((1, 1), rule.largest(low, high))
-    )
+    rule = rule.of(run.text("model"))
+    tokens, most = (rule.tokens(*s) + rule.marks(*s) for s in ((1, 1), rule.largest()))
     # Of a budget a thin image leaves most unused: no row is too long or too short for sure.
     longest = None if isinstance(rule, Budget) else run.optional("max_length")
     if longest and longest <= tokens:
@@ -170,7 +164,7 @@ def code_and_pickles(run: Run) -> Iterator[Finding]:
             if folder is None or not folder.is_dir():
                 continue
             known, option = family(run), f"--{flag} {name}"
-            if (code := own_code(folder)) and (known is None or known.name != OURS):
+            if (code := own_code(folder)) and not (known and known.own_classes):
                 text = f"{option} brings code that will run ({', '.join(code)}): read it first"
                 yield note(run, flag, "trust", text)
             if pickles := only_pickles(folder):
