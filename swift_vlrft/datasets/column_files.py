@@ -19,13 +19,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 from swift_vlrft.datasets.row import BadRow, Kind, RowLocation
 from swift_vlrft.datasets.source import FileError
-from swift_vlrft.datasets.storage import Records, StoredSet, has_inline_bytes, read_files
+from swift_vlrft.datasets.storage import (
+    BATCH_ROWS,
+    Records,
+    StoredSet,
+    read_files,
+)
 from swift_vlrft.files.writing import FULL
 
 if TYPE_CHECKING:
     from datasets import Features
 
-BATCH_ROWS = 16
 for _kind in ("parquet", "arrow"):  # what they log of a broken file is said by ``damage_named``
     logging.getLogger(f"datasets.packaged_modules.{_kind}.{_kind}").setLevel(logging.CRITICAL)
 
@@ -36,8 +40,6 @@ class ColumnFiles(StoredSet):
 
     counts: dict[Path, int] = field(default_factory=dict)
     """Rows of Parquet files, as their footers say."""
-    features: Features | None = None
-    """The features of ``datasets`` that all files are read with."""
 
     @classmethod
     def of_files(
@@ -113,11 +115,6 @@ class ColumnFiles(StoredSet):
                 "become 4.0; all files of a set need the same type",
             )
         return Features.from_arrow_schema(joined)
-
-    def has_inline_images(self) -> bool:
-        if not self.files or self.features is None:
-            return False
-        return has_inline_bytes(self.features.arrow_schema.field(self.stored_name("image")).type)
 
     def _read(self, names: list[str]) -> Records:
         return read_files(self.files, lambda file: self._rows(file, names))
