@@ -43,9 +43,10 @@ def threads(num_proc: int = 1) -> ThreadPoolExecutor:
 
 
 def mapped(stored: ColumnFiles | Table, image: str, cache: Path, num_proc: int = 1) -> Table:
-    """Return the rows of all files, memory-mapped, with the sizes of the images in the column
-    ``image``. DataError for a file that breaks off; DiskFull, or another OSError, where the cache
-    cannot be written.
+    """Return the rows of all files, memory-mapped, with the sizes in their column ``image``.
+
+    DataError for a file that breaks off; DiskFull, or another OSError, where the cache cannot be
+    written.
     """
     import pyarrow as pa
 
