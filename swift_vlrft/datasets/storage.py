@@ -95,6 +95,20 @@ class StoredSet(ABC):
             return False
         return has_inline_bytes(self.features.arrow_schema.field(self.stored_name(column)).type)
 
+    def add_files(self, files: Sequence[Path], *, keep_going: bool) -> None:
+        """Add files; FileError for a broken one, which goes to ``broken`` with ``keep_going``."""
+        for file in files:
+            try:
+                self.add(file)
+            except FileError as error:
+                if not keep_going:
+                    raise
+                self.broken.append(BadRow(RowLocation(file), error.problem, Kind.FILE))
+
+    def add(self, file: Path) -> None:
+        """Add a file; FileError if it cannot be read, or does not go with those before."""
+        self.files.append(file)
+
     def records(self, columns: Sequence[str] | None = None) -> Records:
         """Yield every record, by default with all columns; a BadRow for what cannot be read."""
         yield from self.broken
