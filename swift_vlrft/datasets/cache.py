@@ -3,6 +3,7 @@
     train-00000-of-00007.parquet   ->   CACHE/3f9c.../             what ``datasets`` makes of it
                                         CACHE/3f9c.../infos.json   of every image [640, 480, true]
     image files                    ->   CACHE/77ab...infos.json    the same
+    an image of a data: URL        ->   CACHE/images/51c0...
     an image to be changed         ->   CACHE/upright/9d04...png
 
 A name is made of path, size and times of change; files appear only when they are whole, so a killed
@@ -22,16 +23,10 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.datasets.column_files import (
-    BATCH_ROWS,
-    ColumnFiles,
-    damage_named,
-    parquet_options,
-    source,
-)
+from swift_vlrft.datasets.column_files import ColumnFiles, damage_named, parquet_options, source
 from swift_vlrft.datasets.image import ImageSize, try_image_size, upright_bytes
 from swift_vlrft.datasets.row import RowLocation
-from swift_vlrft.datasets.storage import ImageSizes, StoredSet, Table
+from swift_vlrft.datasets.storage import BATCH_ROWS, ImageSizes, StoredSet, Table, image_of
 from swift_vlrft.files.writing import space_named, write_atomically
 
 if TYPE_CHECKING:
@@ -47,29 +42,34 @@ def threads(num_proc: int = 1) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max(num_proc, min(os.cpu_count() or 1, MAX_THREADS)))
 
 
-def mapped(stored: ColumnFiles | Table, cache: Path, num_proc: int = 1) -> Table:
-    """Return the rows of all files, memory-mapped, with the sizes of their images. DataError for a
-    file that breaks off; DiskFull, or another OSError, where the cache cannot be written.
+def mapped(stored: ColumnFiles | Table, image: str, cache: Path, num_proc: int = 1) -> Table:
+    """Return the rows of all files, memory-mapped, with the sizes in their column ``image``.
+
+    DataError for a file that breaks off; DiskFull, or another OSError, where the cache cannot be
+    written.
     """
     import pyarrow as pa
 
     with threads(num_proc) as pool:
         if isinstance(stored, Table):  # which ms-swift has mapped
-            return replace(stored, image_sizes=_sizes_of_column(stored.column("image"), pool))
-        parts = [_mapped(stored, file, cache, pool) for file in stored.files]
+            table = replace(stored, image=image)
+            return replace(table, image_sizes=_sizes_of_column(table.images, pool))
+        name = stored.stored_name(image)
+        parts = [_mapped(stored, file, name, cache, pool) for file in stored.files]
+    assert stored.features is not None
+    empty = stored.features.arrow_schema.empty_table()
     return Table(
         **{field.name: getattr(stored, field.name) for field in fields(StoredSet)},
-        table=pa.concat_tables([table for table, _ in parts]),
+        image=image,
+        table=pa.concat_tables([empty, *(table for table, _ in parts)]),
         origin=[(file, len(table)) for file, (table, _) in zip(stored.files, parts, strict=True)],
         image_sizes=[size for _, sizes in parts for size in sizes],
-        features=stored.features,
     )
 
 
 def _mapped(
-    stored: ColumnFiles, file: Path, cache: Path, pool: ThreadPoolExecutor
+    stored: ColumnFiles, file: Path, image: str, cache: Path, pool: ThreadPoolExecutor
 ) -> tuple[pa.Table, ImageSizes]:
-    image = stored.stored_name("image")
     cache.mkdir(parents=True, exist_ok=True)
     with space_named(cache), damage_named(file):
         key = f"{VERSION} {file.resolve()} {_stamp(file)} {image} {stored.features}"
@@ -120,11 +120,13 @@ def _stamp(path: str | Path) -> str:
 def _sizes_of_column(
     images: pa.ChunkedArray, pool: ThreadPoolExecutor, file: Path | None = None
 ) -> ImageSizes:
-    """The size of every image in an Arrow column of bytes, or of {bytes, path}."""
+    """The size of every image in an Arrow column; None for a path."""
 
     def look(number: int) -> ImageSize | str | None:
-        image = images[number].as_py()
-        image = image if isinstance(image, dict) else {"bytes": image}
+        try:
+            image = image_of(images[number].as_py(), Path(), None)
+        except ValueError as error:
+            return str(error)
         return None if image["bytes"] is None else try_image_size(image)
 
     return _kept_in(file, look, len(images), pool)
@@ -173,7 +175,7 @@ def _kept_in(
 
 
 def stored_file(content: bytes, cache: Path) -> str:
-    """Return the path of a file with these bytes, which are written once."""
+    """Return the path of a file with these bytes of a ``data:`` URL, which are written once."""
     file = cache / "images" / sha256(content).hexdigest()[:32]
     if not (file.is_file() and file.stat().st_size == len(content)):
         write_atomically(file, content)

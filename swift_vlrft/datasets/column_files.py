@@ -11,21 +11,25 @@ from __future__ import annotations
 
 import glob
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.datasets.row import BadRow, Kind, RowLocation
+from swift_vlrft.datasets.row import RowLocation
 from swift_vlrft.datasets.source import FileError
-from swift_vlrft.datasets.storage import Records, StoredSet, has_inline_bytes, read_files
+from swift_vlrft.datasets.storage import (
+    BATCH_ROWS,
+    Records,
+    StoredSet,
+    read_files,
+)
 from swift_vlrft.files.writing import FULL
 
 if TYPE_CHECKING:
     from datasets import Features
 
-BATCH_ROWS = 16
 for _kind in ("parquet", "arrow"):  # what they log of a broken file is said by ``damage_named``
     logging.getLogger(f"datasets.packaged_modules.{_kind}.{_kind}").setLevel(logging.CRITICAL)
 
@@ -36,32 +40,14 @@ class ColumnFiles(StoredSet):
 
     counts: dict[Path, int] = field(default_factory=dict)
     """Rows of Parquet files, as their footers say."""
-    features: Features | None = None
-    """The features of ``datasets`` that all files are read with."""
 
-    @classmethod
-    def of_files(
-        cls, path: Path, files: Sequence[Path], kind: str, *, keep_going: bool = False
-    ) -> Self:
-        """Open the files; FileError if a file is broken, or its columns or classes are not the
-        first file's. With ``keep_going`` such a file goes to ``broken``.
-        """
-        stored = cls(path, kind=kind)
-        for file in files:
-            try:
-                features = stored._features_of(file)
-                stored.features = stored._join(file, features) if stored.features else features
-            except FileError as error:
-                if not keep_going:
-                    raise
-                stored.broken.append(BadRow(RowLocation(file), error.problem, Kind.FILE))
-                continue
-            if stored.counts.get(file) != 0:  # else nothing can be read from it
-                stored.files.append(file)
-        if stored.features is not None:
-            stored.names = list(stored.features)
-            stored.labels = labels_of(stored.features.to_dict())
-        return stored
+    def add(self, file: Path) -> None:
+        features = self._features_of(file)
+        self.features = self._join(file, features) if self.features else features
+        self.names = list(self.features)
+        self.labels = labels_of(self.features.to_dict())
+        if self.counts.get(file) != 0:  # else nothing can be read from it
+            self.files.append(file)
 
     def _features_of(self, file: Path) -> Features:
         import pyarrow as pa
@@ -113,11 +99,6 @@ class ColumnFiles(StoredSet):
                 "become 4.0; all files of a set need the same type",
             )
         return Features.from_arrow_schema(joined)
-
-    def has_inline_images(self) -> bool:
-        if not self.files or self.features is None:
-            return False
-        return has_inline_bytes(self.features.arrow_schema.field(self.stored_name("image")).type)
 
     def _read(self, names: list[str]) -> Records:
         return read_files(self.files, lambda file: self._rows(file, names))

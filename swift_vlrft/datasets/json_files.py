@@ -1,14 +1,13 @@
 """Rows are read from JSON, a line for each or one list, and from CSV.
 
 rows.jsonl    {"image": "1.png", "problem": "What is it?", "solution": "rose"}
-rows.json     [{"image": "1.png", ...}, ...], {"data": [...]}, or lines as in rows.jsonl
+rows.json     [{"image": "1.png", ...}, ...], or {"data": [...]}
 rows.csv      image,problem,solution: UTF-8, with a header; every value is a text, or missing
 """
 
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,8 +21,8 @@ from swift_vlrft.files.jsonl import Broken, LineError, json_lines, read_json
 
 FIRST_LINES = 100
 """Records whose keys are the columns of the set."""
-LONGEST_LINE = 16 << 20
-"""Bytes of a first line that may be a row; COCO's annotations in one line are more."""
+LARGEST_VALUE = 16 << 20
+"""Bytes of a value in CSV: an image may be a data: URL."""
 
 
 @dataclass
@@ -31,7 +30,6 @@ class JsonFiles(StoredSet):
     """A set in JSON Lines, a JSON list or CSV."""
 
     def add(self, file: Path) -> None:
-        """Add a file; FileError if it cannot be read at all."""
         columns = dict.fromkeys(self.names)
         for number, row in enumerate(_rows(file)):
             if not isinstance(row, BadRow):
@@ -49,12 +47,10 @@ def _rows(file: Path) -> Records:
     with json_errors(file):
         if file.suffix.lower() == ".csv":
             values = _csv_rows(file)
-        elif is_lines(file):
+        elif file.suffix.lower() == ".jsonl":
             values = ((f"line {number}", value) for number, value in json_lines(file))
         else:
-            content = listed_in(read_json(file))
-            if content is None:
-                raise FileError(file, "no list of rows")
+            content = _listed_in(file, read_json(file))
             values = ((f"row {number}", value) for number, value in enumerate(content))
         for row, (line, record) in enumerate(values):
             place = RowLocation(file, row)
@@ -70,7 +66,7 @@ def _rows(file: Path) -> Records:
 def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
     try:
         with open(file, encoding="utf-8-sig", newline="") as lines:
-            csv.field_size_limit(LONGEST_LINE)  # images as data: URLs
+            csv.field_size_limit(LARGEST_VALUE)
             rows = csv.DictReader(lines, strict=True)
             names = rows.fieldnames or []
             if len(names) != len(set(names)) or (len(names) == 1 and set(";\t") & set(names[0])):
@@ -88,12 +84,19 @@ def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
         raise FileError(file, f"no CSV in UTF-8 ({error}); save it again") from error
 
 
-def listed_in(content: Any) -> list[Any] | None:
-    """Return the rows of a JSON file: the list that it is, or its list ``data`` beside the set's
-    name and version, as in DocVQA and TextVQA.
+def _listed_in(file: Path, content: Any) -> list[Any]:
+    """The rows of a JSON file: the list that it is, or its list ``data`` beside the set's name and
+    version, as in DocVQA and TextVQA.
     """
-    content = content.get("data") if isinstance(content, dict) else content
-    return content if isinstance(content, list) else None
+    rows = content.get("data") if isinstance(content, dict) else content
+    if isinstance(rows, list):
+        return rows
+    keys = (", ".join(content) if isinstance(content, dict) else str(content))[:200] or "no key"
+    raise FileError(
+        file,
+        f"it holds one object with {keys}; a list of rows is needed (also under data), or, as a "
+        "file alone, COCO's images, annotations and categories",
+    )
 
 
 @contextmanager
@@ -104,18 +107,6 @@ def json_errors(file: Path) -> Iterator[None]:
     except OSError as error:
         raise FileError(file, f"cannot be read ({error})") from error
     except LineError as error:
-        raise FileError(file, error.problem) from error
-
-
-def is_lines(file: Path) -> bool:
-    """Tell whether every line is a row: ``Dataset.to_json("rows.json")`` writes such files."""
-    if file.suffix.lower() in (".jsonl", ".csv"):
-        return True
-    try:
-        with open(file, "rb") as lines:
-            first = lines.readline(LONGEST_LINE)
-            if not first.endswith(b"\n") or not any(line.strip() for line in lines):
-                return False  # one object, one list, or a line as long as a whole file
-        return isinstance(json.loads(first.decode("utf-8-sig")), dict)
-    except (OSError, ValueError, RecursionError):
-        return False  # reading it says what is wrong
+        lines = "Extra data" in error.problem and file.suffix.lower() == ".json"
+        hint = "; with a row a line, call it .jsonl" * lines
+        raise FileError(file, f"{error.problem}{hint}") from error

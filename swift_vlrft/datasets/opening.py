@@ -1,9 +1,12 @@
-"""Find the set at a path, its storage format, and which of its files are not read.
+"""Find the set at a path by the ending of its name, or of the names in a folder.
 
 folder/train-00000-of-00002.parquet           Parquet, with splits and shards
 folder/dataset_dict.json, train/state.json    ``save_to_disk`` of a DatasetDict or a Dataset
 rows.jsonl, rows.json, rows.csv               JSON or CSV with image paths
 instances_train2017.json                      COCO's annotations
+
+A folder holds Parquet, or else one set in JSON or CSV; where it holds several, the file to read has
+to be named.
 """
 
 from __future__ import annotations
@@ -12,15 +15,15 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.coco import CocoFile
 from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.instances import decoded
-from swift_vlrft.datasets.json_files import JsonFiles, is_lines, listed_in
-from swift_vlrft.datasets.row import BadRow, Kind, RowLocation, safe_name
+from swift_vlrft.datasets.json_files import JsonFiles
+from swift_vlrft.datasets.row import BadRow, safe_name
 from swift_vlrft.datasets.schema import EXPLICIT
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of, scores
 from swift_vlrft.datasets.source import DataError, FileError
@@ -36,9 +39,6 @@ from swift_vlrft.datasets.splits import (
 )
 from swift_vlrft.datasets.storage import StoredSet
 
-PARQUET = (".parquet",)
-JSON = (".json", ".jsonl")
-CSV = (".csv",)
 NO_ROWS = frozenset(
     {
         *("config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"),
@@ -46,14 +46,6 @@ NO_ROWS = frozenset(
     }
 )
 """JSON that says something of a set: written by ``datasets``, the hubs, and ``vlrft data``."""
-BESIDE = frozenset(
-    {
-        *(".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".heic"),
-        *(".jp2", ".ppm", ".pgm", ".svg", ".md", ".txt", ".rst", ".html", ".pdf", ".py", ".sh"),
-        *(".ipynb", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".lock"),
-    }
-)
-"""Endings of files that lie beside rows and hold none: images, documents, code."""
 SWIFT_COLUMNS = ("messages", "conversations", "conversation", "query", "response", "instruction")
 """Columns by which ms-swift's own loader knows its forms."""
 
@@ -74,10 +66,7 @@ def open_set(
     ms-swift's ROOT_IMAGE_DIR, else the set's own folder); ``task`` and ``box_format`` hold where a
     row's own columns state none; with ``keep_going`` a broken file becomes a BadRow.
     """
-    path = Path(path)
-    stored = find_set(path, split, keep_going=keep_going, rename=rename)
-    if stored is None:
-        raise DataError(why_unknown(path))
+    stored = find_set(Path(path), split, keep_going=keep_going, rename=rename)
     check_columns(stored)
     stored.root, stored.task, stored.box_format = image_root(root), task, box_format
     return stored
@@ -95,20 +84,20 @@ def find_set(
     *,
     keep_going: bool = False,
     rename: Mapping[str, str] | None = None,
-) -> StoredSet | None:
-    """Find the set at ``path``, whatever its columns are; None if nothing in it is known.
+) -> StoredSet:
+    """Find the set at ``path``, whatever its columns are.
 
-    DataError if it does not exist, has splits but not this one, or a file is broken.
+    DataError if it does not exist, is in no known format, has splits but not this one, or a file is
+    broken.
     """
     refuse_missing(path)
     if (path / "dataset_dict.json").is_file():
-        stored: StoredSet | None = _saved_dataset(_folder_in_dict(path, split), keep_going)
+        stored = _saved_dataset(_folder_in_dict(path, split), keep_going)
     elif (path / "state.json").is_file():
         stored = _saved_dataset(path, keep_going)
     else:
         stored = _of_files(path, split, keep_going)
-    if stored is not None:
-        stored.rename, stored.root = dict(rename or {}), image_root()
+    stored.rename, stored.root = dict(rename or {}), image_root()
     return stored
 
 
@@ -128,13 +117,9 @@ def refuse_missing(path: Path) -> None:
 def local_set(path: Path, **options: Any) -> StoredSet | None:
     """Find the set at a path that a training names; None for a text file, which ms-swift reads.
 
-    DataError where neither reads what is there: ms-swift would say so when the model is loaded, or
-    take labels beside images for rows. ``options`` are ``find_set``'s.
+    ``options`` are ``find_set``'s.
     """
-    stored = find_set(path, **options)
-    if stored is None and path.suffix != ".txt":
-        raise DataError(why_unknown(path))
-    return stored
+    return None if path.suffix == ".txt" and path.is_file() else find_set(path, **options)
 
 
 def is_ours(stored: StoredSet, rewards: Sequence[str]) -> bool:
@@ -201,7 +186,7 @@ def splits_of(path: Path) -> list[str]:
             return _names_in(path / "dataset_dict.json", "splits") or ["train"]
         except DataError:
             return ["train"]  # reading it says what is wrong
-    files = _row_files(path)
+    files, _ = _row_files(path)
     if files == [path]:
         told = splits_in(path.stem)
         return told if len(told) == 1 else ["train"]
@@ -211,79 +196,58 @@ def splits_of(path: Path) -> list[str]:
 # ---- files and folders -----------------------------------------------------------------------
 
 
-def _row_files(path: Path) -> list[Path]:
-    """Parquet where there is any, else JSON, else CSV: of these two the files in the folder itself,
-    or else those below it whose names tell a split: a folder of images may hold a JSON file for
-    each.
+def _row_files(path: Path) -> tuple[list[Path], list[Path]]:
+    """The files that hold rows, and the others in a format that is read: Parquet where there is
+    any, else JSON and CSV in the folder itself, or else those below it whose names tell a split, as
+    a folder of images may hold a JSON file for each.
     """
     if not path.is_dir():
-        return [path] if path.suffix.lower() in PARQUET + JSON + CSV else []
-    below = [file for file in walk(path) if file.name not in NO_ROWS]
-    for endings in (PARQUET, JSON, CSV):
-        files = [file for file in below if file.suffix.lower() in endings]
-        if endings != PARQUET:
-            here = [file for file in files if file.parent == path]
-            files = here or [file for file in files if splits_told(file, path)]
-        if files:
-            return files
-    return []
+        return [path] if path.suffix.lower() in OPENERS else [], []
+    below = [f for f in walk(path) if f.suffix.lower() in OPENERS and f.name not in NO_ROWS]
+    parquet = [file for file in below if file.suffix.lower() == ".parquet"]
+    here = [file for file in below if file.parent == path]
+    files = parquet or here or [file for file in below if splits_told(file, path)]
+    return files, [file for file in below if file not in {*files}]
 
 
-def _of_files(path: Path, split: str, keep_going: bool) -> StoredSet | None:
-    files = _row_files(path)
+def _of_files(path: Path, split: str, keep_going: bool) -> StoredSet:
+    files, other = _row_files(path)
     if not files:
-        return None
+        text = f"{path} holds no known data set: no {', '.join(OPENERS)}, no folder of save_to_disk"
+        more = f". Of {listed(other, path)}, give the file of rows" if other else ""
+        raise DataError(text + more)
     chosen, unnamed = (files, []) if files == [path] else files_of_split(files, path, split)
-    if files[0].suffix.lower() in PARQUET:
-        stored: StoredSet = ColumnFiles.of_files(path, chosen, "Parquet", keep_going=keep_going)
-    else:
-        series = {re.sub(r"\d+", "0", file.name) for file in chosen}
-        if len(series) > 1 and not splits_told(chosen[0], path):
-            return None  # nobody says which of them are rows
-        stored = _json(path, chosen, keep_going)
-    stored.unnamed, stored.other = unnamed, _other_files(path, files)
+    ending = chosen[0].suffix.lower()
+    if ending != ".parquet" and len({re.sub(r"\d+", "0", file.name) for file in chosen}) > 1:
+        raise DataError(
+            f"{path} holds several files that may be the set: {listed(chosen, path)}. Give the "
+            "file of rows, or put train, validation or test into the names"
+        )
+    stored = OPENERS[ending](path, chosen)
+    stored.add_files(chosen, keep_going=keep_going)
+    stored.unnamed, stored.other = unnamed, other
     return stored
 
 
-def _json(path: Path, files: list[Path], keep_going: bool) -> StoredSet:
-    stored = JsonFiles(path)
-    annotated = []
-    for file in files:
+def _json(path: Path, files: Sequence[Path]) -> StoredSet:
+    """COCO's annotations, which are one file, or lists of rows."""
+    if len(files) == 1:
         try:
-            content = None if is_lines(file) else decoded(file)
-            if isinstance(content, dict) and listed_in(content) is None:
-                if not {"images", "annotations", "categories"} <= set(content):
-                    keys = ", ".join(content) or "no key"
-                    raise FileError(
-                        file,
-                        f"it holds one object with {keys}; a list of rows is needed (also under "
-                        "data), or COCO's images, annotations and categories",
-                    )
-                annotated.append(file)
-                continue
-            stored.add(file)
-        except FileError as error:
-            if not keep_going:
-                raise
-            stored.broken.append(BadRow(RowLocation(file), error.problem, Kind.FILE))
-    if annotated and len(files) > 1:
-        raise DataError(
-            f"{path} holds several JSON files, but COCO's annotations are one file: "
-            f"{listed(files, path)}. Give the file to read"
-        )
-    return CocoFile(annotated[0], annotated) if annotated else stored
+            content = decoded(files[0])
+        except FileError:  # reading it says what is wrong
+            content = None
+        if isinstance(content, dict) and {"images", "annotations", "categories"} <= content.keys():
+            return CocoFile(files[0])
+    return JsonFiles(path)
 
 
-def _other_files(path: Path, files: Sequence[Path]) -> list[Path]:
-    known = {*files}
-    return [
-        file
-        for file in (walk(path) if path.is_dir() else [])
-        if file not in known
-        and file.suffix
-        and file.suffix.lower() not in BESIDE
-        and file.name not in NO_ROWS
-    ]
+OPENERS: dict[str, Callable[[Path, Sequence[Path]], StoredSet]] = {
+    ".parquet": lambda path, files: ColumnFiles(path, kind="Parquet"),
+    ".jsonl": lambda path, files: JsonFiles(path),
+    ".json": _json,
+    ".csv": lambda path, files: JsonFiles(path),
+}
+"""What opens the files of a set, by the ending of their names."""
 
 
 # ---- save_to_disk ----------------------------------------------------------------------------
@@ -306,33 +270,18 @@ def _folder_in_dict(path: Path, split: str) -> Path:
     """The folder of a DatasetDict's split: of its name, or of the same word (val is validation)."""
     names = _names_in(path / "dataset_dict.json", "splits")
     asked = WORDS.get(split, split)
-    matches = [split] if split in names else [n for n in names if WORDS.get(n.lower()) == asked]
-    if len(matches) > 1:
+    same = [split] if split in names else [n for n in names if WORDS.get(n.lower()) == asked]
+    if len(same) != 1:
         raise DataError(
-            f"{path}: {split!r} may be {' or '.join(matches)}; name one of them, or give its folder"
+            f"{path}: {len(same)} of its splits are {split!r}: it has {', '.join(names)}"
         )
-    if not matches:
-        raise DataError(f"{path} has no split {split!r}; it has {', '.join(names)}")
-    return path / matches[0]
+    return path / same[0]
 
 
 def _saved_dataset(folder: Path, keep_going: bool) -> StoredSet:
     files = [folder / name for name in _names_in(folder / "state.json", "_data_files")]
-    stored = ColumnFiles.of_files(folder, files, "Arrow", keep_going=keep_going)
+    stored = ColumnFiles(folder, kind="Arrow")
+    stored.add_files(files, keep_going=keep_going)
     there = sorted(folder.glob("*.arrow"))
     stored.other = [f for f in there if f not in files and not f.name.startswith("cache-")]
     return stored
-
-
-def why_unknown(path: Path) -> str:
-    """Say why a path holds no set in any storage format."""
-    text = (
-        f"{path} holds no known data set: neither Parquet, nor a folder of save_to_disk, nor a "
-        "single set in JSON or CSV"
-    )
-    if not (there := _other_files(path, [])):
-        return text
-    return (
-        f"{text}. It has {listed(there, path)}: give the file of rows, or put train, validation or "
-        "test into the names"
-    )

@@ -68,7 +68,7 @@ def rows_of(stored: StoredSet, *, without_images: bool = False) -> Iterator[Row 
     schema = schema_of(stored.columns) or SCHEMAS[0]
     sized = {"width", "height"} <= set(stored.columns)
     without_images = without_images and (schema.single or sized)
-    columns = [c for c in stored.columns if c != "image"] if without_images else None
+    columns = [c for c in stored.columns if c != schema.image] if without_images else None
     labels = {stored.rename.get(name, name): names for name, names in stored.labels.items()}
     context = Context(stored, labels)
     maker = _RowMaker(stored, looks_at_boxes=schema.name == "virft")
@@ -78,7 +78,7 @@ def rows_of(stored: StoredSet, *, without_images: bool = False) -> Iterator[Row 
             continue
         context.place, record = entry
         if without_images:
-            record.setdefault("image", {"bytes": None, "path": None})
+            record.setdefault(schema.image, {"bytes": None, "path": None})
         try:
             _put_names(record, labels)
             if record.get("system") is None and "system_prompt" in record:  # ms-swift's other name

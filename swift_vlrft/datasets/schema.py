@@ -116,15 +116,16 @@ class Context:
 class RecordSchema:
     """``rows(record, context)`` yields the rows of a record; ValueError names its problem.
 
-    ``single``: every record is one row, with the image in its column ``image``. ``numbers``:
-    the column that holds boxes as numbers, read as the set's ``reading`` says; else they stand in
-    ``solution``.
+    ``single``: every record is one row. ``image``: the column that holds a record's image.
+    ``numbers``: the column that holds boxes as numbers, read as the set's ``reading`` says; else
+    they stand in ``solution``.
     """
 
     name: str
     matches: Callable[[set[str]], bool]
     rows: Callable[[Record, Context], Iterator[RawExample]]
     single: bool = True
+    image: str = "image"
     numbers: str | None = None
 
 

@@ -76,14 +76,8 @@ def by_split(files: Sequence[Path], root: Path) -> dict[Path, str | None]:
 
 def files_of_split(files: Sequence[Path], root: Path, split: str) -> tuple[list[Path], list[Path]]:
     """Return the files of ``split``, and those that are of no split though others are; all files
-    where no name tells them apart.
-
-    ``split`` is one of SPLITS, or a file's name without the number of its shard. DataError if there
-    are splits, but not this one.
+    where no name tells them apart. DataError if there are splits, but not this one.
     """
-    named = [file for file in files if split == SHARD.sub(r"\1", file.stem)]
-    if named and split not in SPLITS:
-        return named, []
     split_of = by_split(files, root)
     if not any(split_of.values()):
         return list(files), []
@@ -93,7 +87,11 @@ def files_of_split(files: Sequence[Path], root: Path, split: str) -> tuple[list[
     if not chosen:
         raise DataError(
             f"{root} has no split {split!r}; it has {', '.join(in_order(split_of.values()))}"
-            + (f", and files of no split: {listed(unnamed, root)}" if unnamed else "")
+            + (
+                f", and files of no split, to be named alone: {listed(unnamed, root)}"
+                if unnamed
+                else ""
+            )
         )
     return chosen, unnamed
 

@@ -14,6 +14,7 @@ import base64
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from swift_vlrft.datasets.splits import SHARD, listed, splits_told
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from datasets import Features
 
     from swift_vlrft.geometry.readings import Reading
 
@@ -32,6 +34,8 @@ Found = tuple[RowLocation, Record] | BadRow
 Records = Iterator[Found]
 
 MAX_SHOWN = 5
+BATCH_ROWS = 16
+"""Rows read at once: they may hold photographs."""
 ImageSizes = list[ImageSize | str | None]
 """The size of every row's image, or why it cannot be read; None if it holds no bytes."""
 
@@ -50,6 +54,8 @@ class StoredSet(ABC):
     files: list[Path] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     labels: dict[str, list[str]] = field(default_factory=dict)
+    features: Features | None = None
+    """The features of ``datasets``, where it reads the files."""
     rename: dict[str, str] = field(default_factory=dict)
     root: Path | None = None
     task: str | None = None
@@ -83,9 +89,25 @@ class StoredSet(ABC):
         """Return the folder that image paths may not leave."""
         return self.root
 
-    def has_inline_images(self) -> bool:
-        """Tell whether all images are stored in a column that can be handed on as it lies."""
-        return False
+    def has_inline_images(self, column: str) -> bool:
+        """Tell whether images lie in a column that can be handed on as it is stored."""
+        if self.features is None or column not in self.columns:
+            return False
+        return has_inline_bytes(self.features.arrow_schema.field(self.stored_name(column)).type)
+
+    def add_files(self, files: Sequence[Path], *, keep_going: bool) -> None:
+        """Add files; FileError for a broken one, which goes to ``broken`` with ``keep_going``."""
+        for file in files:
+            try:
+                self.add(file)
+            except FileError as error:
+                if not keep_going:
+                    raise
+                self.broken.append(BadRow(RowLocation(file), error.problem, Kind.FILE))
+
+    def add(self, file: Path) -> None:
+        """Add a file; FileError if it cannot be read, or does not go with those before."""
+        self.files.append(file)
 
     def records(self, columns: Sequence[str] | None = None) -> Records:
         """Yield every record, by default with all columns; a BadRow for what cannot be read."""
@@ -155,10 +177,11 @@ def _of_data_url(text: str) -> bytes:
 def has_inline_bytes(kind: pa.DataType) -> bool:
     """Tell whether an image column of this type can be handed on as it lies.
 
-    It holds {bytes, path} or bytes then; else paths, lists, or other types.
+    It holds {bytes, path}, bytes, or lists of these then; else paths, or other types.
     """
     import pyarrow as pa
 
+    kind = kind.value_type if pa.types.is_list(kind) else kind
     parts = {part.name: part.type for part in kind} if pa.types.is_struct(kind) else {"bytes": kind}
     path = parts.get("path", pa.null())
     texts = (pa.string(), pa.large_string(), pa.null())
@@ -170,27 +193,43 @@ def has_inline_bytes(kind: pa.DataType) -> bool:
 
 @dataclass
 class Table(StoredSet):
-    """Rows in memory or memory-mapped, with the sizes of their images where these are known."""
+    """Rows in memory or memory-mapped, with the sizes of the images that lie in a column."""
 
     table: Any = None
+    image: str = "image"
+    """The column of images."""
     origin: list[tuple[Path, int]] = field(default_factory=list)
     """The number of rows of each file, in order."""
     image_sizes: ImageSizes = field(default_factory=list)
-    features: Any = None
-    """The features of ``datasets``, where the table does not bear them."""
 
-    def column(self, name: str) -> pa.ChunkedArray:
-        return self.table.column(self.stored_name(name))
+    @property
+    def images(self) -> pa.ChunkedArray:
+        return self.table.column(self.stored_name(self.image))
 
-    def has_inline_images(self) -> bool:
-        return has_inline_bytes(self.column("image").type)
+    def number_of(self, place: RowLocation) -> int:
+        """Return the number in the table of a row of a file."""
+        before = takewhile(lambda part: part[0] != place.file, self.origin)
+        return sum(count for _, count in before) + (place.row or 0)
+
+    def image_at(self, number: int) -> dict[str, Any]:
+        """Return the image in a row of the table; ValueError says what is wrong with it."""
+        return image_of(self.images[number].as_py(), self.folder, self.image_root())
+
+    def name_at(self, number: int) -> str | None:
+        """Return the path beside an image's bytes, which stay unread."""
+        import pyarrow as pa
+
+        image = self.images[number]
+        image = image[0] if pa.types.is_list(image.type) else image
+        named = pa.types.is_struct(image.type) and image.type.get_field_index("path") >= 0
+        return image["path"].as_py() if named else None
 
     def _read(self, names: list[str]) -> Records:
         start = 0
         light = self.table.select(names)
         for file, count in self.origin:
             row = 0
-            for batch in light.slice(start, count).to_batches(max_chunksize=1000):
+            for batch in light.slice(start, count).to_batches(max_chunksize=BATCH_ROWS):
                 for record in batch.to_pylist():
                     yield RowLocation(file, row), record
                     row += 1

@@ -4,19 +4,20 @@
     out   messages [{"role": "user", "content": "<image>What is it?"}], images [{"bytes", "path"}],
           solution "<answer>rose</answer>", task "classification", frame None
 
-Stored images are not copied where nothing has to change: the column is wrapped where it lies
-(memory-mapped Arrow). Only an image that ms-swift would show wrongly (turned by its EXIF tag, 16
-bits a pixel) is written once more, upright, into the cache.
+Stored images are not copied where nothing has to change: rows point at the column where it lies
+(memory-mapped Arrow). Only a ``data:`` URL, and an image that ms-swift would show wrongly (turned
+by its EXIF tag, 16 bits a pixel), are written into the cache.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +26,10 @@ from swift_vlrft.datasets.check import Report, validate_rows
 from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.image import ImageSize, try_image_size
 from swift_vlrft.datasets.read import rows_of
-from swift_vlrft.datasets.row import BadRow, Row, safe_name
+from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.schemas import schema_of
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.datasets.storage import StoredSet, Table, image_of, left_out_notes
+from swift_vlrft.datasets.storage import StoredSet, Table, left_out_notes
 from swift_vlrft.datasets.validate import RowRules
 
 if TYPE_CHECKING:
@@ -76,8 +77,8 @@ def training_set(stored: StoredSet, options: LoadOptions) -> tuple[Dataset, Repo
     if options.box_format == "pixels" and options.resize is None:
         raise DataError("the subset pixels needs the model's family; give --model_type")
     table = _table(stored, options)
-    loaded = _of_files(stored, options) if table is None else list(_of_table(table))
     stored = table or stored
+    loaded = _loaded(stored, table, options)
     report = Report(stored.path)
     trained: list[tuple[_Loaded, Row]] = []
     checked = validate_rows(((item.row, item.size) for item in loaded), options, report)
@@ -88,36 +89,56 @@ def training_set(stored: StoredSet, options: LoadOptions) -> tuple[Dataset, Repo
     report.finish(strict=options.strict, tasks=options.tasks)
     for item, row in trained:
         if isinstance(item.size, ImageSize) and not item.size.plain:
-            image = item.image or _value(table, item.number)
+            image = item.image or (table.image_at(item.number) if table else {})
             item.image = _file(upright_file(image, row.place, options.cache))
     return _dataset(trained, table, stored, options), report
 
 
-def _of_files(stored: StoredSet, options: LoadOptions) -> list[_Loaded]:
-    """Rows whose images are files, or become files, since several rows show the same one."""
+def _table(stored: StoredSet, options: LoadOptions) -> Table | None:
+    """The set as a table in whose rows its images lie; None if it stores none in such a column."""
+    schema = schema_of(stored.columns)
+    if schema is None or not stored.has_inline_images(schema.image):
+        return None
+    assert isinstance(stored, Table | ColumnFiles)
+    return mapped(stored, schema.image, options.cache, options.num_proc)
+
+
+def _loaded(stored: StoredSet, table: Table | None, options: LoadOptions) -> list[_Loaded]:
+    """Rows with the sizes of their images, which stay in the table or are files."""
     loaded = []
-    for row in rows_of(stored):
+    for row in rows_of(stored, without_images=table is not None):
         item = _Loaded(row)
         loaded.append(item)
         if not isinstance(row, Row):
             continue
-        item.image, content = row.image, row.image["bytes"]
-        if isinstance(content, bytes):
-            item.image = _file(stored_file(content, options.cache))
-            item.row = replace(row, image=_file(row.image["path"]))  # the bytes are let go
-        elif content is not None:
-            item.size = try_image_size(row.image)  # which says what is there instead
-    files = {str(item.image["path"] or ""): item for item in loaded if item.image and not item.size}
-    sizes = image_sizes_of_files(files, options.cache, options.num_proc)
-    for item in loaded:
-        if item.image and not item.size:
-            item.size = sizes[str(item.image["path"] or "")]
-            row = item.row
-            if isinstance(item.size, str) and isinstance(row, Row) and row.image is not item.image:
-                # As it is said of the row's own image, not of its copy in the cache.
-                content = Path(item.image["path"]).read_bytes()
-                item.size = try_image_size(row.image | {"bytes": content})
+        item.image, name = row.image, row.image["path"]
+        if table is not None:
+            name = _find_in(table, item, row) or name
+        if item.image is not None and (content := item.image["bytes"]) is not None:
+            if isinstance(size := try_image_size(item.image), str):
+                item.size = size
+            else:  # of a data: URL, or made by the set's schema; looked at again as a file
+                item.image = _file(stored_file(bytes(content), options.cache))
+        item.row = replace(row, image=_file(name))  # the bytes are let go
+    files = [(item, str(item.image["path"] or "")) for item in loaded if item.image is not None]
+    files = [(item, path) for item, path in files if item.size is None]
+    sizes = image_sizes_of_files((path for _, path in files), options.cache, options.num_proc)
+    for item, path in files:
+        item.size = sizes[path]
     return loaded
+
+
+def _find_in(table: Table, item: _Loaded, row: Row) -> str | None:
+    """Let ``item`` point at the row's image in the table, if it lies there; return its name."""
+    number = table.number_of(row.place)
+    try:
+        if any(row.image.values()) and row.image != table.image_at(number):
+            return None  # the schema gave the row another image
+        item.number, item.size = number, table.image_sizes[number]
+        item.image = table.image_at(number) if item.size is None else None  # None: a path
+    except ValueError as error:
+        item.image, item.size = None, str(error)
+    return table.name_at(number) if isinstance(item.size, ImageSize) else None
 
 
 def _file(path: str | None) -> dict[str, Any]:
@@ -127,76 +148,54 @@ def _file(path: str | None) -> dict[str, Any]:
 # ---- images that lie ready in Arrow ----------------------------------------------------------
 
 
-def _table(stored: StoredSet, options: LoadOptions) -> Table | None:
-    """The set as a table whose records are rows; None if records are several rows, or images are
-    not all stored in a column that can be handed on as it lies.
-    """
-    schema = schema_of(stored.columns)
-    if schema is None or not schema.single or not stored.has_inline_images():
-        return None
-    assert isinstance(stored, Table | ColumnFiles)
-    table = mapped(stored, options.cache, options.num_proc)
-    return None if None in table.image_sizes else table
-
-
-def _of_table(table: Table) -> Iterator[_Loaded]:
-    number = 0
-    for row in rows_of(table, without_images=True):
-        if row.place.row is None:  # a file that cannot be read
-            yield _Loaded(row)
-            continue
-        if isinstance(row, Row) and row.annotated_size is not None:  # a problem may name the image
-            row = replace(row, image=_file(_value(table, number)["path"]))
-        yield _Loaded(row, table.image_sizes[number], number=number)
-        number += 1
-
-
-def _value(table: Table | None, number: int) -> dict[str, Any]:
-    """The image in a row of the table."""
-    assert table is not None
-    return image_of(table.column("image")[number].as_py(), table.folder, table.image_root())
-
-
 def _image_column(trained: list[tuple[_Loaded, Row]], table: Table | None) -> pa.ChunkedArray:
     """The column of images: some lie in the table, in runs, the others are files."""
     import pyarrow as pa
 
-    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    kind = pa.list_(pa.struct({"bytes": pa.binary(), "path": pa.string()}))
+    lying = None if table is None else _as_lists(table.images)
     chunks: list[pa.Array] = []
     for stay, part in groupby((item for item, _ in trained), key=lambda item: item.image is None):
         if not stay:
-            chunks.append(pa.array([[item.image] for item in part], pa.list_(kind)))
-        elif table is not None:
-            where = _at(table.column("image"), [item.number for item in part])
-            chunks += map(_as_list, where.chunks)
-    return pa.chunked_array(chunks, pa.list_(kind))
+            chunks.append(pa.array([[item.image] for item in part], kind))
+        elif lying is not None:
+            chunks += _at(lying, [item.number for item in part]).chunks
+    return pa.chunked_array(chunks, kind)
 
 
 def _at(column: pa.ChunkedArray, numbers: Sequence[int]) -> pa.ChunkedArray:
-    """The values of these rows, in slices: nothing is copied."""
+    """The values of these rows, in slices: nothing is copied. A row may come several times."""
     import pyarrow as pa
 
+    ends = list(accumulate(map(len, column.chunks)))
     chunks: list[pa.Array] = []
-    for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+    for _, run in groupby(
+        enumerate(numbers), key=lambda pair: (bisect_right(ends, pair[1]), pair[1] - pair[0])
+    ):
         part = [number for _, number in run]
-        chunks += column.slice(part[0], len(part)).chunks
+        index = bisect_right(ends, part[0])
+        chunk = column.chunk(index)
+        chunks.append(chunk.slice(part[0] - ends[index] + len(chunk), len(part)))
     return pa.chunked_array(chunks, column.type)
 
 
-def _as_list(chunk: pa.Array) -> pa.ListArray:
+def _as_lists(images: pa.ChunkedArray) -> pa.ChunkedArray:
     """Images with every value in a list of its own; only offsets are new, and the paths: ms-swift
     would read the file that a path leads to from where it runs, rather than the bytes.
     """
     import pyarrow as pa
     from datasets import Image
 
-    images = Image().cast_storage(chunk)
-    paths = [
-        None if path and os.path.exists(path) else path for path in images.field("path").to_pylist()
-    ]
-    parts = [images.field("bytes"), pa.array(paths, pa.string())]
-    values = pa.StructArray.from_arrays(parts, names=["bytes", "path"])
-    return pa.ListArray.from_arrays(pa.array(range(len(chunk) + 1), pa.int32()), values)
+    chunks = []
+    for chunk in images.chunks:
+        listed = pa.types.is_list(chunk.type)
+        values = Image().cast_storage(chunk.values if listed else chunk)
+        paths = [None if p and os.path.exists(p) else p for p in values.field("path").to_pylist()]
+        parts = [values.field("bytes"), pa.array(paths, pa.string())]
+        values = pa.StructArray.from_arrays(parts, names=["bytes", "path"])
+        offsets = chunk.offsets if listed else pa.array(range(len(chunk) + 1), pa.int32())
+        chunks.append(pa.ListArray.from_arrays(offsets, values))
+    return pa.chunked_array(chunks)
 
 
 # ---- columns ---------------------------------------------------------------------------------
@@ -241,39 +240,27 @@ def _further(rows: Sequence[Row], names: Sequence[str]) -> dict[str, pa.ChunkedA
 def _dataset(
     trained: list[tuple[_Loaded, Row]], table: Table | None, stored: StoredSet, options: LoadOptions
 ) -> Dataset:
-    from datasets import Dataset, Features, Json, List, Value
+    from datasets import Dataset, DatasetInfo, Features, Json, List, Value
     from datasets.features.features import generate_from_arrow_type
 
     rows = [row for _, row in trained]
     columns = _columns(rows, options)
+    names = dict.fromkeys(name for row in rows for name in row.columns)
     ours = {*columns, *MADE, "image", "problem"}
-    types: Mapping[str, Any] = {}
-    if table is None:
-        names = dict.fromkeys(name for row in rows for name in row.columns)
-        further = _further(rows, [name for name in names if name not in ours])
-    else:
-        # The features that were stored with the table name dates and the like.
-        known = table.features or Features.from_arrow_schema(table.table.schema)
-        numbers = [item.number for item, _ in trained]
-        held = {name for row in rows for name in row.columns} - ours
-        pairs = zip(map(safe_name, table.columns), table.names, strict=True)
-        names = {column: name for column, name in pairs if column in held}
-        classes = [column for column, name in names.items() if name in table.labels]
-        names = {column: name for column, name in names.items() if column not in classes}
-        further = {column: _at(table.table.column(name), numbers) for column, name in names.items()}
-        further |= _further(rows, classes)  # by their names, as conversion has them
-        types = {column: known[name] for column, name in names.items() if name in known}
+    further = _further(rows, [name for name in names if name not in ours])
     features = Features(
         {"messages": List(Json())}
         | {name: Value("string") for name in ("solution", "task", "frame")}
         | {name: Value("int64") for name in ("width", "height") if name in columns}
-        | {n: types.get(n) or generate_from_arrow_type(c.type) for n, c in further.items()}
+        | {name: generate_from_arrow_type(column.type) for name, column in further.items()}
     )
+    light = Dataset.from_dict({**columns, **further}, features=features)
+    table_of_all = light.data.table.append_column("images", _image_column(trained, table))
+    features["images"] = List({"bytes": Value("binary"), "path": Value("string")})
     # A fingerprint of our own: the default one would read every image.
     text = str((stored.path, options.box_format, columns["messages"], columns["solution"]))
-    return Dataset.from_dict({**columns, **further}, features=features).add_column(
-        "images",
-        _image_column(trained, table),
-        new_fingerprint=sha256(text.encode()).hexdigest()[:16],
-        feature=List({"bytes": Value("binary"), "path": Value("string")}),
+    return Dataset(
+        table_of_all,
+        info=DatasetInfo(features=features),
+        fingerprint=sha256(text.encode()).hexdigest()[:16],
     )

@@ -81,4 +81,4 @@ def _turns(prompt: Any) -> tuple[Any, Any]:
     return (texts[0] if len(texts) == 2 else None), texts[-1]
 
 
-VERL_SCHEMA = RecordSchema("verl", _matches, _rows, single=False)
+VERL_SCHEMA = RecordSchema("verl", _matches, _rows, single=False, image="images")

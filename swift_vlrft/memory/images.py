@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.box_format import refuse_part_of_set
-from swift_vlrft.datasets.opening import find_set, why_unknown
+from swift_vlrft.datasets.opening import find_set
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.row import BadRow, RowLocation
 from swift_vlrft.datasets.schemas import schema_of
@@ -53,8 +53,6 @@ def longest_row(path: str | Path, rule: ImageRule, room: int | None = None) -> L
         refuse_part_of_set(str(source), "PATH, for whose longest row is planned")
         raise ValueError(f"--dataset {path} does not exist (from {Path.cwd()})")
     stored = find_set(source)
-    if stored is None:
-        raise ValueError(f"--dataset {why_unknown(source)}")
 
     @cache
     def tokens(size: Size) -> int:

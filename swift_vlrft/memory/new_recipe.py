@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import log2
 from pathlib import Path
 
-from swift_vlrft.datasets.opening import find_set
+from swift_vlrft.datasets.opening import local_set
 from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.datasets.schemas import is_for_swift
 from swift_vlrft.geometry.box_format import SUBSETS
@@ -122,5 +122,5 @@ def _with_data(
 
 def _for_swift(dataset: str) -> bool:
     """Say whether ms-swift reads this file or folder itself, without our box formats."""
-    stored = find_set(Path(dataset)) if os.path.exists(dataset) else None
+    stored = local_set(Path(dataset)) if os.path.exists(dataset) else None
     return stored is not None and is_for_swift(stored.columns)

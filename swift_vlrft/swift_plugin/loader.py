@@ -122,7 +122,6 @@ class VlrftLoader(DatasetLoader):
         **further: Any,
     ) -> Any:
         """``usual`` is ms-swift's loading, for a set whose columns, as renamed, are not ours."""
-        features = dataset.features or {}
         columns = list(dataset.column_names or next(iter(dataset)))
         ours = schema_of(columns) is not None and not is_for_swift(columns, options.rewards)
         if usual is not None and not ours:
@@ -135,9 +134,9 @@ class VlrftLoader(DatasetLoader):
         if dataset._indices is not None:
             dataset = dataset.flatten_indices()
         table, origin = dataset.data.table, [(Path(name), len(dataset))]
-        stored = Table(Path(name), table=table, origin=origin, features=features)
+        stored = Table(Path(name), table=table, origin=origin, features=dataset.features)
         stored.names, stored.root = columns, image_root()
-        stored.labels = labels_of(features.to_dict() if hasattr(features, "to_dict") else {})
+        stored.labels = labels_of(dataset.features.to_dict())
         check_columns(stored)
         return self._rows(stored, source, options)
 

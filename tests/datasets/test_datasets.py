@@ -125,9 +125,11 @@ def test_photographs_of_parquet_are_read_a_few_at_a_time(tmp_path):
     file = tmp_path / "a.parquet"
     pq.write_table(pa.table({"image": images}), file, row_group_size=100)
     del images
+    stored = ColumnFiles(file, kind="Parquet")
     tracemalloc.start()
     try:
-        rows = sum(1 for _ in ColumnFiles.of_files(file, [file], "Parquet").records())
+        stored.add(file)
+        rows = sum(1 for _ in stored.records())
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

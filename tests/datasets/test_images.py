@@ -66,57 +66,47 @@ def bomb(png):
 
 GREY16 = np.linspace(0, 65535, 24 * 40).astype(np.uint16).reshape(24, 40)
 GREY8 = (GREY16 >> 8).astype(np.uint8)
-END = b"\0\0\0\0IEND\xaeB`\x82"
-FORMS = ("PNG", "JPEG", "WEBP", "TIFF", "GIF", "BMP")
 
 
-def grey(values, form="TIFF", **options):
-    return saved(Image.fromarray(values), form, **options)
+def grey(values, form="TIFF"):
+    return saved(Image.fromarray(values), form)
 
 
 def pictures():
     """The file's bytes by name."""
-    p, large, another = photo(), photo(LARGE), photo(seed=1)
+    p, large = photo(), photo(LARGE)
     clear = p.convert("RGBA")
     clear.putalpha(Image.linear_gradient("L").resize(WIDE))
-    modes = {"PNG": "1 L LA P RGB RGBA", "JPEG": "L CMYK RGB", "WEBP": "RGB", "GIF": "P"}
-    modes |= {"BMP": "RGB", "TIFF": "1 CMYK RGB"}
+    modes = {"PNG": "1 LA P RGBA", "JPEG": "L CMYK", "WEBP": "RGB", "TIFF": "1 RGB", "BMP": "RGB"}
     pairs = [(form, mode) for form, each in modes.items() for mode in each.split()]
     return {
         **{f"{form} {mode}": saved(clear.convert(mode), form) for form, mode in pairs},
-        **{f"{form} RGB large": saved(large, form) for form in ("PNG", "JPEG")},
         **{f"JPEG turned {n}": saved(p, "JPEG", exif=turned_by(n)) for n in range(1, 9)},
-        **{f"{form} turned": saved(large, form, exif=turned_by(6)) for form in ("PNG", "JPEG")},
-        "GIF animated": saved(p, "GIF", save_all=True, append_images=[another]),
-        "PNG, bytes behind": saved(large, "PNG") + bytes(9000),
+        "PNG turned": saved(large, "PNG", exif=turned_by(6)),
+        "GIF animated": saved(p, "GIF", save_all=True, append_images=[photo(seed=1)]),
         "JPEG, bytes behind": saved(large, "JPEG") + bytes(9000),  # as some cameras write
-        "JPEG progressive": saved(large, "JPEG", progressive=True),
         "JPEG, no EXIF that is read": saved(p, "JPEG", exif=b"Exif\0\0garbage"),
         "PNG 16 bits": grey(GREY16, "PNG"),
         "TIFF 16 bits, big end": grey(GREY16.astype(">u2")),
     }
 
 
-BROKEN = (
-    ("nothing", b"", "no known format"),
-    ("a page", b"<!DOCTYPE html><html>404</html>", "no known format"),
-    ("SVG", b"<svg xmlns='http://www.w3.org/2000/svg'></svg>", "no known format"),
-    ("a pointer", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "no known"),
-    ("32 bits", grey(GREY16.astype(np.int32)), "32-bit integers"),
-    ("floats", grey((GREY16 / 65535).astype(np.float32)), "floats"),
-    ("tall", saved(photo((1, 500)), "PNG"), "1x500"),
-    ("tall once turned", saved(photo((2010, 10)), "JPEG", exif=turned_by(6)), "10x2010"),
-    *((f"{form} cut", saved(photo(LARGE), form)[:-8000], "") for form in FORMS),
-    *((f"{form} cut small", saved(photo(), form)[:-300], "") for form in FORMS),
-    ("PNG without pixels", saved(photo(), "PNG")[:33] + END, "is broken"),
-    ("PNG, a byte changed", with_a_byte_changed(saved(photo(LARGE), "PNG")), "is broken"),
-    ("bomb", bomb(saved(photo(), "PNG")), "178956970"),
-)
+BAD = {
+    "nothing": (b"", "no known format"),
+    "a page": (b"<!DOCTYPE html><html>404</html>", "no known format"),
+    "32 bits": (grey(GREY16.astype(np.int32)), "32-bit integers"),
+    "floats": (grey((GREY16 / 65535).astype(np.float32)), "floats"),
+    "tall once turned": (saved(photo((2010, 10)), "JPEG", exif=turned_by(6)), "10x2010"),
+    **{
+        f"{form} cut of {size[0]}": (saved(photo(size), form)[:cut], "")
+        for form in ("PNG", "JPEG", "WEBP", "TIFF")
+        for size, cut in ((WIDE, -300), (LARGE, -8000))
+    },
+    "PNG, a byte changed": (with_a_byte_changed(saved(photo(LARGE), "PNG")), "is broken"),
+    "bomb": (bomb(saved(photo(), "PNG")), "178956970"),
+}
 """What no way may take, and what is said of it."""
-
-
 GOOD = pictures()
-BAD = {name: (content, said) for name, content, said in BROKEN}
 
 
 def expected(name):
@@ -185,18 +175,10 @@ def in_base64(contents, folder):
     return jsonl(contents, folder, urls)
 
 
-def size_of(content):
-    """The size of a whole picture, upright, as Pillow tells it."""
-    return ImageOps.exif_transpose(Image.open(io.BytesIO(content))).size
-
-
-WAYS = {"parquet": parquet, "jsonl": jsonl}  # of every picture
-WAYS |= {"arrow": arrow, "base64": in_base64}
+WAYS = {"parquet": parquet, "jsonl": jsonl, "arrow": arrow, "base64": in_base64}
 WAYS |= {how: partial(parquet, how=how) for how in list(COLUMNS)[1:]}
-SOME = (
-    "PNG RGB", "PNG RGB large", "PNG RGBA", "PNG turned", "PNG 16 bits", "JPEG RGB large",
-    "WEBP RGB", "JPEG turned 6", "GIF animated", "PNG cut", "JPEG cut", "floats", "tall",
-)  # fmt: skip
+SOME = ["PNG RGBA", "PNG turned", "PNG 16 bits", "JPEG turned 6", "GIF animated"]
+SOME += ["PNG cut of 400", "floats"]
 """A picture for each thing that is done with one."""
 
 
@@ -217,7 +199,7 @@ def shown_by_swift(image):
 def test_check_conversion_and_training_take_the_same_rows_with_the_same_pixels(
     way, tmp_path, monkeypatch
 ):
-    names = [*GOOD, *BAD] if way in ("parquet", "jsonl") else [*SOME]
+    names = [*GOOD, *BAD] if way == "parquet" else [*SOME]
     random.Random(way).shuffle(names)
     path = WAYS[way]([GOOD.get(name) or BAD[name][0] for name in names], tmp_path)
     good = [name for name in names if name in GOOD]
@@ -260,14 +242,13 @@ PHOTO = photo((64, 48))
 UPRIGHT = saved(PHOTO, "PNG")
 
 
-def one_coco(folder, content=UPRIGHT, stated=(64, 48), name="1.jpg", lvis=None):
-    file, image = folder / "annotations" / "instances_train2017.json", folder / "train2017" / name
+def one_coco(folder, content=UPRIGHT, stated=(64, 48)):
+    file, image = folder / "annotations" / "instances_train2017.json", folder / "train2017/1.jpg"
     for one in (file, image):
         one.parent.mkdir(parents=True, exist_ok=True)
     image.write_bytes(content)
-    named = lvis or {"file_name": name}
     annotations = {
-        "images": [{"id": 7, "width": stated[0], "height": stated[1]} | named],
+        "images": [{"id": 7, "file_name": "1.jpg", "width": stated[0], "height": stated[1]}],
         "categories": [{"id": 18, "name": "dog"}],
         "annotations": [{"id": 1, "image_id": 7, "category_id": 18, "bbox": [0, 0, 10, 10]}],
     }
@@ -275,43 +256,28 @@ def one_coco(folder, content=UPRIGHT, stated=(64, 48), name="1.jpg", lvis=None):
     return file
 
 
-LVIS = {
-    "coco_url": "http://images.example.org/train2017/1.jpg",
-    "neg_category_ids": [], "not_exhaustive_category_ids": [],
-}  # fmt: skip
-
-
-def one_row(folder, content, stated, **more):
-    row = {"image": {"bytes": content, "path": "1.jpg"}, "width": stated[0], "height": stated[1]}
-    return write_table(folder / "train.parquet", [row | more])
-
-
-def as_text(folder, content, stated, **more):
-    """The sizes as CSV brings them."""
-    return one_row(folder, content, list(map(str, stated)), **more)
+def one_row(folder, content, stated, kind=int, **more):
+    row = {"width": kind(stated[0]), "height": kind(stated[1])} | more
+    image = {"bytes": content, "path": "1.jpg"}
+    return write_table(folder / "train.parquet", [row | {"image": image}])
 
 
 SIZES = {
-    "as stated": (saved(PHOTO, "JPEG"), (64, 48), True),
-    "turned, drawn upright": (saved(PHOTO, "JPEG", exif=turned_by(6)), (48, 64), True),
-    "turned, drawn as stored": (saved(PHOTO, "JPEG", exif=turned_by(6)), (64, 48), False),
-    "sizes swapped": (UPRIGHT, (48, 64), False),
-    "a smaller copy": (saved(photo((32, 24)), "JPEG"), (64, 48), False),
-    "a turned tiff": (saved(PHOTO, "TIFF", exif=turned_by(8)), (48, 64), True),
+    "drawn upright": (saved(PHOTO, "JPEG", exif=turned_by(6)), (48, 64), (48, 64)),
+    "drawn as stored": (saved(PHOTO, "JPEG", exif=turned_by(6)), (64, 48), (48, 64)),
+    "a smaller copy": (saved(photo((32, 24)), "JPEG"), (64, 48), (32, 24)),
+    "sizes swapped": (UPRIGHT, (48, 64), (64, 48)),
 }
-FITS, TURNED, SMALLER = "turned, drawn upright", "turned, drawn as stored", "a smaller copy"
+"""A picture, the size that its annotations state, and its own."""
 OBJECTS = {"image_id": 7, "objects": {"bbox": [[0.0, 0.0, 10.0, 10.0]], "category": ["dog"]}}
 BOXED = {"problem": "Where?", "solution": "<answer>[0, 0, 10, 10]</answer>", "task": "grounding"}
 PIXELS = BOXED | {"id": 7, "frame": "pixels"}
 DRAWN = {
-    "coco": (one_coco, SIZES),
-    "lvis": (partial(one_coco, lvis=LVIS), (FITS, TURNED)),
-    "coco in parquet": (partial(one_row, **OBJECTS), (FITS, TURNED, SMALLER)),
-    "coco in parquet, sizes as text": (partial(as_text, **OBJECTS), (FITS, TURNED)),
-    "pixels": (partial(one_row, **PIXELS), (FITS, TURNED, SMALLER)),
-    "pixels, sizes as text": (partial(as_text, **PIXELS), (FITS, TURNED)),
+    "coco": (one_coco, [*SIZES]),
+    "coco in parquet": (partial(one_row, **OBJECTS), [*SIZES][:3]),
+    "pixels, sizes as text": (partial(one_row, kind=str, **PIXELS), [*SIZES][:3]),
     # These fit a copy of any size, but no turned one.
-    "thousandths": (partial(one_row, **BOXED), (FITS, TURNED, SMALLER, "sizes swapped")),
+    "thousandths": (partial(one_row, **BOXED), [*SIZES]),
 }
 
 
@@ -319,8 +285,8 @@ DRAWN = {
     ("way", "case"), [(way, case) for way, (_, cases) in DRAWN.items() for case in cases]
 )
 def test_boxes_are_drawn_on_the_picture_that_is_there(way, case, tmp_path):
-    content, stated, fits = SIZES[case]
-    fits |= way == "thousandths" and case == SMALLER
+    content, stated, (width, height) = SIZES[case]
+    fits = stated == (width, height) or (way == "thousandths" and case == "a smaller copy")
     path = DRAWN[way][0](tmp_path, content, stated)
     report = check_set(path)
     assert (report.rows, report.good) == (1, int(fits)), report.problems
@@ -335,7 +301,6 @@ def test_boxes_are_drawn_on_the_picture_that_is_there(way, case, tmp_path):
         assert len(train_on(path, tmp_path / "cache")[0]) == 1
         assert convert_folder(path, tmp_path / "out").rows == 1
         return
-    width, height = size_of(content)
     problem = report.problems[0].problem
     assert f"1.jpg is {width}x{height}" in problem and wrong in problem
     assert way == "thousandths" or "image 7: " in problem
@@ -348,7 +313,7 @@ def test_boxes_are_drawn_on_the_picture_that_is_there(way, case, tmp_path):
 # ---- where the images are --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("target", ["absolute", "relative", "folder", "chain"])
+@pytest.mark.parametrize("target", ["relative", "folder"])
 def test_links_are_followed_wherever_they_lead(target, tmp_path):
     """Hugging Face's snapshots, DVC and git-annex keep pictures elsewhere."""
     file = one_coco(tmp_path)
@@ -360,9 +325,7 @@ def test_links_are_followed_wherever_they_lead(target, tmp_path):
         images.rmdir()
         images.symlink_to(store)
     else:
-        to = {"absolute": store / "0a1b", "relative": "../blobs/0a1b", "chain": "2.png"}[target]
-        (images / "1.jpg").symlink_to(to)
-        (images / "2.png").symlink_to("../blobs/0a1b")
+        (images / "1.jpg").symlink_to("../blobs/0a1b")
     assert check_set(file).good == 1
     assert len(train_on(file, tmp_path / "cache")[0]) == 1
     words = ["data", "coco", file, images, tmp_path / "out", "--categories", "dog"]
@@ -451,7 +414,8 @@ def test_a_model_is_not_asked_about_a_picture_of_another_size(tmp_path):
     def ask(requests, _):
         return [RuntimeError("asked") for _ in requests]
 
-    for case, (content, stated, fits) in SIZES.items():
+    for case, (content, stated, size) in SIZES.items():
+        fits = stated == size
         file = one_coco(tmp_path / case, content, stated)
         settings, problems = Settings("m", file, "detection", protocol="all"), Problems()
         asked = list(QuerySet(settings).read(problems))

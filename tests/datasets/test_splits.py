@@ -71,12 +71,12 @@ def trained(path, tmp_path):
 
 FOLDERS = [
     # files by split; "": those of no split, which are not read
-    ("parquet", {"train": "training", "validation": "Dev", "test": "testing"}),
+    ("parquet", {"train": "training train_more", "validation": "Dev", "test": "testing"}),
     ("jsonl", {"train": "train", "validation": "val2017", "": "extra"}),
-    ("parquet", {"train": "train train_more", "validation": "dev", "": "extra"}),
     ("jsonl", {"train": "train/0 train/1", "validation": "validation/0"}),
-    ("parquet", {"train": "train/a/0 train/b/0", "test": "test/a/0"}),
+    ("parquet", {"train": "train/a/0 train/b/0", "": "extra"}),
     ("parquet", {"train": "0 1"}),
+    ("json", {"train": "rows-00000-of-00002 rows-00001-of-00002"}),
     (
         "parquet",
         {"train": "data/train-00000-of-00001", "train_more": "data/train_more-00000-of-00001"},
@@ -90,6 +90,7 @@ def test_check_convert_and_training_read_the_same_files(ending, files, tmp_path)
     source, out = tmp_path / "s", tmp_path / "out"
     for name in " ".join(files.values()).split():
         write(source / f"{name}.{ending}", name)
+    files = dict(files)
     unread = files.pop("", "")
     assert splits_of(source) == list(files)
     for split, names in files.items():
@@ -107,20 +108,29 @@ def test_check_convert_and_training_read_the_same_files(ending, files, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("ending", "files", "said"),
     [
-        ("train_val_0 train_1", "the split of train_val_0.parquet is unclear"),
-        ("main/train-00000-of-00001 socratic/train-00000-of-00001", "sets, in main, socratic[.]"),
-        ("a/0 b/0", "sets, in a, b[.]"),
-        ("train a/train", "sets, in .*/s, a[.]"),
+        ("parquet", "train_val_0 train_1", "the split of train_val_0.parquet is unclear"),
+        (
+            "parquet",
+            "main/train-00000-of-00001 more/train-00000-of-00001",
+            "sets, in main, more[.]",
+        ),
+        ("parquet", "a/0 b/0", "sets, in a, b[.]"),
+        ("parquet", "train a/train", "sets, in .*/s, a[.]"),
+        ("parquet", "test/0", "no split 'train'; it has test"),
+        ("jsonl", "dev extra", "no split 'train'; it has validation, .* named alone: extra.jsonl"),
+        ("jsonl", "a b", "a.jsonl, b.jsonl. Give the file of rows"),
+        ("json", "train train_more", "train.json, train_more.json. Give the file"),
     ],
 )
-def test_files_of_several_splits_and_sets_are_refused(files, said, tmp_path):
-    paths = [write(tmp_path / "s" / f"{name}.parquet", name) for name in files.split()]
-    for find in (open_set, splits_of):
-        with pytest.raises(DataError, match=said):
-            find(tmp_path / "s")
-    assert [row.solution for row in read_rows(paths[0])] == files.split()[:1]
+def test_a_folder_that_is_no_single_set_is_refused(ending, files, said, tmp_path):
+    paths = [write(tmp_path / "s" / f"{name}.{ending}", name) for name in files.split()]
+    with pytest.raises(DataError, match=said):
+        open_set(tmp_path / "s")
+    for path, name in zip(paths, files.split(), strict=True):
+        for split in splits_of(path):
+            assert [row.solution for row in read_rows(path, split=split)] == [name]
 
 
 def test_a_split_without_rows_is_a_problem(tmp_path):
@@ -134,18 +144,6 @@ def test_a_split_without_rows_is_a_problem(tmp_path):
     assert code == 2 and "train.jsonlhasnorows" in said
 
 
-def test_a_file_of_no_split_is_read_where_it_is_asked_for(tmp_path):
-    for name in ("train", "extra", "dev"):
-        write(tmp_path / "s" / f"{name}.jsonl", name)
-    (row,) = read_rows(tmp_path / "s", split="extra")
-    assert row.solution == "extra"
-    with pytest.raises(DataError, match=r"'test'.* train, validation, .* extra"):
-        open_set(tmp_path / "s", split="test")
-    (tmp_path / "s" / "train.jsonl").unlink()
-    with pytest.raises(DataError, match="'train'.* validation, .* extra"):  # no training set
-        open_set(tmp_path / "s")
-
-
 def test_links_are_followed_and_a_circle_ends(tmp_path):
     write(tmp_path / "elsewhere" / "0.parquet", "a", "b")
     source = tmp_path / "s"
@@ -156,17 +154,16 @@ def test_links_are_followed_and_a_circle_ends(tmp_path):
     assert run("check", source)[1]["rows"] == 3
 
 
-def test_files_of_other_kinds_are_named(tmp_path):
+def test_files_in_other_formats_are_named(tmp_path):
     source = tmp_path / "s"
     write(source / "train.parquet", "a")
-    for name in ("train2.pq", "part.csv", "data.arrow", "more.jsonl.gz", "labels.json"):
-        (source / name).write_bytes(b"{}")
-    for name in ("README.md", "1.png", "dataset_infos.json", ".gitattributes", "LICENSE", "x.py"):
+    for name in ("part.csv", "more/train.jsonl", "labels.json", "README.md", "dataset_infos.json"):
+        (source / name).parent.mkdir(exist_ok=True)
         (source / name).write_bytes(b"{}")
     (note,) = run("check", source)[1]["notes"]
-    assert note.endswith(": data.arrow, labels.json, more.jsonl.gz, part.csv, train2.pq")
+    assert note.endswith(": labels.json, more/train.jsonl, part.csv")
     code, said = run("convert", source, tmp_path / "out")
-    assert code == 2 and "train2.pq" in said  # its name says a split
+    assert code == 2 and "more/train.jsonl" in said  # its name says a split
     assert run("convert", source, tmp_path / "yes", "--split", "train")[0] == 0
 
 
@@ -179,17 +176,6 @@ def test_folders_that_hold_no_rows_are_left_alone(name, tmp_path):
     assert run("convert", tmp_path, tmp_path.parent / f"{tmp_path.name}-out")[0] == 0
 
 
-def test_json_files_of_which_no_name_tells_a_split(tmp_path):
-    for name in ("a.jsonl", "b.jsonl"):
-        write(tmp_path / name, "x")
-    with pytest.raises(DataError, match="a.jsonl, b.jsonl"):
-        open_set(tmp_path)
-    assert find_set(tmp_path) is None  # ms-swift may know it
-    for name in ("a.jsonl", "b.jsonl"):
-        (tmp_path / name).rename(tmp_path / f"rows-0000{name[0] == 'b':d}-of-00002.jsonl")
-    assert trained(tmp_path, tmp_path) == ["x", "x"]
-
-
 def test_rows_in_the_folder_itself_come_before_annotations_below(tmp_path):
     write(tmp_path / "rows.jsonl", "x")
     write(tmp_path / "annotations" / "train.json", "y")
@@ -198,15 +184,15 @@ def test_rows_in_the_folder_itself_come_before_annotations_below(tmp_path):
     assert code == 2 and "annotations/train.json" in said
 
 
-def test_several_annotation_files_of_coco_are_no_set(tmp_path):
+def test_annotations_of_coco_are_found_by_split_and_one_alone(tmp_path):
     folder = tmp_path / "annotations"
     folder.mkdir()
     content = {"images": [], "annotations": [], "categories": []}
-    for name in ("instances_train2017", "person_keypoints_train2017", "instances_val2017"):
+    for name in ("instances_train2017", "instances_train2014", "instances_val2017"):
         (folder / f"{name}.json").write_text(json.dumps(content))
-    with pytest.raises(DataError, match="instances_train2017.json, person"):
-        find_set(folder)
-    (folder / "person_keypoints_train2017.json").unlink()
+    with pytest.raises(DataError, match="instances_train2014.json: .* as a file alone, COCO's"):
+        open_set(folder)
+    (folder / "instances_train2014.json").unlink()
     for split, name in (("train", "train2017"), ("validation", "val2017")):
         for path in (folder, tmp_path):
             assert find_set(path, split).files == [folder / f"instances_{name}.json"]
@@ -218,13 +204,13 @@ def test_a_dataset_dict_has_the_splits_that_it_names(tmp_path):
     def part(name):
         return Dataset.from_dict(columns(1) | {"solution": [name]})
 
-    parts = {"training": part("a"), "train_more": part("b"), "dev": part("c"), "extra": part("d")}
+    parts = {"training": part("a"), "train_more": part("b"), "dev": part("c"), "val": part("d")}
     DatasetDict(parts).save_to_disk(tmp_path / "d")
     assert trained(tmp_path / "d", tmp_path) == ["a"]
-    assert [row.solution for row in read_rows(tmp_path / "d", split="validation")] == ["c"]
-    assert run("convert", tmp_path / "d", tmp_path / "out")[1]["rows"] == 4
-    assert splits_of(tmp_path / "out") == ["train", "validation", "extra", "train_more"]
-    DatasetDict({"val": part("a"), "dev": part("b")}).save_to_disk(tmp_path / "w")
-    assert [row.solution for row in read_rows(tmp_path / "w", split="dev")] == ["b"]
-    with pytest.raises(DataError, match="'validation' may be val or dev; name one"):
-        open_set(tmp_path / "w", split="validation")
+    for split in ("dev", "val"):
+        assert [row.solution for row in read_rows(tmp_path / "d", split=split)] == [
+            {"dev": "c", "val": "d"}[split]
+        ]
+    for split, said in (("validation", "2 of its splits"), ("test", "0 of its splits are 'test'")):
+        with pytest.raises(DataError, match=f"{said}.* training, train_more, dev, val"):
+            open_set(tmp_path / "d", split=split)

@@ -25,6 +25,7 @@ from support.stored_sets import (
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.opening import open_set
+from swift_vlrft.datasets.schemas import SCHEMAS, RecordSchema
 from tests.support.parquet import write_parquet
 
 VIEW = ImageResize("qwen2_5_vl", 3136, 12_845_056)
@@ -147,14 +148,54 @@ def test_boxes_in_pixels_become_norm1000_by_default(tmp_path):
     assert dataset[0]["solution"] == "[8, 14, 42, 42]"  # seen as 84 x 56
 
 
-def test_coco_in_parquet_stores_each_picture_once(tmp_path):
-    objects = {"bbox": [[4, 5, 20, 15], [30, 9, 40, 20]], "category": ["dog", "cat"]}
-    image = {"bytes": picture(), "path": "9.png"}
-    write_table(tmp_path / "train.parquet", [{"image": image, "objects": objects}])
-    dataset, _ = train_on(tmp_path, tmp_path / "cache")
-    assert dataset["category"] == ["dog", "cat"]
-    assert len({row["images"][0]["path"] for row in dataset}) == 1
-    assert shown(dataset[0]).size == SIZE
+@pytest.mark.parametrize("sized", [{}, {"width": 40, "height": 20}])
+def test_rows_of_one_picture_point_at_it_in_the_table(sized, tmp_path):
+    """COCO in Parquet: a row for each category, and no picture is written as a file."""
+    boxes = [[4, 5, 20, 15], [30, 9, 40, 20]]
+    names = [["dog", "cat"], ["cat", "cat"], ["dog", "bus"], ["bus", "bus"]]
+    colours = [(200, 9 * n, 0) for n in range(len(names))]
+    content = [
+        {"image": {"bytes": picture(colour=colour), "path": "9.png"}, **sized}
+        | {"objects": {"bbox": boxes, "category": name}}
+        for name, colour in zip(names, colours, strict=True)
+    ]
+    content[3]["image"]["bytes"] = b"no picture"
+    for number, part in enumerate((content[:1], content[1:])):
+        write_table(tmp_path / f"train-0000{number}-of-00002.parquet", part)
+    dataset, report = train_on(tmp_path, tmp_path / "cache")
+    assert [bad.place.row for bad in report.problems] == [2] and report.good == 5
+    assert dataset["category"] == ["dog", "cat", "cat", "dog", "bus"]
+    assert [shown(row).getpixel((0, 0)) for row in dataset] == [colours[n] for n in (0, 0, 1, 2, 2)]
+    assert lie_in_a_mapped_file(dataset)
+    written = {f.suffix for f in (tmp_path / "cache").rglob("*") if f.is_file()}
+    assert written <= {".arrow", ".json", ".lock"}
+
+
+def test_pictures_in_lists_stay_in_the_table(tmp_path):
+    """verl's and EasyR1's rows."""
+    images = [[{"bytes": picture(size=(40 + n, 20)), "path": None}] for n in range(3)]
+    images[1] *= 2
+    rows = [{"images": each, "problem": "How many?", "answer": "4"} for each in images]
+    write_table(tmp_path / "train.parquet", rows)
+    dataset, report = train_on(tmp_path, tmp_path / "cache", rewards=("vlrft_counting",))
+    assert "the row has 2 images" in report.listed() and report.good == 2
+    assert [shown(row).size for row in dataset] == [(40, 20), (42, 20)]
+    assert lie_in_a_mapped_file(dataset)
+
+
+def test_a_schema_may_give_a_row_another_image_than_the_column(tmp_path):
+    def rows(record, context):
+        for image in (record["image"], {"bytes": picture(size=(9, 9)), "path": None}):
+            yield {"image": image, "problem": "What?", "solution": "rose"}
+
+    schema = RecordSchema("pairs", lambda columns: "pairs" in columns, rows, single=False)
+    write_table(tmp_path / "train.parquet", [{"pairs": 1, "image": columns(1)["image"][0]}] * 2)
+    SCHEMAS.insert(0, schema)
+    try:
+        dataset, _ = train_on(tmp_path, tmp_path / "cache")
+    finally:
+        SCHEMAS.remove(schema)
+    assert [shown(row).size for row in dataset] == [SIZE, (9, 9)] * 2
 
 
 def test_categories_that_a_crowd_stands_for_are_reported(tmp_path):

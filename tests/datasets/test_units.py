@@ -197,7 +197,7 @@ def test_vlrft_check_says_of_a_set_what_training_says(tmp_path, monkeypatch):
     for path, words in (
         (instances(corners, [[400, 200, 600, 440]] * 10), "--boxes xyxy"),
         (tmp_path / "yolo", "holds no known data set"),
-        (several, "holds no known data set"),
+        (several, "a.jsonl, b.jsonl. Give the file of rows"),
     ):
         (recipe,) = read_text(script.format(path), tmp_path / "run.sh", {})
         said = [found.text for found in check_recipe(resolve(recipe)) if found.rule == "dataset"]
