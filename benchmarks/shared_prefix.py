@@ -2,7 +2,6 @@
 
     python benchmarks/shared_prefix.py --json                     # the whole grid; an hour
     python benchmarks/shared_prefix.py --json --only 950/150/8    # one cell, and nothing repeated
-    python benchmarks/shared_prefix.py --json --gpu               # 3B in bf16 on a GPU instead
     python benchmarks/shared_prefix.py --json --part operations --model qwen3_5_4b
 
 The training phase of one micro-batch is what ms-swift does after the rollout at its defaults: the
@@ -36,7 +35,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,16 +112,6 @@ class Batch:
     position_ids: torch.Tensor
     completion_mask: torch.Tensor
     images: Images
-
-    def to(self, device: str) -> Batch:
-        images = self.images.inputs(range(len(self.images.parts)))
-        pixels, grid = (x.to(device) for x in images.values())
-        return Batch(
-            self.input_ids.to(device),
-            self.position_ids.to(device),
-            self.completion_mask.to(device),
-            Images(pixels, grid, self.images.token_id, self.images.merge),
-        )
 
 
 def make_batch(
@@ -214,15 +202,14 @@ def no_repeat_trainable_phase(model: Any, batch: Batch) -> None:
     stock_phase(model, batch)
 
 
-def build(size: str, device: str = "cpu", dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
+def build(size: str, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
     """One set of weights, behind transformers' attention and behind ours; the ViT frozen."""
-    with torch.device(device):
-        stock, ours = (
-            AutoModelForImageTextToText.from_config(
-                config(size), dtype=dtype, attn_implementation="sdpa"
-            )
-            for _ in range(2)
+    stock, ours = (
+        AutoModelForImageTextToText.from_config(
+            config(size), dtype=dtype, attn_implementation="sdpa"
         )
+        for _ in range(2)
+    )
     for name, parameter in stock.named_parameters():
         owner, _, leaf = name.rpartition(".")
         setattr(ours.get_submodule(owner), leaf, parameter)
@@ -389,20 +376,14 @@ def count(models: tuple[Any, Any], batch: Batch) -> dict[str, Any]:
 # Seconds ------------------------------------------------------------------------------------------
 
 
-def seconds(
-    phases: dict[str, Callable[[], None]], repeats: int, device: str = "cpu"
-) -> dict[str, dict[str, float]]:
+def seconds(phases: dict[str, Callable[[], None]], repeats: int) -> dict[str, dict[str, float]]:
     """Medians of phases that take turns, so that a busy machine slows all alike."""
     wall: dict[str, list[float]] = {name: [] for name in phases}
     process: dict[str, list[float]] = {name: [] for name in phases}
     for _ in range(repeats):
         for name, phase in phases.items():
-            if device == "cuda":
-                torch.cuda.synchronize()
             start = time.perf_counter(), time.process_time()
             phase()
-            if device == "cuda":
-                torch.cuda.synchronize()
             wall[name].append(time.perf_counter() - start[0])
             process[name].append(time.process_time() - start[1])
     return {
@@ -427,33 +408,6 @@ def timed_without_repeats(
         "ours, nothing kept": lambda: no_repeat_trainable_phase(ours, batch),
     }
     return seconds(phases, repeats)
-
-
-def on_gpu(cells: list[Cell], repeats: int) -> list[dict[str, Any]]:
-    """3B random weights in bf16 with gradient checkpointing, as ms-swift trains: seconds of the
-    training phase and peak memory, stock with sdpa beside ours.
-    """
-    stock, ours = build("3b", "cuda", torch.bfloat16)
-    small = Qwen2_5_VLForConditionalGeneration(config("56m"))
-    rows = []
-    for model in (stock, ours):
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-    for prompt, completion, copies in cells:
-        batch = make_batch(small, prompt, completion, copies).to("cuda")
-        phases: dict[str, Callable[[], None]] = {
-            "stock": partial(stock_phase, stock, batch),
-            "ours": partial(shared_phase, ours, batch),
-        }
-        row: dict[str, Any] = {"prompt": prompt, "completion": completion, "G": copies}
-        for name, phase in phases.items():
-            torch.cuda.reset_peak_memory_stats()
-            phase()
-            row[f"{name} peak GiB"] = torch.cuda.max_memory_allocated() / 2**30
-        row |= {f"{k} s": v["wall"] for k, v in seconds(phases, repeats, "cuda").items()}
-        row["time_ratio"] = row["stock s"] / row["ours s"]
-        print(json.dumps(row), flush=True)
-        rows.append(row)
-    return rows
 
 
 def counted_rows(cells: list[Cell], size: str) -> list[dict[str, Any]]:
@@ -518,7 +472,6 @@ def main() -> None:
     parser.add_argument("--model", choices=("3b", "qwen3_5_4b"), default="3b", help="of operations")
     parser.add_argument("--only", help="one cell, PROMPT/COMPLETION/G")
     parser.add_argument("--repeats", type=int, default=3, help="measurements per median")
-    parser.add_argument("--gpu", action="store_true", help="3B in bf16 on CUDA instead")
     parser.add_argument("--out", type=Path, help="write all rows to this JSON file")
     arguments = parser.parse_args()
     cells = CELLS
@@ -527,16 +480,12 @@ def main() -> None:
         cells = [(prompt, completion, copies)]
     headline: dict[str, Any] = {}
     rows: list[dict[str, Any]] = []
-    if arguments.gpu:
-        rows += on_gpu(cells, arguments.repeats)
-        headline["device"] = torch.cuda.get_device_name()
-    else:
-        if arguments.part != "seconds":
-            rows += counted_rows(cells, arguments.model)
-        if arguments.part != "operations":
-            timed, no_repeats = timed_rows(cells, arguments.repeats)
-            rows += timed
-            headline["no_repeat_ratio"] = round(no_repeats, 3)
+    if arguments.part != "seconds":
+        rows += counted_rows(cells, arguments.model)
+    if arguments.part != "operations":
+        timed, no_repeats = timed_rows(cells, arguments.repeats)
+        rows += timed
+        headline["no_repeat_ratio"] = round(no_repeats, 3)
     for row in rows:
         if (row["prompt"], row["completion"], row["G"]) == HEADLINE:
             headline |= {k: round(v, 3) for k, v in row.items() if k.endswith("_ratio")}

@@ -95,8 +95,6 @@ def prepared(task: str, seed: int, work: Path) -> Path:
     if not (folder / "start" / "config.json").exists():
         shutil.rmtree(folder, ignore_errors=True)
         write_drawn(task, folder / "train", seed)
-        # datasets.py beside this file would be taken for the library.
-        sys.path[:] = [path for path in sys.path if path != str(HERE)]
         from swift_vlrft.demo.warm_start import write_warm_start
 
         asked = DEMO[task].settings

@@ -148,20 +148,6 @@ def test_bad_input_is_one_line(tmp_path, name, arguments, named):
     assert re.fullmatch(f"error: .*{named}.*\n", done.stderr)
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        *(("plan.py", []), ("evaluate.py", ["--help"]), ("several_tasks.py", ["-h"])),
-        pytest.param("trl_trainer.py", [], marks=pytest.mark.nightly),
-    ],
-)
-@pytest.mark.slow
-def test_without_arguments_an_example_says_how_to_run_it(name, arguments, tmp_path):
-    done = run_example(name, *arguments, cwd=tmp_path)
-    assert done.returncode == 1 and f"    python examples/{name} " in done.stderr
-    assert not list(tmp_path.iterdir())  # no folder of that name
-
-
 @pytest.mark.end_to_end
 def test_an_evaluation_from_python(shelf, tmp_path):
     write_tiny("qwen2_5_vl", tmp_path / "model")

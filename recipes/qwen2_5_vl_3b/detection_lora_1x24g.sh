@@ -2,8 +2,9 @@
 # Detection on ViRFT_COCO_base65: Qwen2.5-VL-3B with LoRA, 1 GPU of 24 GiB.
 #
 # tested   ms-swift 4.6.0: this file, with a tiny model of the same architecture on 2 CPU processes
-#          (DeepSpeed ZeRO-2, colocated vLLM, both offloads). Not run on GPUs yet: time, memory and
-#          --sleep_level 1 are not measured.
+#          (DeepSpeed ZeRO-2, colocated vLLM, both offloads); and with random weights of full size on an
+#          H100: 16.4 GiB at --vllm_gpu_memory_utilization 0.165, 18 s a step that generates, 1.4 s one
+#          that does not (docs/project/benchmarks.md). What it learns is not measured.
 # memory   peak 16.3 GiB of 24 per GPU in weight sync (vlrft plan)
 # run      bash recipes/qwen2_5_vl_3b/detection_lora_1x24g.sh
 #          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE, CUDA_VISIBLE_DEVICES and MAX_PIXELS are read

@@ -1,29 +1,73 @@
 """Log peak memory and seconds per phase of a step, by ms-swift: VLRFT_TRACK_MEMORY=1.
 
-    memory/rollout_allocated_gib  memory/forward_allocated_gib  memory/backward_allocated_gib  ...
+    memory/rollout_card_gib  memory/forward_card_gib  memory/backward_card_gib  ...
     memory/rollout_seconds  memory/forward_seconds  ...
 
-The largest memory of each since the start, on this process's GPU (torch's allocated and reserved
-memory), and its seconds in the step, for which the GPU is waited for at the end of every phase.
-Without a GPU only the resident memory of the process is known: memory/<phase>_rss_gib.
-`vlrft plan` prints the same phases; what it calls allocated, less vLLM's, is torch's.
+The largest of each since the start, and its seconds in the step, for which the GPU is waited for at
+the end of every phase. ``card`` is what the whole GPU has in use, vLLM included, as `nvidia-smi`
+says: `vlrft plan` prints the same phases. Torch's own ``allocated`` and ``reserved`` are logged
+where no engine shares the process: with a colocated one they count memory that sleeping vLLM has
+given back. Without a GPU only the resident memory of the process is known: memory/<phase>_rss_gib.
 """
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from threading import Event, Lock, Thread
 from typing import Any
 
 import psutil
 import torch
 from swift.callbacks import TrainerCallback
+from swift.utils import get_logger
+
+logger = get_logger()
 
 GIB = 2**30
+SAMPLE_SECONDS = 0.05
+"""Between two looks at the card: on an H100 the shortest peaks of a step lasted 0.2 s."""
+
+
+class PeakMemory:
+    """The largest value that ``used`` returned since the last call, sampled by one thread."""
+
+    def __init__(self, used: Callable[[], int], seconds: float = SAMPLE_SECONDS) -> None:
+        self.used, self.seconds, self.peak = used, seconds, 0
+        self.ended, self.lock = Event(), Lock()
+        Thread(target=self._watch, name="card memory", daemon=True).start()
+
+    def _watch(self) -> None:
+        while not self.ended.wait(self.seconds):
+            with self.lock:
+                self.peak = max(self.peak, self.used())
+
+    def take(self) -> int:
+        """Return the peak, in bytes, and begin anew."""
+        with self.lock:
+            now = self.used()
+            peak, self.peak = max(self.peak, now), now
+            return peak
+
+
+def card_memory(device: int) -> int:
+    """Return the bytes in use on a GPU, by whomever."""
+    free, total = torch.cuda.mem_get_info(device)
+    return int(total - free)
+
+
+def others_on_card() -> bool:
+    """Return whether another process computes on this GPU; False where the driver does not say."""
+    try:
+        return bool(torch.cuda.list_gpu_processes().count("process ") > 1)
+    except Exception:  # NVML's own, and a TypeError where a container hides the sizes
+        return False
 
 
 class MemoryCallback(TrainerCallback):
-    """Reads and resets torch's peak counters when a step goes from one phase to the next.
+    """Reads and resets the peaks when a step goes from one phase to the next.
 
     A pass with gradients is `forward`; from its end to the end of the micro-batch is `backward`
     (with the loss; under DeepSpeed also the optimizer's step, which backward() calls). A pass
@@ -37,6 +81,18 @@ class MemoryCallback(TrainerCallback):
         self.peaks: dict[str, float] = {}
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.since = time.perf_counter()
+        self.engine_inside = args.use_vllm and args.vllm_mode == "colocate"
+        self.card = "card"
+        self.sampled: PeakMemory | None = None
+        if torch.cuda.is_available():
+            # A new thread's own device would be the first one.
+            self.sampled = PeakMemory(partial(card_memory, torch.cuda.current_device()))
+            if others_on_card():
+                self.card = "shared_card"
+                logger.warning(
+                    "VLRFT_TRACK_MEMORY: another process uses this GPU; its memory is in every "
+                    "peak, which are logged as memory/<phase>_shared_card_gib"
+                )
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         model = kwargs["model"]
@@ -47,6 +103,10 @@ class MemoryCallback(TrainerCallback):
             reference.register_forward_pre_hook(lambda *_: self._enter("log_probabilities"))
             reference.register_forward_hook(lambda *_: self._enter("rollout"))
         self._enter("rollout")
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.sampled is not None:
+            self.sampled.ended.set()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._enter("rollout")
@@ -75,17 +135,22 @@ class MemoryCallback(TrainerCallback):
             self._enter("backward" if torch.is_grad_enabled() else "rollout")
 
     def _enter(self, phase: str) -> None:
-        """Close the phase before ``phase``: read and reset the counters, add up its seconds."""
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()  # kernels run on after the call that launched them
-            values = {"allocated": torch.cuda.max_memory_allocated()}
-            values["reserved"] = torch.cuda.max_memory_reserved()
-            torch.cuda.reset_peak_memory_stats()
-        else:
-            values = {"rss": psutil.Process().memory_info().rss}
-        for kind, value in values.items():
+        """Close the phase before ``phase``: read and reset the peaks, add up its seconds."""
+        for kind, value in self._take().items():
             name = f"{self.phase}_{kind}_gib"
             self.peaks[name] = max(self.peaks.get(name, 0.0), value / GIB)
         now = time.perf_counter()
         self.seconds[self.phase] += now - self.since
         self.since, self.phase = now, phase
+
+    def _take(self) -> dict[str, int]:
+        """Map kinds of memory to the peaks since the last call, in bytes."""
+        if self.sampled is None:
+            return {"rss": psutil.Process().memory_info().rss}
+        torch.cuda.synchronize()  # kernels run on after the call that launched them
+        values = {self.card: self.sampled.take()}
+        if not self.engine_inside:
+            values["allocated"] = torch.cuda.max_memory_allocated()
+            values["reserved"] = torch.cuda.max_memory_reserved()
+            torch.cuda.reset_peak_memory_stats()
+        return values

@@ -1,8 +1,7 @@
-"""Fuzz every reader of what strangers write: rewards, completions, predictions, data, images,
-recipes.
+"""Fuzz every reader of what strangers write: rewards, completions, predictions, data, images.
 
     python tests/fuzz/run.py --seconds 300
-    python tests/fuzz/run.py --seconds 60 --only recipes --seed 7
+    python tests/fuzz/run.py --seconds 60 --only data --seed 7
     python tests/fuzz/run.py --only data --file runs/fuzz/data-7-123/rows.jsonl     one case again
 
 Each reader has a file here. Its ``make`` changes real good examples into a case, a file's name and
@@ -32,7 +31,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from support.limits import TooSlow, time_limit  # noqa: E402
 
-NAMES = ("rewards", "completions", "predictions", "data", "images", "recipes")
+NAMES = ("rewards", "completions", "predictions", "data", "images")
 MOST_MEMORY = 1 << 30
 """Bytes by which one case may raise the process's peak."""
 MOST_FAILURES = 20

@@ -4,7 +4,7 @@ import pytest
 from fuzz.run import NAMES, fuzz
 
 INPUTS = {"rewards": 4000, "completions": 1000, "predictions": 3000}
-INPUTS |= {"data": 100, "images": 100, "recipes": 20}
+INPUTS |= {"data": 100, "images": 100}
 
 
 @pytest.mark.nightly

@@ -6,7 +6,6 @@ shortcut through a math parser is off: it pays for a wrong box whose y1 is right
 
 import os
 import random
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,9 @@ PEERS = Path(os.environ.get("VLRFT_PEERS", "nowhere"))
 
 
 def peer(kind, monkeypatch):
-    # Only for the import: a benchmarks/datasets.py left on the path hides the library of that name.
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "path", [str(Path(__file__).parents[2] / "benchmarks"), *sys.path])
-        from peers import VISUAL_RFT, find, visual_rft
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    from peers import VISUAL_RFT, find, visual_rft
+
     if not PEERS.is_dir() or find(PEERS, VISUAL_RFT) is None:
         pytest.skip("VLRFT_PEERS names no folder with a checkout of Visual-RFT")
     return visual_rft(PEERS, math=None)[f"accuracy_reward_{kind}"]

@@ -1,6 +1,6 @@
 """From a Parquet set to the first training row: swift-vlrft beside ms-swift's own preprocessor.
 
-    python benchmarks/datasets.py --rows 1000 --more-rows 6000
+    python benchmarks/first_row.py --rows 1000 --more-rows 6000
 
 Both read the same Parquet through ms-swift's ``load_dataset``, each in a process of its own with
 an empty cache: rows of 640 x 480 RGBA PNG, about 800 KB each. Measured after the imports: seconds
@@ -25,9 +25,6 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-
-# This file's folder comes first on the path, where it would be taken for the library `datasets`.
-sys.path = [p for p in sys.path if Path(p or ".").resolve() != Path(__file__).resolve().parent]
 
 SHARD_ROWS = 500
 GOLD = "<answer>[{'Position': [254, 303, 291, 365], 'Confidence': 1}]</answer>"
