@@ -1,6 +1,7 @@
 """The same tiny Qwen2.5-VL through ms-swift's GRPO with every engine that a CPU can run.
 
-A random model earns no reward; ``coin`` (tests/support) gives every step a gradient.
+A random model earns no reward; ``coin`` (tests/support) gives every step a gradient. Where it
+writes tokens of images, they would end the run if they were sampled.
 """
 
 import pytest
@@ -30,20 +31,22 @@ ZERO3_VARIABLES = DEEPSPEED_ON_CPU | {"NPROC_PER_NODE": "2"}
 PLUGINS = [SUPPORT / "cpu_engines.py", SUPPORT / "coin.py"]
 
 
-def test_transformers_rollout(tiny_qwen2_5_vl, shapes, tmp_path):
-    run = run_swift(grpo_command(tiny_qwen2_5_vl, shapes, tmp_path, PLUGINS, *COIN), tmp_path)
+def test_transformers_rollout(writing_images, shapes, tmp_path):
+    run = run_swift(grpo_command(writing_images, shapes, tmp_path, PLUGINS, *COIN), tmp_path)
     assert_trained(run, 3)
+    assert run.metric("completions/vision_token_ratio") == [0, 0, 0]
 
 
-def test_vllm_colocated_with_weight_sync(tiny_qwen2_5_vl, shapes, tmp_path):
+def test_vllm_colocated_with_weight_sync(writing_images, shapes, tmp_path):
     # With this rate the policy after one step is far from the one before it, so a rollout with
     # stale weights would show in the divergence between the engine's log-probabilities and the
-    # trainer's.
+    # trainer's. That the engine may not sample images is 0.002 of it.
     command = grpo_command(
-        tiny_qwen2_5_vl, shapes, tmp_path, PLUGINS, *COIN, *VLLM, "--learning_rate", "1e-2"
+        writing_images, shapes, tmp_path, PLUGINS, *COIN, *VLLM, "--learning_rate", "1e-2"
     )
     run = run_swift(command, tmp_path, **VLLM_ON_CPU)
     assert_trained(run, 3)
+    assert run.metric("completions/vision_token_ratio") == [0, 0, 0]
     assert all(abs(value) < 1e-2 for value in run.metric("rollout_correction/k3_kl"))
 
 
