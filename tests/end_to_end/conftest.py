@@ -38,7 +38,7 @@ def tiny_qwen2_5_vl(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def writing_images(tiny_qwen2_5_vl, tmp_path_factory) -> Path:
-    """The same model, of which one token in twenty is that of an image."""
+    """The same model, which writes tokens of images."""
     folder = tmp_path_factory.mktemp("tiny") / "writing_images"
     return raise_row(tiny_qwen2_5_vl, folder, "<|image_pad|>", 5.0)
 

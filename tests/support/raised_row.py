@@ -11,7 +11,7 @@ def raise_row(model: Path, folder: Path, token: str, height: float) -> Path:
     """Copy ``model`` into ``folder`` with another row of ``token`` in its head.
 
     Every token and patch has the same share of the first feature, and the token's logit is made of
-    that: 5.0 is about one token in twenty, 6.2 one in three.
+    that.
     """
     if folder != model:
         shutil.copytree(model, folder)
