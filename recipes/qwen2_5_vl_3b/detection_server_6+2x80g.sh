@@ -30,6 +30,7 @@ ROLLOUT_PORT=${ROLLOUT_PORT:-8000}
 CUDA_VISIBLE_DEVICES=$ROLLOUT_GPUS \
 setsid swift rollout \
     --model "$MODEL" \
+    --external_plugins "$PLUGIN" \
     --torch_dtype bfloat16 \
     --vllm_data_parallel_size 2 \
     --vllm_gpu_memory_utilization 0.9 \

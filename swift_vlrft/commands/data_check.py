@@ -162,11 +162,11 @@ def asked_format(
     path, subset = split_box_format(str(source), default)
     if subset != NATIVE:
         return path, subset, None, None
-    from swift_vlrft.swift_plugin.command_line import CommandLine
+    from swift_vlrft.swift_plugin.command_line import run_of_model
     from swift_vlrft.swift_plugin.model import wanted_box_format
 
-    command = CommandLine(model=model, model_type=model_type)
-    return path, *wanted_box_format(command, subset, str(path))
+    run = run_of_model(model, model_type)
+    return path, *wanted_box_format(run, subset, str(path))
 
 
 def renamed(columns: str) -> dict[str, str]:
@@ -193,15 +193,15 @@ def _length_check(limit: int, model: str | None, model_type: str | None) -> TooL
         raise ValueError("--max-length counts tokens with a model's tokenizer; give --model DIR")
     from swift_vlrft.datasets.validate import length_check
     from swift_vlrft.families import IMAGE_TYPES
-    from swift_vlrft.swift_plugin.command_line import CommandLine
+    from swift_vlrft.swift_plugin.command_line import run_of_model
     from swift_vlrft.swift_plugin.model import image_resize_of, text_tokens
 
-    command = CommandLine(model=model, model_type=model_type)
-    view = image_resize_of(command)
+    run = run_of_model(model, model_type)
+    view = image_resize_of(run)
     if view is None:
         known = ", ".join(IMAGE_TYPES)
         raise ValueError(f"the family of {model} is not known; --model-type: {known}")
-    return length_check(view, limit, text_tokens(command))
+    return length_check(view, limit, text_tokens(run))
 
 
 def _print(problems: list[tuple[str, str]], notes: list[str], show: int) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from swift_vlrft.recipe.facts import facts
@@ -17,21 +16,6 @@ from swift_vlrft.recipe.flags import flags_of
 from swift_vlrft.recipe.reader import Flag, Recipe
 from swift_vlrft.recipe.run import Run, resolve
 from swift_vlrft.recipe.wrappers import COMMANDS
-
-
-@dataclass
-class CommandLine:
-    """The flags that say which model runs, and which rows and images it sees."""
-
-    model: str | None = None
-    model_type: str | None = None
-    resume_from_checkpoint: str | None = None
-    adapters: Sequence[str] = ()
-    system: str | None = None
-    max_length: int | None = None
-    max_pixels: int | None = None
-    truncation_strategy: str | None = None
-    reward_funcs: Sequence[str] = ()
 
 
 def supervised() -> bool:
@@ -59,23 +43,8 @@ def run_of(words: Sequence[str], model_type: str | None = None, command: str = "
     return resolve(recipe, facts(may_import=False))
 
 
-def running_command() -> CommandLine:
-    """Return the model's flags of this process's run."""
-    return command_of(running_run())
-
-
-def command_of(run: Run) -> CommandLine:
-    """Return the model's flags of a run."""
-    return CommandLine(
-        model=run.text("model"),
-        model_type=run.text("model_type"),
-        resume_from_checkpoint=run.text("resume_from_checkpoint"),
-        adapters=run.texts("adapters"),
-        system=run.text("system"),
-        max_length=run.optional("max_length"),
-        max_pixels=run.optional("max_pixels"),
-        truncation_strategy=run.text("truncation_strategy")
-        if "truncation_strategy" in run.given
-        else None,
-        reward_funcs=run.texts("reward_funcs"),
-    )
+def run_of_model(model: str | None, model_type: str | None, **flags: object) -> Run:
+    """Return a run that only says which model it is, and how it sees images."""
+    given = {"model": model, **flags}.items()
+    words = [word for name, value in given if value for word in (f"--{name}", str(value))]
+    return run_of(words, model_type)

@@ -2,7 +2,8 @@
 
 python -m swift_vlrft.swift_plugin.facts > swift_vlrft/recipe/ms_swift.json
 
-The flags of `megatron` are among them if Megatron-Core is installed.
+The flags of `megatron` are among them if Megatron-Core is installed. Bounds of numbers, kinds of
+variables and `loss_type KIND` are those of that file, where they are written by hand.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ import re
 import sys
 import typing
 from argparse import Action
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from swift_vlrft.recipe.facts import Facts, Flag, Template, installed_versions
-from swift_vlrft.swift_plugin import values
+from swift_vlrft.recipe.facts import Facts, Flag, Template, installed_versions, shipped_facts
 
 CLASSES = {
     "rlhf": "RLHFArguments",
@@ -69,9 +70,9 @@ def read_facts() -> Facts:
         rewards,
         sorted(ids),
         templates(),
-        values.names(),
-        values.bounds(),
-        values.variables(),
+        names(),
+        shipped_facts().bounds,
+        shipped_facts().variables,
         commands,
     )
 
@@ -143,6 +144,49 @@ def templates() -> dict[str, Template]:
             usual = on if meta.is_thinking and not off else off
             by_name[str(name)] = Template(usual, on, off, tuple(sorted(models.get(name, ()))))
     return by_name
+
+
+def names() -> dict[str, list[str]]:
+    """Return what a text flag may name beside files and hub ids, by flag or with --rlhf_type."""
+    import swift
+    from swift.agent_template import agent_template_map
+    from swift.callbacks import callbacks_map
+    from swift.loss import loss_map
+    from swift.model import MODEL_MAPPING
+    from swift.optimizers import optimizers_map
+    from swift.template import TEMPLATE_MAPPING
+    from transformers import AttentionInterface
+    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+    from transformers.trainer_utils import SchedulerType
+
+    config = [path.stem for path in (Path(swift.__file__).parent / "config").glob("*.json")]
+    metas = [meta for meta in MODEL_MAPPING.values() if meta.model_type]
+    seeing = {of for meta in metas if meta.is_multimodal for of in _templates(meta)}
+    reading = {of for meta in metas if not meta.is_multimodal for of in _templates(meta)}
+    attention = ["flash_attn", "eager", *AttentionInterface._global_mapping]
+    known = {
+        "NPROC_PER_NODE": ["auto", "cpu", "gpu"],  # torch.distributed.run
+        "agent_template": agent_template_map,
+        "attn_impl": [name for name in attention if "|" not in name],
+        "callbacks": callbacks_map,
+        "deepspeed": [name for name in config if name.startswith("zero")],
+        "fsdp": [name for name in config if name.startswith("fsdp")],
+        "loss_type": loss_map,
+        "lr_scheduler_type": [kind.value for kind in SchedulerType],
+        "model_type": [meta.model_type for meta in metas],
+        "model_type of text": [meta.model_type for meta in metas if not meta.is_multimodal],
+        "optimizer": optimizers_map,
+        "report_to": ["none", "all", *INTEGRATION_TO_CALLBACK],
+        "template": TEMPLATE_MAPPING,
+        "template of text": reading - seeing,
+    }
+    shipped = shipped_facts().names.items()
+    known |= {name: values for name, values in shipped if name.startswith("loss_type ")}
+    return {name: sorted(map(str, values)) for name, values in sorted(known.items())}
+
+
+def _templates(meta: object) -> Iterator[str]:
+    yield from filter(None, (meta.template, *(group.template for group in meta.model_groups)))  # type: ignore[attr-defined]
 
 
 def as_text(facts: Facts) -> str:

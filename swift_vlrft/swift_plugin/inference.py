@@ -34,7 +34,8 @@ from swift_vlrft.files.checkpoints import weights_problem
 from swift_vlrft.files.environment import errors_only
 from swift_vlrft.files.records import read_record, write_record
 from swift_vlrft.files.writing import free_space, space_named
-from swift_vlrft.swift_plugin.command_line import CommandLine
+from swift_vlrft.recipe.run import Run
+from swift_vlrft.swift_plugin.command_line import run_of_model
 from swift_vlrft.swift_plugin.model import register_model_of, wanted_box_format
 
 ENGINES = ("auto", "vllm", "transformers")
@@ -115,7 +116,7 @@ def load_engine(settings: Settings) -> tuple[Ask, int]:
 
     model, adapter = model_and_adapter(settings.model, settings.base_model)
     engine = chosen_engine(settings.engine)
-    register_model_of(_command(model, settings))
+    register_model_of(_run(model, settings))
     options: dict[str, Any] = {
         "model": model,
         "adapters": [adapter] if adapter else [],
@@ -148,9 +149,9 @@ WantedFormat = tuple[str, str | None, ImageResize | None]
 """A box format, the key of its boxes, and for pixels how the model's images are resized."""
 
 
-def _command(model: str, settings: Settings) -> CommandLine:
+def _run(model: str, settings: Settings) -> Run:
     get = settings.engine_options.get
-    return CommandLine(model=model, model_type=get("model_type"), max_pixels=get("max_pixels"))
+    return run_of_model(model, get("model_type"), max_pixels=get("max_pixels"))
 
 
 def answer_batch(
@@ -241,8 +242,8 @@ def run_worker(
     first = next(left, None)
     if first is None:
         return problems  # no model is loaded
-    command = _command(model_and_adapter(settings.model, settings.base_model)[0], settings)
-    wanted = wanted_box_format(command, settings.box_format, str(settings.dataset))
+    run = _run(model_and_adapter(settings.model, settings.base_model)[0], settings)
+    wanted = wanted_box_format(run, settings.box_format, str(settings.dataset))
     ask, at_once = load_engine(settings)
     config = _request_config(settings)
     left, part = chain([first], left), new_part(folder)

@@ -31,7 +31,7 @@ from swift_vlrft.files.text import lines
 from swift_vlrft.files.writing import DiskFull
 from swift_vlrft.recipe.rules.data import no_stream
 from swift_vlrft.rewards import TASK_NAMES
-from swift_vlrft.swift_plugin.command_line import running_command, supervised
+from swift_vlrft.swift_plugin.command_line import running_run, supervised
 from swift_vlrft.swift_plugin.model import text_tokens, wanted_box_format
 
 logger = get_logger()
@@ -74,14 +74,14 @@ class VlrftLoader(DatasetLoader):
             raise
 
     def _options(self, subsets: list[str], name: str) -> LoadOptions:
-        command = running_command()
-        command.model_type = command.model_type or MODEL_TYPE["given"]
+        run = running_run(MODEL_TYPE["given"])
         subset = subset_of(subsets, name)
-        box_format, key, resize = wanted_box_format(command, subset.box_format, name)
+        box_format, key, resize = wanted_box_format(run, subset.box_format, name)
         too_long = None
-        if command.max_length and command.truncation_strategy == "delete" and resize is not None:
+        limit = run.optional("max_length") if "truncation_strategy" in run.given else None
+        if limit and run.text("truncation_strategy") == "delete" and resize is not None:
             # ms-swift encodes a row to learn its length, in every step; headers tell it beforehand.
-            too_long = length_check(resize, command.max_length, text_tokens(command))
+            too_long = length_check(resize, limit, text_tokens(run))
         return LoadOptions(
             cache=CACHE,
             subset=tuple(subsets),
@@ -91,7 +91,7 @@ class VlrftLoader(DatasetLoader):
             resize=resize,
             strict=self.strict,
             too_long=too_long,
-            rewards=tuple(command.reward_funcs),
+            rewards=run.texts("reward_funcs"),
             num_proc=self.num_proc or 1,
             # GRPO samples answers; supervised training needs the gold one as the last turn.
             with_answers=supervised(),

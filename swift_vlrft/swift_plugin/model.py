@@ -1,4 +1,4 @@
-"""Find the command's model: its family, its image resize, and its token count of a prompt."""
+"""Find the run's model: its family, its image resize, and its token count of a prompt."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from swift_vlrft.families import IMAGE_TYPES, family_of
 from swift_vlrft.families.family import Family
 from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.geometry.box_format import NATIVE
-from swift_vlrft.swift_plugin.command_line import CommandLine
+from swift_vlrft.recipe.run import Run
 
 
-def is_glm4v(command: CommandLine) -> bool:
-    """Return whether the command's model is GLM-4V or CogAgent, which ms-swift cannot load."""
-    return any(family.own_classes for family in _families(command))
+def is_glm4v(run: Run) -> bool:
+    """Return whether the run's model is GLM-4V or CogAgent, which ms-swift cannot load."""
+    return any(family.own_classes for family in _families(run))
 
 
-def _families(command: CommandLine) -> list[Family]:
-    named = [command.model, command.resume_from_checkpoint, *command.adapters]
-    families = [family_of(model_type=command.model_type, name=name) for name in named]
+def _families(run: Run) -> list[Family]:
+    named = [run.text("model"), run.text("resume_from_checkpoint"), *run.texts("adapters")]
+    families = [family_of(model_type=run.text("model_type"), name=name) for name in named]
     return list(filter(None, families))
 
 
-def register_model_of(command: CommandLine, *, check: bool = True) -> None:
+def register_model_of(run: Run, *, check: bool = True) -> None:
     """Put a model that ms-swift cannot load or run into its registries. ValueError, with ``check``:
     what is wrong with its folder.
     """
-    for module in {family.registers for family in _families(command)} - {None}:
+    for module in {family.registers for family in _families(run)} - {None}:
         import_module(f"swift_vlrft.swift_plugin.{module}").register()
-    if not is_glm4v(command):
+    if not is_glm4v(run):
         return
     from swift_vlrft.swift_plugin import chatglm4v
 
-    if check and (command.max_pixels or any(map(os.environ.get, RESOLUTION))):
+    if check and (run.optional("max_pixels") or any(map(os.environ.get, RESOLUTION))):
         chatglm4v.logger.warning(
             f"swift_vlrft: {', '.join(RESOLUTION)} and --max_pixels change nothing: GLM-4V and "
             "CogAgent see every image in the same size"
         )
-    chatglm4v.register(command.model, check=check)
+    chatglm4v.register(run.text("model"), check=check)
 
 
-def image_resize_of(command: CommandLine) -> ImageResize | None:
+def image_resize_of(run: Run) -> ImageResize | None:
     """Return how the model's images are resized under the current flags; None if not known."""
-    model = command.model or command.resume_from_checkpoint
-    family = family_of(model_type=command.model_type, name=model)
-    if model and not (family or command.model_type or Path(model).is_dir()):
+    model, kind = run.text("model") or run.text("resume_from_checkpoint"), run.text("model_type")
+    family = family_of(model_type=kind, name=model)
+    if model and not (family or kind or Path(model).is_dir()):
         from swift.model import get_matched_model_meta  # knows models of another name, as UI-TARS
 
         meta = get_matched_model_meta(model)
@@ -57,22 +57,22 @@ def image_resize_of(command: CommandLine) -> ImageResize | None:
     if family is None or family.images is None:
         return None
     low, high = family.images.limits(model=model)
-    return ImageResize(family.name, low, high, command.max_pixels)
+    return ImageResize(family.name, low, high, run.optional("max_pixels"))
 
 
 def wanted_box_format(
-    command: CommandLine, subset: str, dataset: str
+    run: Run, subset: str, dataset: str
 ) -> tuple[str, str | None, ImageResize | None]:
     """Return the box format of a subset, the key of its boxes, and how the model resizes images.
 
     DataError for ``pixels`` or ``native`` says what to give where the model is not known, or that
     it was not trained to write boxes.
     """
-    resize = image_resize_of(command)
+    resize = image_resize_of(run)
     if subset not in ("pixels", NATIVE):
         return subset, None, resize
     if resize is None:
-        which = command.model_type or command.model
+        which = run.text("model_type") or run.text("model")
         needs = "resize rule" if subset == "pixels" else "box format"
         raise DataError(
             f"{dataset}: the subset {subset} needs the model's {needs}, and "
@@ -82,16 +82,16 @@ def wanted_box_format(
     return (*(resize.native(dataset) if subset == NATIVE else (subset, None)), resize)
 
 
-def text_tokens(command: CommandLine) -> Callable[[str], int]:
+def text_tokens(run: Run) -> Callable[[str], int]:
     """Return a counter of a prompt's tokens without its image: turn, system prompt and text."""
     from swift.model import get_processor
     from swift.template import get_template
 
-    if not command.model:
+    if not (model := run.text("model")):
         raise DataError("counting tokens needs --model")
-    register_model_of(command)
-    processor = get_processor(command.model, model_type=command.model_type)
-    template = get_template(processor, default_system=command.system)
+    register_model_of(run)
+    processor = get_processor(model, model_type=run.text("model_type"))
+    template = get_template(processor, default_system=run.text("system"))
     tokenizer = getattr(processor, "tokenizer", processor)
 
     def count(text: str) -> int:

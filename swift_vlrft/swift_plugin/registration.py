@@ -33,7 +33,8 @@ from swift_vlrft.recipe.rules.resume import checkpoint
 from swift_vlrft.recipe.run import Run, resolve
 from swift_vlrft.rewards import REWARDS, TASK_NAMES, RewardFunction
 from swift_vlrft.shared_prefix import settings as shared_prefix
-from swift_vlrft.swift_plugin.command_line import CommandLine, command_of, run_of, running_run
+from swift_vlrft.swift_plugin import vision_tokens
+from swift_vlrft.swift_plugin.command_line import run_of, running_run
 from swift_vlrft.swift_plugin.loader import MODEL_TYPE, dataset_meta
 from swift_vlrft.swift_plugin.metrics import metric_of
 from swift_vlrft.swift_plugin.model import is_glm4v, register_model_of, wanted_box_format
@@ -80,10 +81,11 @@ def register(
         check = not is_child and os.environ.get("RANK", "0") == "0"
     if check:
         _refuse(run)
-    command = command_of(run)
-    register_model_of(command, check=check)
+    register_model_of(run, check=check)
+    if datasets is None and (run.grpo or run.command == "rollout"):
+        vision_tokens.register()
     for dataset in (*run.texts("dataset"), *run.texts("val_dataset")):
-        _register_set(dataset, run, command, check=check)
+        _register_set(dataset, run, check=check)
 
 
 def _refuse(run: Run) -> None:
@@ -100,20 +102,20 @@ def _factory(function: RewardFunction) -> Callable[..., RewardFunction]:
     return lambda args=None, **_: function
 
 
-def _register_set(dataset: str, run: Run, command: CommandLine, *, check: bool) -> None:
+def _register_set(dataset: str, run: Run, *, check: bool) -> None:
     """Register a set that our loader reads; ms-swift's own forms are left to it."""
     asked = parse(dataset)
     if not asked.path.exists():
         return _register_hub_id(asked, run, check=check)
     stored = local_set(asked.path, keep_going=not run.true("strict"), rename=renamed(run))
-    if stored is None or not is_ours(stored, command.reward_funcs):
-        if check and stored is not None and is_glm4v(command):
+    if stored is None or not is_ours(stored, run.texts("reward_funcs")):
+        if check and stored is not None and is_glm4v(run):
             from swift_vlrft.swift_plugin.chatglm4v import refuse_several_images
 
             refuse_several_images(stored, dataset)
         return
     if check:
-        wanted_box_format(command, subset_of(asked.subsets, dataset).box_format, asked.name)
+        wanted_box_format(run, subset_of(asked.subsets, dataset).box_format, asked.name)
     register_dataset(dataset_meta(asked.name), exist_ok=True)
 
 

@@ -1,6 +1,7 @@
 """The trainer of this package: ms-swift's GRPO trainer, and what a run needs beyond it.
 
     shared_prefixes.py      each prompt and image of a micro-batch once (VLRFT_SHARED_PREFIX=1)
+    vision_tokens.py        no answer holds an image token
     tasks.py                curves of each task
     faults.py               no rank waits forever, no checkpoint with NaN or half written
     resuming.py             a run that goes on is the run that was not interrupted
@@ -12,16 +13,19 @@ from __future__ import annotations
 
 import copyreg
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 from swift.rlhf_trainers import GRPOConfig, GRPOTrainer
 
 from swift_vlrft.files.environment import is_on, number
+from swift_vlrft.swift_plugin.command_line import running_run
 from swift_vlrft.swift_plugin.faults import Faults
 from swift_vlrft.swift_plugin.resuming import Resume
 from swift_vlrft.swift_plugin.shared_prefixes import SharedPrefixes
 from swift_vlrft.swift_plugin.tasks import Tasks
+from swift_vlrft.swift_plugin.vision_tokens import VisionTokens
 
 SWIFTS_TIMEOUT = 18_000_000
 """ms-swift 4.6.0's default of --ddp_timeout, in seconds."""
@@ -29,11 +33,18 @@ TIMEOUT = 7_200
 
 
 class VlrftGRPOConfig(GRPOConfig):
-    """GRPO's settings, with two hours for --ddp_timeout; ms-swift's default is 208 days."""
+    """GRPO's settings, with two hours for --ddp_timeout; ms-swift's default is 208 days.
+
+    A folder that ModelScope did not make has no name there to ask for; without a network that takes
+    seven seconds.
+    """
 
     def __post_init__(self) -> None:
         if self.ddp_timeout == SWIFTS_TIMEOUT:  # type: ignore[has-type]
             self.ddp_timeout = TIMEOUT
+        model = Path(running_run().text("model") or "")
+        if model.is_dir() and not (model / ".mdl").exists():
+            self.check_model = False
         super().__post_init__()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -41,7 +52,7 @@ class VlrftGRPOConfig(GRPOConfig):
         return copyreg._reconstructor, (GRPOConfig, object, None), self.__dict__  # type: ignore[attr-defined]
 
 
-class VlrftGRPOTrainer(SharedPrefixes, Tasks, Faults, GRPOTrainer):
+class VlrftGRPOTrainer(VisionTokens, SharedPrefixes, Tasks, Faults, GRPOTrainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.accelerator.device.type == "cpu":

@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
+from support.raised_row import raise_row
 
 from swift_vlrft.demo.rows import Row
 from swift_vlrft.demo.tasks import TASKS
@@ -33,6 +34,13 @@ def tiny_qwen2_5_vl(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("tiny") / "qwen2_5_vl"
     write_tiny("qwen2_5_vl", folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def writing_images(tiny_qwen2_5_vl, tmp_path_factory) -> Path:
+    """The same model, which writes tokens of images."""
+    folder = tmp_path_factory.mktemp("tiny") / "writing_images"
+    return raise_row(tiny_qwen2_5_vl, folder, "<|image_pad|>", 5.0)
 
 
 @pytest.fixture(scope="session")

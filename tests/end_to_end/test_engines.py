@@ -1,6 +1,7 @@
 """The same tiny Qwen2.5-VL through ms-swift's GRPO with every engine that a CPU can run.
 
-A random model earns no reward; ``coin`` (tests/support) gives every step a gradient.
+A random model earns no reward; ``coin`` (tests/support) gives every step a gradient. Where it
+writes tokens of images, they would end the run if they were sampled.
 """
 
 import pytest
@@ -30,9 +31,10 @@ ZERO3_VARIABLES = DEEPSPEED_ON_CPU | {"NPROC_PER_NODE": "2"}
 PLUGINS = [SUPPORT / "cpu_engines.py", SUPPORT / "coin.py"]
 
 
-def test_transformers_rollout(tiny_qwen2_5_vl, shapes, tmp_path):
-    run = run_swift(grpo_command(tiny_qwen2_5_vl, shapes, tmp_path, PLUGINS, *COIN), tmp_path)
+def test_transformers_rollout(writing_images, shapes, tmp_path):
+    run = run_swift(grpo_command(writing_images, shapes, tmp_path, PLUGINS, *COIN), tmp_path)
     assert_trained(run, 3)
+    assert run.metric("completions/vision_token_ratio") == [0, 0, 0]
 
 
 def test_vllm_colocated_with_weight_sync(tiny_qwen2_5_vl, shapes, tmp_path):
@@ -45,6 +47,14 @@ def test_vllm_colocated_with_weight_sync(tiny_qwen2_5_vl, shapes, tmp_path):
     run = run_swift(command, tmp_path, **VLLM_ON_CPU)
     assert_trained(run, 3)
     assert all(abs(value) < 1e-2 for value in run.metric("rollout_correction/k3_kl"))
+
+
+@pytest.mark.nightly
+def test_vllm_samples_no_image(writing_images, shapes, tmp_path):
+    command = grpo_command(writing_images, shapes, tmp_path, PLUGINS, *COIN, *VLLM)
+    run = run_swift(command, tmp_path, **VLLM_ON_CPU)
+    assert_trained(run, 3)
+    assert run.metric("completions/vision_token_ratio") == [0, 0, 0]
 
 
 def test_zero3_with_offload_on_two_processes(tiny_qwen2_5_vl, shapes, tmp_path):

@@ -4,13 +4,12 @@ A random model calls no tool; always_zooms.py (tests/support) takes its first tu
 """
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 from end_to_end.rollout_server import rollout_server
-from safetensors.torch import load_file, save_file
 from support.own import free_port
+from support.raised_row import raise_row
 from support.swift_run import (
     REPOSITORY,
     SUPPORT,
@@ -20,7 +19,6 @@ from support.swift_run import (
     grpo_command,
     run_swift,
 )
-from transformers import AutoTokenizer
 
 pytestmark = pytest.mark.end_to_end
 
@@ -38,22 +36,9 @@ MORE = ("--log_rollout_offpolicy_metrics", "true", "--learning_rate", "1e-4")
 
 @pytest.fixture(scope="module")
 def ending(tiny_qwen2_5_vl, tmp_path_factory):
-    """The same model, which ends a turn after some three tokens: a random one never does. Every
-    token and patch has the same share of the first feature, and the end's logit is made of that.
-    """
+    """The same model, which ends a turn after some three tokens: a random one never does."""
     folder = tmp_path_factory.mktemp("ending") / "model"
-    shutil.copytree(tiny_qwen2_5_vl, folder)
-    weights = load_file(folder / "model.safetensors")
-    end = AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids("<|im_end|>")
-    for name, value in weights.items():
-        if name.endswith("embed_tokens.weight"):  # and of what comes out: they are tied
-            value[:, 0] = 0.05
-            value[end] = 0
-            value[end, 0] = 6.2
-        elif name.endswith("merger.mlp.2.bias"):
-            value[0] = 0.05
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    return folder
+    return raise_row(tiny_qwen2_5_vl, folder, "<|im_end|>", 6.2)
 
 
 def test_the_trainer_sees_the_turns_and_pictures_of_the_engine(ending, shapes, tmp_path):

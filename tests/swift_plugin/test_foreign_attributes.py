@@ -16,7 +16,7 @@ OURS = {
     **dict.fromkeys(
         ("request", "infer_request"), "a row's request, as ms-swift's schedulers do it"
     ),
-    "sample": "samples that `vlrft agree` makes itself",
+    "sample": "a completion of this rollout, as ms-swift's trainer does it",
 }
 
 

@@ -309,15 +309,20 @@ def test_what_a_hub_hands_over_becomes_rows(tmp_path):
             rows_of(Dataset.from_dict(refused), **how)
 
 
-def test_the_one_trainer_is_ms_swifts_with_more():
+def test_the_one_trainer_is_ms_swifts_with_more(sets):
     then = """
 from types import SimpleNamespace
 from swift.trainers.trainer_factory import TrainerFactory
 args = SimpleNamespace(rlhf_type="grpo")
 chosen = TrainerFactory.get_trainer_cls(args)
 config = TrainerFactory.get_cls(args, TrainerFactory.TRAINING_ARGS_MAPPING)
-print(json.dumps([one.__name__ for one in (*chosen.__mro__, *config.__mro__)]))
+names = [one.__name__ for one in (*chosen.__mro__, *config.__mro__)]
+print(json.dumps([names, config(output_dir="x", report_to=[], use_cpu=True).check_model]))
 """
-    names, _ = answer_of(then=then)
+    asks = []
+    for model in ("Qwen/Qwen2.5-VL-3B-Instruct", str(sets)):  # ModelScope whether that is its last
+        (names, asked), _ = answer_of("--model", model, then=then)
+        asks.append(asked)
+    assert asks == [True, False]
     assert names[0] == "VlrftGRPOTrainer" and "GRPOTrainer" in names
     assert "VlrftGRPOConfig" in names and "GRPOConfig" in names
