@@ -29,7 +29,7 @@ def test_a_run_with_and_without_is_the_same_run(family, shapes, tmp_path):
     model, plugins = tmp_path / family, PLUGINS
     write_tiny(family, model)
     if writes_images := family == "qwen2_5_vl":  # in some answers, as from an engine that may
-        raise_row(model, model, "<|image_pad|>", 4.2)
+        raise_row(model, model, "<|image_pad|>", 3.2)
         plugins = [*PLUGINS, SUPPORT / "any_token.py"]
     # Two prompts in a micro-batch, two micro-batches a step, two updates of one generation batch,
     # and a reference model: every pass there is.
