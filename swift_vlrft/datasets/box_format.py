@@ -331,7 +331,9 @@ def _marks(text: str) -> list[tuple[int, ...]]:
     """
     marks = itertools.count(_MARK)
     marked = read_boxes(_NUMBER.sub(lambda _: str(next(marks)), text))
-    return [tuple(map(int, box or ())) for box in (marked.boxes if marked is not None else [])]
+    boxes = [tuple(map(int, box or ())) for box in (marked.boxes if marked is not None else [])]
+    known = range(_MARK, next(marks))  # the reader may see another number in mark and text together
+    return [box if all(mark in known for mark in box) else () for box in boxes]
 
 
 def _with_numbers(text: str, boxes: Sequence[Corners | None], of: BoxFormat) -> str:

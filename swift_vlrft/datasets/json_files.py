@@ -1,13 +1,14 @@
 """Rows are read from JSON, a line for each or one list, and from CSV.
 
 rows.jsonl    {"image": "1.png", "problem": "What is it?", "solution": "rose"}
-rows.json     [{"image": "1.png", ...}, ...], or {"data": [...]}
+rows.json     [{"image": "1.png", ...}, ...], {"data": [...]}, or lines as in rows.jsonl
 rows.csv      image,problem,solution: UTF-8, with a header; every value is a text, or missing
 """
 
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from swift_vlrft.files.jsonl import Broken, LineError, json_lines, read_json
 FIRST_LINES = 100
 """Records whose keys are the columns of the set."""
 LARGEST_VALUE = 16 << 20
-"""Bytes of a value in CSV: an image may be a data: URL."""
+"""Bytes of a value in CSV, or of a first line that may be a row: an image may be a data: URL."""
 
 
 @dataclass
@@ -47,7 +48,7 @@ def _rows(file: Path) -> Records:
     with json_errors(file):
         if file.suffix.lower() == ".csv":
             values = _csv_rows(file)
-        elif file.suffix.lower() == ".jsonl":
+        elif file.suffix.lower() == ".jsonl" or is_lines(file):
             values = ((f"line {number}", value) for number, value in json_lines(file))
         else:
             content = _listed_in(file, read_json(file))
@@ -107,6 +108,16 @@ def json_errors(file: Path) -> Iterator[None]:
     except OSError as error:
         raise FileError(file, f"cannot be read ({error})") from error
     except LineError as error:
-        lines = "Extra data" in error.problem and file.suffix.lower() == ".json"
-        hint = "; with a row a line, call it .jsonl" * lines
-        raise FileError(file, f"{error.problem}{hint}") from error
+        raise FileError(file, error.problem) from error
+
+
+def is_lines(file: Path) -> bool:
+    """Tell whether the first line is a row: ``Dataset.to_json("rows.json")`` writes such files."""
+    try:
+        with open(file, "rb") as lines:
+            first = lines.readline(LARGEST_VALUE)
+            if not first.endswith(b"\n") or not any(line.strip() for line in lines):
+                return False  # one object, one list, or a line as long as a whole file
+        return isinstance(json.loads(first.decode("utf-8-sig")), dict)
+    except (OSError, ValueError, RecursionError):
+        return False  # reading it says what is wrong

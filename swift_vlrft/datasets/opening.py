@@ -22,7 +22,7 @@ from typing import Any
 from swift_vlrft.datasets.coco import CocoFile
 from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.instances import decoded
-from swift_vlrft.datasets.json_files import JsonFiles
+from swift_vlrft.datasets.json_files import JsonFiles, is_lines
 from swift_vlrft.datasets.row import BadRow, safe_name
 from swift_vlrft.datasets.schema import EXPLICIT
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of, scores
@@ -46,6 +46,8 @@ NO_ROWS = frozenset(
     }
 )
 """JSON that says something of a set: written by ``datasets``, the hubs, and ``vlrft data``."""
+NOT_READ = (".arrow", ".gz", ".pq", ".tar", ".tsv", ".zip", ".zst")
+"""Endings of files that may hold rows, but are not read."""
 SWIFT_COLUMNS = ("messages", "conversations", "conversation", "query", "response", "instruction")
 """Columns by which ms-swift's own loader knows its forms."""
 
@@ -203,11 +205,13 @@ def _row_files(path: Path) -> tuple[list[Path], list[Path]]:
     """
     if not path.is_dir():
         return [path] if path.suffix.lower() in OPENERS else [], []
-    below = [f for f in walk(path) if f.suffix.lower() in OPENERS and f.name not in NO_ROWS]
+    known = [file for file in walk(path) if file.name not in NO_ROWS]
+    below = [file for file in known if file.suffix.lower() in OPENERS]
     parquet = [file for file in below if file.suffix.lower() == ".parquet"]
     here = [file for file in below if file.parent == path]
     files = parquet or here or [file for file in below if splits_told(file, path)]
-    return files, [file for file in below if file not in {*files}]
+    data = [file for file in known if file.suffix.lower() in (*OPENERS, *NOT_READ)]
+    return files, [file for file in data if file not in {*files}]
 
 
 def _of_files(path: Path, split: str, keep_going: bool) -> StoredSet:
@@ -231,7 +235,7 @@ def _of_files(path: Path, split: str, keep_going: bool) -> StoredSet:
 
 def _json(path: Path, files: Sequence[Path]) -> StoredSet:
     """COCO's annotations, which are one file, or lists of rows."""
-    if len(files) == 1:
+    if len(files) == 1 and not is_lines(files[0]):
         try:
             content = decoded(files[0])
         except FileError:  # reading it says what is wrong

@@ -129,17 +129,20 @@ def test_shards_that_number_their_classes_differently_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r\n"])
-def test_the_ending_tells_lists_from_lines(end, tmp_path):
+def test_json_lines_go_by_what_is_in_them(end, tmp_path):
+    """``Dataset.to_json("rows.json")`` writes a row a line; datasets and ms-swift read that."""
     file, line = tmp_path / "rows.json", json.dumps(ROW)
-    for content, rows in ((f"[{line},\n{line}]{end}", 2), (json.dumps([ROW], indent=1) + end, 1)):
+    for content, rows in (
+        (f"{line}\n{line}{end}", 2),
+        (f"\ufeff{line}\r\n\r\n{line}{end}", 2),
+        (f"[{line},\n{line}]{end}", 2),
+        (json.dumps([ROW], indent=1) + end, 1),
+    ):
         file.write_bytes(content.encode())
         assert [row.solution for row in read_rows(file)] == ["rose"] * rows
-    file.write_text(f"{line}\n{line}{end}")  # as ``Dataset.to_json("rows.json")`` writes it
-    refused(file, "rows.json: not JSON", "call it .jsonl")
-    lines = tmp_path / "rows.jsonl"
-    lines.write_bytes(f"\ufeff{line}\r\n\r\n{line[:-5]}\n{line}{end}".encode())
-    good, bad, other = read_rows(lines, keep_going=True)
-    assert good.solution == other.solution == "rose" and "line 3" in bad.problem
+    file.write_text(f"{line}\n{line[:-5]}\n{line}\n")
+    good, bad, other = read_rows(file, keep_going=True)
+    assert good.solution == other.solution == "rose" and "line 2" in bad.problem
     file.write_text(line + end)
     refused(file, "one object with image, problem, solution")
 

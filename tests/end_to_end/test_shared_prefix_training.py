@@ -29,7 +29,7 @@ def test_a_run_with_and_without_is_the_same_run(family, shapes, tmp_path):
     model, plugins = tmp_path / family, PLUGINS
     write_tiny(family, model)
     if writes_images := family == "qwen2_5_vl":  # in some answers, as from an engine that may
-        raise_row(model, model, "<|image_pad|>", 3.2)
+        raise_row(model, model, "<|image_pad|>", 1.0)
         plugins = [*PLUGINS, SUPPORT / "any_token.py"]
     # Two prompts in a micro-batch, two micro-batches a step, two updates of one generation batch,
     # and a reference model: every pass there is.
@@ -54,7 +54,7 @@ def test_a_run_with_and_without_is_the_same_run(family, shapes, tmp_path):
         assert any(run.metric("completions/vision_token_ratio")) == writes_images
         assert run.output.count("swift_vlrft: an answer holds an image") == writes_images
     for name in ("loss", "grad_norm", "kl", "entropy/mean", "clip_ratio/region_mean"):
-        expected = pytest.approx(updates(stock, name), rel=1e-4, abs=1e-5, nan_ok=True)
+        expected = pytest.approx(updates(stock, name), rel=1e-4, abs=1e-5)
         assert updates(shared, name) == expected, name
 
 
