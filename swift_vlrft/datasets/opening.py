@@ -210,6 +210,7 @@ def _row_files(path: Path) -> tuple[list[Path], list[Path]]:
     parquet = [file for file in below if file.suffix.lower() == ".parquet"]
     here = [file for file in below if file.parent == path]
     files = parquet or here or [file for file in below if splits_told(file, path)]
+    files = [file for file in files if file.suffix.lower() != ".csv"] or files
     data = [file for file in known if file.suffix.lower() in (*OPENERS, *NOT_READ)]
     return files, [file for file in data if file not in {*files}]
 
@@ -222,7 +223,8 @@ def _of_files(path: Path, split: str, keep_going: bool) -> StoredSet:
         raise DataError(text + more)
     chosen, unnamed = (files, []) if files == [path] else files_of_split(files, path, split)
     ending = chosen[0].suffix.lower()
-    if ending != ".parquet" and len({re.sub(r"\d+", "0", file.name) for file in chosen}) > 1:
+    series = {re.sub(r"\d+", "0", file.name) for file in chosen}
+    if ending != ".parquet" and len(series) > 1 and not splits_told(chosen[0], path):
         raise DataError(
             f"{path} holds several files that may be the set: {listed(chosen, path)}. Give the "
             "file of rows, or put train, validation or test into the names"
@@ -277,7 +279,8 @@ def _folder_in_dict(path: Path, split: str) -> Path:
     same = [split] if split in names else [n for n in names if WORDS.get(n.lower()) == asked]
     if len(same) != 1:
         raise DataError(
-            f"{path}: {len(same)} of its splits are {split!r}: it has {', '.join(names)}"
+            f"{path} has {'no' if not same else 'more than one'} split {split!r}; it has "
+            f"{', '.join(names)}"
         )
     return path / same[0]
 

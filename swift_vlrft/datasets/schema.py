@@ -152,7 +152,8 @@ def _refuse_unclear(path: Path, boxes: Sequence[SizedBox], form: Reading, rival:
     """Raise MisreadBoxes where boxes fit both readings, and these are different boxes."""
     fitting = shares(boxes, [form, rival])
     differ = (b for b in boxes if len({corners(b[0], way, b[1]) for way in fitting}) > 1)
-    if min(fitting.values()) >= FITS and (first := next(differ, None)):
+    fits_as_well = fitting[rival] >= max(FITS, fitting[form])
+    if fits_as_well and (first := next(differ, None)):
         total = len(boxes)
         said = [f"{round(s * total)} of {total} {ways([way], '')}" for way, s in fitting.items()]
         raise MisreadBoxes(

@@ -185,15 +185,22 @@ def of_other_image(first: Prediction, second: Prediction) -> bool:
 def same_gold(first: str, second: str) -> bool:
     """Return whether two golds mean the same, however they are written.
 
-    Boxes may differ by ``ROUNDING``, and are in the same order.
+    Boxes may differ by ``ROUNDING`` and stand in another order.
     """
     a, b = read_boxes(first), read_boxes(second)
     if a is None or b is None or None in (*a.boxes, *b.boxes):
         return _meaning(first) == _meaning(second)
-    numbers = [[v for box in side.boxes if box for v in box] for side in (a, b)]
-    near = ROUNDING if max(numbers[1], default=0.0) > 1.0 else ROUNDING / 1000  # normalized to 0-1
-    labels = [[normalise(label or "") for label in side.labels] for side in (a, b)]
-    return labels[0] == labels[1] and all(abs(x - y) <= near for x, y in zip(*numbers, strict=True))
+    mine, theirs = (
+        sorted(zip([normalise(label or "") for label in of.labels], of.boxes, strict=True))
+        for of in (a, b)
+    )
+    largest = max((max(box) for _, box in theirs if box), default=0.0)
+    near = ROUNDING if largest > 1.0 else ROUNDING / 1000  # normalized to 0-1
+    return len(mine) == len(theirs) and all(
+        label == other
+        and all(abs(x - y) <= near for x, y in zip(box or (), beside or (), strict=True))
+        for (label, box), (other, beside) in zip(mine, theirs, strict=True)
+    )
 
 
 def _meaning(text: str) -> float | str:

@@ -1,4 +1,4 @@
-"""Find `swift` in a command: behind nohup, env, torchrun, as a module, as a file.
+"""Find `swift` in a command: behind nohup, env, timeout, torchrun, as a module, as a file.
 
 unwrapped(["nohup", "env", "A=1", "swift", "rlhf"])  -> swift rlhf, A=1
 """
@@ -27,7 +27,10 @@ each node; accelerate: of all) and nodes, and the processes where none are given
 """
 MODULES = {"torch.distributed.run": "torchrun", "accelerate.commands.launch": "accelerate"}
 PYTHON = re.compile(r"python[\d.]*")
-WRAPPERS = re.compile(f"nohup|setsid|exec|env|{PYTHON.pattern}|{'|'.join(LAUNCHERS)}")
+WRAPPERS = re.compile(
+    r"nohup|setsid|exec|env|command|nice|timeout|stdbuf|uv|srun|(?:micro)?mamba|conda|"
+    + "|".join([PYTHON.pattern, *LAUNCHERS])
+)
 PRINTS = re.compile(
     r"echo|printf|which|type|[ef]?grep|pgrep|p?kill|killall|ps|pip3?|test|\[|:|mkdir|chmod|ls|rm|tee"
 )
@@ -112,6 +115,8 @@ def unwrapped(words: Sequence[Value]) -> Unwrapped | None:
             inner.variables[match[1]] = Variable(value, exported=True)
             continue
         if wrapper and not WRAPPERS.fullmatch(name):
+            return None  # also `env -u A`, which may clear what the command reads
+        if word.text.startswith("--export"):
             return None
         setter = name == "env"
         wrapper = wrapper and name in ("nohup", "setsid", "exec", "env")

@@ -18,17 +18,13 @@ from swift.template.templates.qwen import (
     Qwen3VLTemplate,
 )
 
-QWEN = {"image_token_id": "<|image_pad|>", "video_token_id": "<|video_pad|>"}
-GLM = {"begin_of_image_token": "<|begin_of_image|>", "end_of_image_token": "<|end_of_image|>"}
-STATED: Mapping[type[Template], Mapping[str, str]] = {
-    **dict.fromkeys((Qwen2VLTemplate, Qwen2_5VLTemplate, Qwen3VLTemplate, Qwen3_5Template), QWEN),
-    GLM4VTemplate: GLM,
-}
-"""The token of each id that a template states."""
-
 
 class _Ids(Template):
-    tokens: ClassVar[Mapping[str, str]] = {}
+    tokens: ClassVar[Mapping[str, str]] = {
+        "image_token_id": "<|image_pad|>",
+        "video_token_id": "<|video_pad|>",
+    }
+    """The token of each id that the template states."""
 
     def init_processor(self, processor: Any) -> None:
         super().init_processor(processor)
@@ -36,9 +32,40 @@ class _Ids(Template):
             setattr(self, name, self.tokenizer.convert_tokens_to_ids(token))
 
 
+class _Qwen2VL(_Ids, Qwen2VLTemplate):
+    pass
+
+
+class _Qwen2_5VL(_Ids, Qwen2_5VLTemplate):
+    pass
+
+
+class _Qwen3VL(_Ids, Qwen3VLTemplate):
+    pass
+
+
+class _Qwen3_5(_Ids, Qwen3_5Template):
+    pass
+
+
+class _GLM4V(_Ids, GLM4VTemplate):
+    tokens = {
+        "begin_of_image_token": "<|begin_of_image|>",
+        "end_of_image_token": "<|end_of_image|>",
+    }
+
+
+_SAME: dict[type[Template], type[Template]] = {
+    Qwen2VLTemplate: _Qwen2VL,
+    Qwen2_5VLTemplate: _Qwen2_5VL,
+    Qwen3VLTemplate: _Qwen3VL,
+    Qwen3_5Template: _Qwen3_5,
+    GLM4VTemplate: _GLM4V,
+}
+
+
 def register() -> None:
     """Register these templates in ms-swift; real models get the same ids as before."""
     for meta in list(TEMPLATE_MAPPING.values()):
-        if tokens := STATED.get(old := meta.template_cls):
-            same = type(old.__name__, (_Ids, old), {"tokens": tokens})
+        if same := _SAME.get(meta.template_cls):
             register_template(replace(meta, template_cls=same), exist_ok=True)

@@ -12,6 +12,8 @@ import re
 import sys
 from copy import copy
 from dataclasses import replace
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -62,8 +64,22 @@ def register() -> None:
     """Register every template anew, as a subclass that forbids the ids; twice is once."""
     for meta in map(copy, [*TEMPLATE_MAPPING.values()]):
         if not issubclass(old := meta.template_cls, _Forbids):
-            meta.template_cls = type(old.__name__, (_Forbids, old), {})
+            meta.template_cls = _forbidding(old)
             register_template(meta, exist_ok=True)
+
+
+@cache
+def _forbidding(old: type[Template]) -> type[Template]:
+    # `swift rollout` pickles it, by a name that __getattr__ below finds.
+    name = f"{old.__module__}/{old.__qualname__}".replace(".", "/")
+    return type(old.__name__, (_Forbids, old), {"__module__": __name__, "__qualname__": name})
+
+
+def __getattr__(name: str) -> Any:
+    module, _, old = name.rpartition("/")
+    if not module:
+        raise AttributeError(name)
+    return _forbidding(getattr(import_module(module.replace("/", ".")), old))
 
 
 class VisionTokens(SwiftsTrainer):

@@ -27,8 +27,8 @@ def test_a_peak_that_no_phase_ends_on_belongs_to_the_phase_it_fell_into():
     peaks = {}
     for phase, (start, end) in PHASES.items():
         inside = [n for n, (second, _) in enumerate(rows) if start <= second < end]
-        at, last = inside[0], inside[-1] + 1
-        sampled.take()
+        with sampled.lock:
+            at, last, sampled.peak = inside[0], inside[-1] + 1, 0
         while at < last - 1:  # the thread looks; a busy machine only makes it later
             seen.clear()
             seen.wait(10)
