@@ -43,16 +43,21 @@ def vision_ids(template: Template) -> set[int]:
     return (found & {*added.values()}) - {tokenizer.eos_token_id, tokenizer.pad_token_id}
 
 
-class _Forbids(Template):
+class Forbids(Template):
+    forbids = True
+    """`vlrft agree` sets it to False: without these tokens the others are likelier."""
+
     def prepare_generate_kwargs(self, generate_kwargs: dict[str, Any], **more: Any) -> Any:
         config = generate_kwargs["generation_config"]
-        if ids := {*vision_ids(self), *(config.suppress_tokens or ())}:
+        if self.forbids and (ids := {*vision_ids(self), *(config.suppress_tokens or ())}):
             config.update(suppress_tokens=sorted(ids))
         return super().prepare_generate_kwargs(generate_kwargs, **more)
 
     def prepare_engine_kwargs(self) -> Any:
         kwargs, ids = super().prepare_engine_kwargs(), sorted(vision_ids(self))
-        if not ids or any(name in argument for name in TAKEN for argument in sys.argv):
+        if not (self.forbids and ids) or any(
+            name in argument for name in TAKEN for argument in sys.argv
+        ):
             return kwargs
         from swift_vlrft.swift_plugin.vllm_tokens import KEY, ForbiddenIds
 
@@ -63,7 +68,7 @@ class _Forbids(Template):
 def register() -> None:
     """Register every template anew, as a subclass that forbids the ids; twice is once."""
     for meta in map(copy, [*TEMPLATE_MAPPING.values()]):
-        if not issubclass(old := meta.template_cls, _Forbids):
+        if not issubclass(old := meta.template_cls, Forbids):
             meta.template_cls = _forbidding(old)
             register_template(meta, exist_ok=True)
 
@@ -72,7 +77,7 @@ def register() -> None:
 def _forbidding(old: type[Template]) -> type[Template]:
     # `swift rollout` pickles it, by a name that __getattr__ below finds.
     name = f"{old.__module__}/{old.__qualname__}".replace(".", "/")
-    return type(old.__name__, (_Forbids, old), {"__module__": __name__, "__qualname__": name})
+    return type(old.__name__, (Forbids, old), {"__module__": __name__, "__qualname__": name})
 
 
 def __getattr__(name: str) -> Any:

@@ -80,7 +80,7 @@ from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcRequestState
 vision_tokens.vision_ids = lambda template: {1, 3}
 of = TEMPLATE_MAPPING["qwen2_5_vl"].template_cls
 kwargs = object.__new__(of).prepare_engine_kwargs()
-found = [sum("_Forbids" in str(base) for base in of.__mro__), kwargs]
+found = [sum("Forbids" in str(base) for base in of.__mro__), kwargs]
 if kwargs:
     config, device = SimpleNamespace(**kwargs), torch.device("cpu")
     validate_logits_processors_parameters(config.logits_processors, None)
