@@ -1,7 +1,7 @@
 """Run a recipe as it stands, a model of full size and random weights: planned and measured memory.
 
     python benchmarks/gpu_recipe.py recipes/qwen2_5_vl_3b/detection_lora_1x24g.sh
-    python benchmarks/gpu_recipe.py RECIPE.sh --steps 2 -- --sleep_level 2 --beta 0
+    python benchmarks/gpu_recipe.py RECIPE.sh --steps 2 --sleep_level 2 --beta 0
     python benchmarks/gpu_recipe.py RECIPE.sh --tiny      the same on a CPU, with a tiny model
 
 Needs ms-swift and what the recipe uses, neither network nor data: pictures are noise of 1024 x 768.
@@ -94,15 +94,14 @@ def gpus() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("recipe", type=Path)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("runs/gpu_recipe"))
     parser.add_argument("--tiny", action="store_true", help="a tiny model on a CPU")
-    parser.add_argument("flags", nargs="*", help="behind --: flags for the recipe")
-    asked = parser.parse_args()
+    asked, flags = parser.parse_known_args()
     asked.out.mkdir(parents=True, exist_ok=True)
-    print(json.dumps(run(asked.recipe, asked.out, asked.steps, asked.tiny, asked.flags)))
+    print(json.dumps(run(asked.recipe, asked.out, asked.steps, asked.tiny, flags)))
 
 
 if __name__ == "__main__":

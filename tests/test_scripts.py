@@ -26,7 +26,7 @@ def test_a_script_says_what_it_takes(script):
 def test_a_recipe_runs_beside_its_plan(tmp_path):
     recipe = REPOSITORY / "recipes" / "qwen2_5_vl_3b" / "detection_lora_1x24g.sh"
     script = REPOSITORY / "benchmarks" / "gpu_recipe.py"
-    asked = ("--tiny", "--steps", "2", "--out", tmp_path, "--", "--num_iterations", "1")
+    asked = ("--tiny", "--steps", "2", "--out", tmp_path, "--num_iterations", "1")
     result = json.loads(run(script, recipe, *asked).splitlines()[-1])
     assert len(result["step_seconds"]) == 2 and result["flags"] == ["--num_iterations", "1"]
     assert result["measured"]["backward_seconds"] > 0 and result["compared"] == []
