@@ -100,15 +100,11 @@ def is_dot(box: Numbers) -> bool:
 
 
 def fits(box: Numbers, reading: Reading, size: PictureSize) -> bool:
-    """Tell whether corners are in order and inside the picture, but for ``ROUNDING``.
-
-    And not all in its corner.
-    """
+    """Tell whether corners are in order, inside the picture (``ROUNDING``), and no dot."""
     x1, y1, x2, y2 = corners(box, reading, size)
-    in_x, in_y = -ROUNDING <= x1 <= x2 <= size[0] + ROUNDING, -ROUNDING <= y1 <= y2
-    return (
-        in_x and in_y and y2 <= size[1] + ROUNDING and (reading.unit == "unit" or not is_dot(box))
-    )
+    in_x = -ROUNDING <= x1 <= x2 <= size[0] + ROUNDING
+    in_y = -ROUNDING <= y1 <= y2 <= size[1] + ROUNDING
+    return in_x and in_y and (reading.unit == "unit" or not is_dot(box))
 
 
 def clipped(box: Corners, size: PictureSize) -> Corners | None:

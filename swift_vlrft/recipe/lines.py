@@ -1,6 +1,4 @@
-"""Find lines that bash reads otherwise than they look: a byte order mark, carriage returns, a
-missing backslash, joined words.
-"""
+"""Find lines that bash reads otherwise than they look."""
 
 from __future__ import annotations
 
@@ -8,20 +6,24 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from swift_vlrft.recipe.facts import shipped_facts
 from swift_vlrft.recipe.tree import Node, Note
 
-VARIABLES = re.compile(
+OTHER_VARIABLES = re.compile(
     r"(VLRFT|VLLM|NCCL|GLOO|DS|PYTORCH|OMP|MODELSCOPE|CUDA_DEVICE|SWIFT(?!_CONFIG_FILE$))_\w+"
-    r"|HF_(HOME|ENDPOINT|(HUB|DATASETS)_\w+)|USE_HF|ROOT_IMAGE_DIR|WANDB_(PROJECT|MODE)"
-    r"|(CUDA|HIP|ASCEND_RT)_VISIBLE_DEVICES|NPROC_PER_NODE|NNODES|NODE_RANK|MASTER_(ADDR|PORT)"
-    r"|(VIDEO|FPS|IMAGE)_(MAX|MIN|TOTAL)_\w+|(FRAME|IMAGE|FPS)_FACTOR|VIDEO_SEGMENTS|FPS|NFRAMES|(MAX_)?NUM_FRAMES|(MAX|MIN)_PIXELS|MAX_SLICE_NUMS"
-    r"|MAX_(NUM|RATIO|PARTITION)|(INPUT|BASE|IMG|SPATIAL_MERGE)_SIZE|HD_NUM|NUM_CROPS|CROP_MODE"
-    r"|DOWNSAMPLE_MODE|QWENVL_BBOX_FORMAT|(ENABLE_)?THINKING(_MODE|_BUDGET)?|CELOSS_PARALLEL_SIZE"
-    r"|TORCH_COMPILE_DISABLE|CUBLAS_WORKSPACE_CONFIG"
+    r"|HF_(HOME|ENDPOINT|(HUB|DATASETS)_\w+)|ROOT_IMAGE_DIR|WANDB_(PROJECT|MODE)|MASTER_ADDR"
+    r"|(CUDA|HIP|ASCEND_RT)_VISIBLE_DEVICES|QWENVL_BBOX_FORMAT|\w*VIDEO_READER\w*|DOWNSAMPLE_MODE"
+    r"|THINKING(_MODE|_BUDGET)?|TORCH_COMPILE_DISABLE|CUBLAS_WORKSPACE_CONFIG"
 )
-"""Variables that ms-swift, its engines or this package read."""
+"""Variables that ms-swift, its engines or this package read, beside ms-swift's numbers."""
 JOINED = re.compile(r"[^'\"]*\S\\\r?\n(--?[A-Za-z]\w*|[A-Za-z_]\w*=)")
 """A word that goes on in the first column of the next line, with what looks like another word."""
+
+
+def is_read(name: str) -> bool:
+    """Tell whether ms-swift, its engines or this package read a variable; torchrun's own aside."""
+    known = name in shipped_facts().variables or OTHER_VARIABLES.fullmatch(name)
+    return bool(known) and name not in ("RANK", "LOCAL_RANK")
 
 
 def wrong_lines(text: str, statements: Sequence[Node]) -> Iterator[Note]:

@@ -31,7 +31,7 @@ from swift_vlrft.files.jsonl import LineError
 from swift_vlrft.files.secrets import holds_secret, is_secret_name
 from swift_vlrft.files.writing import beside
 from swift_vlrft.recipe.flags import GivenFlag, flags_of
-from swift_vlrft.recipe.lines import VARIABLES
+from swift_vlrft.recipe.lines import is_read
 
 FILE = "resume.sh"
 GIVEN = '"${@:?give --resume_from_checkpoint CHECKPOINT, or use vlrft resume}"'
@@ -129,7 +129,7 @@ def kept_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in sorted(environment.items())
-        if VARIABLES.fullmatch(name)
+        if is_read(name)
         and not (is_secret_name(name) or holds_secret(value))
         and (several or name not in NODE_VARIABLES)
     }

@@ -18,7 +18,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from swift_vlrft.recipe.lines import VARIABLES, wrong_lines
+from swift_vlrft.recipe.lines import is_read, wrong_lines
 from swift_vlrft.recipe.tree import Mistake, Node, Note, parse
 from swift_vlrft.recipe.words import BY_RUN, NAME, Value, Variable, Words, joined
 from swift_vlrft.recipe.wrappers import ENVIRONMENT, MAKERS, WITHIN, not_read, unwrapped
@@ -253,7 +253,7 @@ def not_exported(
             use = re.compile(rf"(?<!\w){name}(?!\w|\+?=)")
             used = len(use.findall(uses)) > len(use.findall(assigned.text))
             sees = any(c.lost or name in c.environment or name in c.unknown for c in commands)
-            if VARIABLES.fullmatch(name) and commands and not used and not sees:
+            if is_read(name) and commands and not used and not sees:
                 why = f"{name} is set for this script alone, and `swift` does not see it: write "
                 yield Note(assigned.line, "not-exported", f"{why}`export {name}=...`")
 

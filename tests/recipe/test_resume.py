@@ -189,9 +189,10 @@ def test_a_run_that_has_ended(tmp_path):
 
 
 def test_what_changes_a_picture_is_kept():
-    names = ["HD_NUM", "CROP_MODE", "NUM_FRAMES", "ENABLE_THINKING", *RESOLUTION, *VARIABLES]
+    names = ["HD_NUM", "NUM_FRAMES", "ENABLE_THINKING", "IMAGE_AREA", *RESOLUTION, *VARIABLES]
     assert kept_variables(dict.fromkeys(names, "1")).keys() == {*names}
-    assert not kept_variables({"MASTER_PORT": "1", "HF_TOKEN": "1", "SWIFT_CONFIG_FILE": "1"})
+    others = ("MASTER_PORT", "RANK", "HF_TOKEN", "SWIFT_CONFIG_FILE", "IMAGE_COUNT")
+    assert not kept_variables(dict.fromkeys(others, "1"))
 
 
 def test_what_is_gone_or_was_other(tmp_path, monkeypatch):

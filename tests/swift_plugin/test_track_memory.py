@@ -13,7 +13,7 @@ PHASES = {"vLLM start": (0, 55), "sync and rollout": (55, 73), "training": (73, 
 
 def test_a_peak_that_no_phase_ends_on_belongs_to_the_phase_it_fell_into():
     rows = [(int(second), int(mib)) for second, mib in list(csv.reader(CURVE.open()))[1:]]
-    at, seen = 0, threading.Event()
+    at, last, seen = 0, 1, threading.Event()
 
     def used():
         nonlocal at
@@ -22,7 +22,6 @@ def test_a_peak_that_no_phase_ends_on_belongs_to_the_phase_it_fell_into():
         at = min(at + 1, last - 1)
         return mib
 
-    last = 1
     sampled = PeakMemory(used, seconds=0)
     peaks = {}
     for phase, (start, end) in PHASES.items():
