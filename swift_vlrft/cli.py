@@ -20,7 +20,6 @@ from swift_vlrft.commands.publish import publish
 from swift_vlrft.commands.recipe import recipe
 from swift_vlrft.commands.recipe_words import WITH_FLAGS
 from swift_vlrft.commands.report import report
-from swift_vlrft.commands.resume import resume
 from swift_vlrft.commands.score import score
 from swift_vlrft.commands.tiny import tiny
 from swift_vlrft.commands.try_ import try_
@@ -36,7 +35,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     **{"try": try_, "demo": demo, "tiny": tiny},
     **{"check": check, "plan": plan, "agree": agree, "doctor": doctor, "plugin": plugin},
     **{"score": score, "eval": evaluate, "compare": compare, "report": report, "publish": publish},
-    "resume": resume,
 }
 CONTEXTS = {"plan": WITH_FLAGS, "check": WITH_FLAGS, "score": {"allow_extra_args": True}}
 for name, command in COMMANDS.items():

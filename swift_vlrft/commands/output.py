@@ -29,7 +29,6 @@ PANELS = {
     "After a run: vlrft score output/v0/completions.jsonl": (
         *("score", "eval", "compare", "report", "publish"),
     ),
-    "More: vlrft resume output/v0": ("resume",),
 }
 """The commands in the order in which a user needs them, under headings with an example each."""
 PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib import metadata
 from itertools import count
 from pathlib import Path
 from shutil import copyfile
@@ -41,9 +42,12 @@ from swift_vlrft.files.jsonl import LineError, read_json
 from swift_vlrft.files.records import as_json, read_record, write_record
 from swift_vlrft.files.writing import beside
 from swift_vlrft.geometry.box_format import Size
-from swift_vlrft.recipe.record import versions
 from swift_vlrft.rewards import PAYING, REWARDS
 
+PACKAGES = (
+    *("swift-vlrft", "ms-swift", "transformers", "trl", "peft", "torch", "deepspeed", "vllm"),
+    "faster-coco-eval",
+)
 RESULTS = ("run.json", "parts", "predictions.jsonl", "predictions.json", "summary.json")
 
 
@@ -58,6 +62,12 @@ class Manifest(msgspec.Struct):
     identity: str = ""
     files: dict[str, str] = {}
     versions: dict[str, str] = {}
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that answers depend on, if they are installed."""
+    installed = {name: [*metadata.distributions(name=name)] for name in PACKAGES}
+    return {name: copies[0].version for name, copies in installed.items() if copies}
 
 
 def begin(folder: Path, settings: Settings, *, force: bool = False) -> dict[str, str]:

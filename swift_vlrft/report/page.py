@@ -6,8 +6,6 @@ write_report(Path("runs/demo/grpo"), [Path("before"), Path("after")], Path("repo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +14,6 @@ from swift_vlrft.evaluation.predictions import EvaluationError
 from swift_vlrft.evaluation.run import SavedRun, open_runs
 from swift_vlrft.evaluation.summary import Summary, summarise
 from swift_vlrft.files.writing import write_atomically
-from swift_vlrft.recipe.record import GIVEN
 from swift_vlrft.report.curves import curve, ends
 from swift_vlrft.report.html import render, short
 from swift_vlrft.report.run_log import RunLog, Series, read_run
@@ -75,7 +72,6 @@ def _page(run: RunLog, evaluated: list[Evaluated], result: Comparison | None) ->
         "verdict": _verdict(run, result),
         "headline": _headline(run, evaluated, result),
         "ran": _ran(run),
-        "script": run.record.script.replace(f" \\\n    {GIVEN}", "") if run.record else "",
         "settings": _settings(run, evaluated),
         "more_settings": sorted(run.settings.items()),
         "evaluated": evaluated,
@@ -98,23 +94,14 @@ def run_name(run: RunLog) -> str:
 
 def _ran(run: RunLog) -> list[tuple[str, Any]]:
     """Facts of what ran, as far as the run's folder has them."""
-    said, record = run.settings, run.record
-    rows: list[tuple[str, Any]] = []
-    if record is not None:
-        with suppress(ValueError, OverflowError, OSError):
-            begun = datetime.fromtimestamp(record.started, UTC)
-            rows.append(("started", f"{begun:%Y-%m-%d %H:%M} UTC"))
+    said = run.settings
     steps = f"{run.steps}{f' of {run.planned}' if run.planned else ''}"
-    since = f" since {Path(record.begun_at).name}" if record and record.begun_at else ""
-    rows.append(("steps", f"{steps} in {run.elapsed}{since}" if run.elapsed else steps))
+    rows: list[tuple[str, Any]] = [("steps", f"{steps} in {run.elapsed}" if run.elapsed else steps)]
+    rows.append(("resumed from", said.get("resume_from_checkpoint")))
     rows += [(key, said.get(key)) for key in ("model", "adapters")]
     rows.append(("data", said.get("dataset")))
     rows.append(("rewards", said.get("reward_funcs")))
-    if record is not None:
-        processes = said.get("global_world_size")
-        gpus = str(record.gpus or "none: it ran on the CPU")
-        several = type(processes) is int and processes > max(1, record.gpus)
-        rows.append(("GPUs", f"{gpus} a node, {processes} processes" if several else gpus))
+    rows.append(("processes", said.get("global_world_size")))
     return [
         (name, ", ".join(map(str, value)) if isinstance(value, list) else value)
         for name, value in rows
@@ -170,7 +157,6 @@ def _settings(run: RunLog, evaluated: list[Evaluated]) -> list[tuple[str, Any]]:
     installed = {"ms-swift": run.settings.get("swift_version")}
     for manifest in manifests.values():
         installed |= manifest.versions
-    installed |= run.record.versions if run.record else {}
     for name, manifest in manifests.items():
         rows.append((name, f"{manifest.settings.model} on {manifest.settings.dataset}"))
     rows.append(("versions", ", ".join(f"{k} {v}" for k, v in installed.items() if v)))

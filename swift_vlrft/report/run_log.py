@@ -21,9 +21,8 @@ from swift_vlrft.diagnostics.health import Facts, Finding, Health, Pair, distinc
 from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.evaluation.predictions import EvaluationError
 from swift_vlrft.files.completions import read_completions
-from swift_vlrft.files.jsonl import LineError, finite, json_lines, read_json
+from swift_vlrft.files.jsonl import finite, json_lines, read_json
 from swift_vlrft.files.secrets import is_secret_name
-from swift_vlrft.recipe.record import Record, record_of_run
 from swift_vlrft.report.curves import is_drawable
 from swift_vlrft.rewards import REWARDS, reward_columns
 
@@ -53,8 +52,6 @@ class RunLog:
     """The steps that the run was to take; 0 where its log does not say."""
     elapsed: str = ""
     """The time that the steps took, as ms-swift logged it at the last."""
-    record: Record | None = None
-    """The record that the plugin wrote when training began; None for a run without it."""
     parse_rate: dict[str, Series] = field(default_factory=dict)
     reasons: dict[str, Counter[str]] = field(default_factory=dict)
     completions: int = 0
@@ -84,8 +81,6 @@ def read_run(folder: Path) -> RunLog:
     with suppress(OSError, ValueError, TypeError):
         args = {str(k): v for k, v in dict(read_json(folder / "args.json")).items()}
         run.settings = {k: v for k, v in args.items() if not is_secret_name(k)}
-    with suppress(OSError, LineError):
-        run.record = record_of_run(folder)
     by_name: dict[str, dict[float, float]] = {}
     not_drawn: Counter[str] = Counter()
     for number, record in json_lines(folder / "logging.jsonl"):

@@ -26,12 +26,11 @@ from swift_vlrft.evaluation.predictions import (
     read_predictions,
 )
 from swift_vlrft.evaluation.queries import QuerySet
-from swift_vlrft.evaluation.run import begin, finish, gold_of, keep, make_room
+from swift_vlrft.evaluation.run import begin, finish, gold_of, keep, make_room, versions
 from swift_vlrft.evaluation.settings import Scoring, Settings
 from swift_vlrft.evaluation.summary import Summary, summarise
 from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.files.records import Record, as_json, write_record
-from swift_vlrft.recipe.record import versions
 from swift_vlrft.swift_plugin.inference import (
     chosen_engine,
     gpu_count,

@@ -5,7 +5,7 @@
                                      the run ends after 20 logged ones in a row
     a rank that hangs                after --ddp_timeout seconds each rank says where, and ends
     a rollout server that has ended  is named, and its engine is asked before weights are sent
-    any error                        the last complete checkpoint and the command that goes on
+    any error                        the last complete checkpoint and the flag that goes on
     a rank that torchrun ends        says where it stood
 
 Without --ddp_timeout it is two hours (trainer.py). SIGTERM (a node is taken back) is ms-swift's:
@@ -21,6 +21,7 @@ import shlex
 import signal
 import textwrap
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,8 +31,7 @@ import torch
 from swift.utils import get_logger
 from torch import distributed
 
-from swift_vlrft.files.checkpoints import STATE, why_not
-from swift_vlrft.recipe.record import own_checkpoints, record_of_run
+from swift_vlrft.files.checkpoints import STATE, checkpoints, why_not
 from swift_vlrft.swift_plugin.mixin import SwiftsTrainer
 from swift_vlrft.swift_plugin.rollout_server import what_is_wrong
 
@@ -49,6 +49,7 @@ logger = get_logger()
 class Faults(SwiftsTrainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._left_out = 0
+        self._begun = time.time()
         self._timer = threading.Timer(0, lambda: None)
         super().__init__(*args, **kwargs)
 
@@ -162,7 +163,7 @@ class Faults(SwiftsTrainer):
         """Print the fault, how to go on, and what a rollout server answers within ``seconds``."""
         step = self.state.global_step
         text = f"swift_vlrft: rank {self.args.process_index}, step {step}: {what}. "
-        os.write(2, f"\n{text}{how_to_go_on(Path(self.args.output_dir))}\n".encode())
+        os.write(2, f"\n{text}{how_to_go_on(Path(self.args.output_dir), self._begun)}\n".encode())
         client = getattr(self, "vllm_client", None)
         if client is not None and (wrong := what_is_wrong(client, seconds)):
             os.write(2, f"swift_vlrft: {wrong}. Start it again before you go on\n".encode())
@@ -182,13 +183,17 @@ def not_finite(model: torch.nn.Module) -> list[str]:
     return [name for name, share in shares.items() if not torch.isfinite(share).all()]
 
 
-def how_to_go_on(run: Path) -> str:
-    """Name the last complete checkpoint, incomplete ones after it, and the command to go on."""
+def how_to_go_on(run: Path, since: float) -> str:
+    """Name the last complete checkpoint, incomplete ones after it, and the flag to go on.
+
+    With --add_version false an earlier run's are in the folder, too: saved before ``since``.
+    """
     text = ""
     with suppress(OSError, ValueError):
-        for folder in reversed(own_checkpoints(run, record_of_run(run))):
-            if not (why := why_not(folder)):
-                command = f"vlrft resume {shlex.quote(str(run))}"
-                return f"{text}The last complete checkpoint is {folder.name}; go on with: {command}"
-            text += f"{folder.name} is not complete: {why}. "
-    return f"{text}There is no complete checkpoint in {run}: start again"
+        for folder in reversed(checkpoints(run)):
+            if why := why_not(folder):
+                text += f"{folder.name} is not complete: {why}. "
+            elif (folder / STATE).stat().st_mtime >= since:
+                flag = f"--resume_from_checkpoint {shlex.quote(str(folder))}"
+                return f"{text}The last complete checkpoint is {folder.name}; go on with: {flag}"
+    return f"{text}This run has no complete checkpoint in {run}: start it again as before"

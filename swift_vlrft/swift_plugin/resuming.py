@@ -14,8 +14,6 @@ tests/end_to_end/test_exact_resume.py compares runs with and without a kill.
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -32,14 +30,11 @@ from trl.trainer.utils import RepeatSampler
 
 from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.files.writing import beside, write_atomically
-from swift_vlrft.recipe.record import earlier_checkpoints, record, write_record
 
 logger = get_logger()
 
 DRAWN = "vlrft_drawn.json"
 ROLLOUT = "vlrft_rollout_{rank}.pt"
-STARTED_WITH = dict(os.environ)
-"""Before engines set variables of their own."""
 ITERATORS = ("dynamic_resample_iterator", "truncated_resample_iterator")
 
 
@@ -55,14 +50,6 @@ class Resume(TrainerCallback):
         self.random_state: torch.Tensor | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.is_world_process_zero:
-            folder = Path(args.output_dir)
-            said = folder / "args.json"
-            reference = read_json(said).get("ref_model") if said.exists() else None
-            gpus = torch.cuda.device_count()
-            self.record = record(sys.argv, STARTED_WITH, gpus=gpus, ref_model=reference)
-            self.record.earlier = earlier_checkpoints(folder, state.global_step)
-            write_record(folder, self.record)
         resumed = state.global_step > 0 and args.resume_from_checkpoint
         checkpoint = Path(args.resume_from_checkpoint) if resumed else None
         self._count_draws(checkpoint)
@@ -112,11 +99,6 @@ class Resume(TrainerCallback):
             return  # with samples in them: multi-turn rollouts, or a teacher
         with beside(checkpoint / ROLLOUT.format(rank=args.process_index)) as file:
             torch.save([{**b, "grpo_batch": vars(b["grpo_batch"])} for b in batches], file)
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.is_world_process_zero:
-            self.record.ended = state.global_step
-            write_record(Path(args.output_dir), self.record)
 
     def _shares_a_rollout(self, step: int) -> bool:
         """Return whether the update after ``step`` micro-batches reuses their completions."""

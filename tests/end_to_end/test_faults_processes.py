@@ -58,7 +58,8 @@ class Ended:
         assert self.code != 0 and cause in self.output, ours + self.output[-6000:]
         last = good_checkpoints(self.out)[-1].name
         assert f"The last complete checkpoint is {last}" in self.output
-        assert f"go on with: vlrft resume {self.out}\n" in self.output
+        flag = f"--resume_from_checkpoint {self.out / last}"
+        assert f"go on with: {flag}\n" in self.output
 
 
 @pytest.fixture
@@ -107,7 +108,7 @@ def test_killed_while_saving_then_resumed_then_preempted(with_fault):
 
     half = with_fault("", "--resume_from_checkpoint", str(ended.out / "checkpoint-2"))
     assert half.code != 0 and "checkpoint-2 is not complete" in half.output
-    assert "Let `vlrft resume` choose" in half.output
+    assert f"Give {ended.out / 'checkpoint-1'}" in half.output
 
     # SIGTERM on one rank: both save the same step, over the half, and end.
     good = ("--resume_from_checkpoint", str(ended.out / "checkpoint-1"))

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from swift_vlrft.evaluation.predictions import read_predictions
 from swift_vlrft.evaluation.queries import Settings
-from swift_vlrft.evaluation.run import Manifest, stamps
+from swift_vlrft.evaluation.run import Manifest, stamps, versions
 from swift_vlrft.evaluation.summary import summarise
 from swift_vlrft.files.records import as_json, write_record
-from swift_vlrft.recipe.record import versions
 
 SECRETS = {
     "hub_token": "hf_abcdefghijklmnopqrstuvwxyz0123",

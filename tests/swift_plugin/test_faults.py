@@ -6,7 +6,6 @@ import pytest
 import torch
 from files.test_checkpoints import KINDS, write
 
-from swift_vlrft.recipe.record import earlier_checkpoints, record, write_record
 from swift_vlrft.swift_plugin.faults import MOST_LEFT_OUT, Faults, how_to_go_on, not_finite
 
 
@@ -63,10 +62,9 @@ def test_an_error_is_raised_on_and_followed_by_the_way_on(tmp_path, capfd):
 
 
 def test_checkpoints_of_an_earlier_run_are_no_way_on(tmp_path):
-    """--add_version false; `vlrft resume` does not take them either."""
-    write(tmp_path / "checkpoint-4", KINDS["lora"])
-    assert "checkpoint-4" in how_to_go_on(tmp_path)
-    kept = record(["rlhf.py"], {}, gpus=0)
-    kept.earlier = earlier_checkpoints(tmp_path, 0)
-    write_record(tmp_path, kept)
-    assert "checkpoint-4" not in how_to_go_on(tmp_path)
+    """With --add_version false they lie in the same folder."""
+    checkpoint = tmp_path / "checkpoint-4"
+    write(checkpoint, KINDS["lora"])
+    saved = (checkpoint / "trainer_state.json").stat().st_mtime
+    assert how_to_go_on(tmp_path, saved - 1).endswith(f"--resume_from_checkpoint {checkpoint}")
+    assert "start it again" in how_to_go_on(tmp_path, saved + 1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from swift_vlrft.files.checkpoints import why_not
+from swift_vlrft.files.checkpoints import good_checkpoints, why_not
 from swift_vlrft.recipe.rules.finding import Finding, note, problem
 from swift_vlrft.recipe.rules.model import no_such_path
 from swift_vlrft.recipe.run import Run
@@ -30,7 +30,9 @@ def checkpoint(run: Run) -> Iterator[Finding]:
     if folder is None or not os.path.isdir(folder) or run.true(ALONE):
         return
     if why := why_not(folder):
-        text = f"--{FLAG} {name} is not complete: {why}. Let `vlrft resume` choose"
+        good = [path for path in good_checkpoints(folder.parent) if path != folder]
+        instead = f"Give {good[-1]}" if good else "No other beside it is complete: begin anew"
+        text = f"--{FLAG} {name} is not complete: {why}. {instead}"
         yield problem(run, FLAG, "resume", text)
     elif not any(folder.glob("rng_state*.pth")):
         text = f"--{FLAG} {name} has only weights (--save_only_model): all else begins anew"
