@@ -4,8 +4,7 @@ Restored here, as ms-swift 4.6.0 and transformers do not:
 
     the weights         without DeepSpeed transformers looks for them under their names in memory,
                         saves them under others (Qwen2.5-VL), and goes on with the untrained ones
-    the order of rows   of a later epoch; --dynamic_sample: where in its own order it was
-    the rollout         that several updates share (--num_iterations 2): kept in the checkpoint
+    the order of rows   of a later epoch
 
 Random states, optimizer and schedule are restored by transformers and DeepSpeed.
 tests/end_to_end/test_exact_resume.py compares runs with and without a kill.
@@ -13,37 +12,24 @@ tests/end_to_end/test_exact_resume.py compares runs with and without a kill.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import send_to_device
 from safetensors import safe_open
 from swift.callbacks import TrainerCallback
-from swift.rl_core.data import GRPOBatch
 from swift.utils import get_logger
 from torch import nn
 from trl.trainer.utils import RepeatSampler
 
-from swift_vlrft.files.jsonl import read_json
-from swift_vlrft.files.writing import beside, write_atomically
-
 logger = get_logger()
-
-DRAWN = "vlrft_drawn.json"
-ROLLOUT = "vlrft_rollout_{rank}.pt"
-ITERATORS = ("dynamic_resample_iterator", "truncated_resample_iterator")
 
 
 class Resume(TrainerCallback):
-    """Saves in each checkpoint what a resumed run restores from it when training begins."""
+    """Restores from a checkpoint, when training begins, what the trainers leave out."""
 
     def __init__(self, args: Any, trainer: Any) -> None:
         super().__init__(args, trainer)
-        self.drawn: dict[str, int] = {}
         # Workers that stay from epoch to epoch draw a seed when they start. Those of the run that
         # was not interrupted started long ago.
         self.epochs_until_start = -1
@@ -52,7 +38,6 @@ class Resume(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         resumed = state.global_step > 0 and args.resume_from_checkpoint
         checkpoint = Path(args.resume_from_checkpoint) if resumed else None
-        self._count_draws(checkpoint)
         if checkpoint is None:
             return
         if not self.trainer.is_deepspeed_enabled and not self.trainer.is_fsdp_enabled:
@@ -71,8 +56,12 @@ class Resume(TrainerCallback):
                 self.random_state = torch.get_rng_state()
         # An epoch is a whole number of rollouts.
         step = within * args.gradient_accumulation_steps
-        shares = self._shares_a_rollout(step)
-        self.trainer.go_on(step, self._kept_rollout(checkpoint) if shares else None)
+        if self._shares_a_rollout(step):
+            logger.warning(
+                f"swift_vlrft: {checkpoint.name} was saved between two updates of one rollout, "
+                "which no checkpoint holds: the second update answers its prompts anew"
+            )
+        self.trainer.go_on(step)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.epochs_until_start == 0:
@@ -84,60 +73,11 @@ class Resume(TrainerCallback):
             torch.set_rng_state(self.random_state)
             self.random_state = None
 
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-        if self.drawn and state.is_world_process_zero:
-            write_atomically(checkpoint / DRAWN, json.dumps(self.drawn))
-        batches = self.trainer._buffered_inputs
-        if (
-            args.save_only_model
-            or batches is None
-            or not self._shares_a_rollout(self.trainer._step)
-        ):
-            return
-        if any(batch.keys() - {"model_inputs", "grpo_batch"} for batch in batches):
-            return  # with samples in them: multi-turn rollouts, or a teacher
-        with beside(checkpoint / ROLLOUT.format(rank=args.process_index)) as file:
-            torch.save([{**b, "grpo_batch": vars(b["grpo_batch"])} for b in batches], file)
-
     def _shares_a_rollout(self, step: int) -> bool:
         """Return whether the update after ``step`` micro-batches reuses their completions."""
         trainer = self.trainer
         steps = trainer.args.steps_per_generation * trainer.template.sequence_parallel_size
         return bool(step % (steps * trainer.num_iterations))
-
-    def _kept_rollout(self, checkpoint: Path) -> list[dict[str, Any]] | None:
-        file = checkpoint / ROLLOUT.format(rank=self.trainer.args.process_index)
-        if not file.exists():
-            logger.warning(
-                f"swift_vlrft: {checkpoint.name} was saved between two updates of one rollout and "
-                f"{file.name} is missing: the second update answers its prompts anew"
-            )
-            return None
-        batches = torch.load(file, "cpu", weights_only=True)
-        return [
-            {**batch, "grpo_batch": GRPOBatch(**batch["grpo_batch"])}
-            for batch in send_to_device(batches, self.trainer.accelerator.device)
-        ]
-
-    def _count_draws(self, checkpoint: Path | None) -> None:
-        """Count the rows drawn in place of groups without variance and of rows too long."""
-        file = checkpoint / DRAWN if checkpoint else None
-        before = read_json(file) if file and file.exists() else {}
-        for name in ITERATORS:
-            if rows := getattr(self.trainer, name, None):
-                self.trainer.take_rows_from(name, self._counted(name, rows, before.get(name, 0)))
-
-    def _counted(self, name: str, rows: Iterator[Any], skip: int) -> Iterator[Any]:
-        self.drawn[name] = skip
-        next(islice(rows, skip, skip), None)
-
-        def counted() -> Iterator[Any]:
-            for row in rows:
-                self.drawn[name] += 1
-                yield row
-
-        return counted()
 
 
 def skip_epochs(loader: Any, epochs: int) -> None:

@@ -12,7 +12,6 @@ Each overrides methods of ms-swift's trainer and calls them; registered through 
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,15 +68,6 @@ class VlrftGRPOTrainer(VisionTokens, SharedPrefixes, Tasks, Faults, GRPOTrainer)
 
             self.add_callback(SampleImages(self.args, self))
 
-    def go_on(self, step: int, rollout: list[dict[str, Any]] | None) -> None:
-        """Count micro-batches from ``step`` on, in the middle of a ``rollout`` if there is one.
-
-        ms-swift counts from 0 and samples anew.
-        """
+    def go_on(self, step: int) -> None:
+        """Count micro-batches from ``step`` on; ms-swift counts from 0."""
         self._step = step
-        if rollout is not None:
-            self._buffered_inputs = rollout
-
-    def take_rows_from(self, name: str, rows: Iterator[Any]) -> None:
-        """Take rows from ``rows`` in place of ms-swift's own iterator of that name."""
-        setattr(self, name, rows)

@@ -105,36 +105,28 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tiny_qwen2_5_vl, shapes
 
 
 @pytest.mark.parametrize(
-    ("tuner", "deepspeed", "variables", "flags", "at", "last"),
+    ("tuner", "deepspeed", "variables"),
     first_now(
-        ("lora", "zero2", SHARED, ("--dynamic_sample", "true"), 2, 3),
-        # A rollout of two updates, and the checkpoint between them.
-        ("full", "zero3", SHARED, ("--num_iterations", "2"), 1, 3),
-        ("full", "zero2", {}, (), 2, 3),
-        ("lora", "zero3", {}, (), 2, 3),
+        ("lora", "zero2", SHARED),
+        ("full", "zero3", SHARED),
+        ("full", "zero2", {}),
+        ("lora", "zero3", {}),
     ),
 )
-def test_two_processes(
-    tuner, deepspeed, variables, flags, at, last, tiny_qwen2_5_vl, shapes, tmp_path
-):
+def test_two_processes(tuner, deepspeed, variables, tiny_qwen2_5_vl, shapes, tmp_path):
     def run(name: str, *more: str) -> Path:
         command = grpo_command(
-            *(tiny_qwen2_5_vl, shapes, tmp_path / name, PLUGINS, *FLAGS, *flags, *more),
+            *(tiny_qwen2_5_vl, shapes, tmp_path / name, PLUGINS, *FLAGS, *more),
             *("--tuner_type", tuner, "--deepspeed", deepspeed, "--lora_dropout", "0"),
-            *("--per_device_train_batch_size", "2", "--max_steps", str(last)),
+            *("--per_device_train_batch_size", "2", "--max_steps", "3"),
         )
         run_swift(command, tmp_path / name, **TWO_PROCESSES, **variables)
         return tmp_path / name
 
     whole = run("whole", "--save_steps", "1")
-    checkpoint = whole / f"checkpoint-{at}"
+    checkpoint = whole / "checkpoint-2"
     rest = run("rest", "--save_steps", "9", "--resume_from_checkpoint", str(checkpoint))
-    assert_the_same(whole, rest, first=at + 1, last=last)
-    if "--num_iterations" in flags:
-        assert len(list(checkpoint.glob("vlrft_rollout_*.pt"))) == 2
-    if "--dynamic_sample" in flags:
-        drawn = json.loads((checkpoint / "vlrft_drawn.json").read_text())
-        assert drawn["dynamic_resample_iterator"] > 0
+    assert_the_same(whole, rest, first=3, last=3)
 
 
 @pytest.mark.nightly

@@ -17,6 +17,7 @@ from swift_vlrft.recipe.run import Run
 FLAG, ALONE = "resume_from_checkpoint", "resume_only_model"
 BEGUN_ANEW = {
     "ignore_data_skip": "the rows begin again at the first",
+    "dynamic_sample": "rows drawn in place of groups without variance begin again at the first",
     "async_generate": "the rollout that was made ahead is made again, with other weights",
 }
 
