@@ -138,7 +138,7 @@ def refuse_subset(name: str, subsets: Sequence[str]) -> None:
 
 
 def split_box_format(text: str, default: str = "norm1000") -> tuple[Path, str]:
-    """Split ``PATH[:norm1000|pixels|unit|yx1000|native]`` into path and subset; ValueError names an
+    """Split ``PATH[:norm1000|pixels|unit|yx1000|native]`` into path and subset. ValueError names an
     unknown subset.
     """
     refuse_part_of_set(text, f"PATH or PATH:FORMAT ({', '.join(SUBSETS)})")
@@ -152,7 +152,7 @@ def split_box_format(text: str, default: str = "norm1000") -> tuple[Path, str]:
 
 
 def refuse_part_of_set(text: str, taken: str) -> None:
-    """Raise DataError for SET:TASK or SET#COUNT in a command that reads all rows of the set;
+    """Raise DataError for SET:TASK or SET#COUNT in a command that reads all rows of the set.
     ``taken`` says what it takes.
     """
     asked = parse(text)
@@ -176,7 +176,7 @@ def native_format(dataset: str, family: Family) -> tuple[str, str | None]:
 
 
 def not_native(dataset: str, name: str, family: Family) -> str | None:
-    """Warn that a model trains on boxes in the format ``name``, which is not its own; None if it
+    """Warn that a model trains on boxes in the format ``name``, which is not its own. None if it
     is, or the model has none.
     """
     if family.box_format in (None, name):
@@ -188,7 +188,7 @@ def not_native(dataset: str, name: str, family: Family) -> str | None:
 
 
 def row_in_box_format(row: Row, frame: str, size: Size, seen: Size, key: str | None = None) -> Row:
-    """Return the row with boxes and prompt in ``frame``, boxes under ``key`` if given; ``size`` is
+    """Return the row with boxes and prompt in ``frame``, boxes under ``key`` if given. ``size`` is
     the stored image's, ``seen`` the size that the model sees. ValueError if they cannot be
     rewritten.
     """
@@ -266,8 +266,8 @@ def all_under(key: str, text: str) -> bool:
 def _converted(
     solution: str, before: BoxFormat, after: BoxFormat, size: Size, to_size: Size, key: str | None
 ) -> str:
-    """The solution with other numbers in its boxes, and under another key if it is given; not
-    another character changes. Boxes that need a key are written as a list of objects; a label that
+    """The solution with other numbers in its boxes, and under another key if it is given. No
+    other character changes. Boxes that need a key are written as a list of objects; a label that
     stood in tags is then written as class names are compared.
     """
     gold = gold_text(solution)

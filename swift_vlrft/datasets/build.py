@@ -312,7 +312,7 @@ def build_folder(
     box_key: str | None = None,
     keep_going: bool = False,
 ) -> Written:
-    """Do what ``vlrft data coco`` does; ``counts`` of the result are the rows and boxes that were
+    """Do what ``vlrft data coco`` does. ``counts`` of the result are the rows and boxes that were
     written, by split, and what else the annotations held.
     """
     if not images.is_dir():

@@ -187,7 +187,7 @@ def report_of_source(source: Source) -> Report:
 
 
 def nothing_scored(rewards: Sequence[str], reports: Sequence[Report | None]) -> str | None:
-    """Say that a named reward scores no row of any data set; None if each scores some, and where a
+    """Say that a named reward scores no row of any data set. None if each scores some, and where a
     set is not known (its report is None).
     """
     known = [report for report in reports if report is not None]

@@ -193,8 +193,8 @@ def shown_in(row: Row | BadRow, box_format: str, key: str | None) -> Row | BadRo
 
 
 def written_row(row: Row, image: dict[str, Any]) -> dict[str, Any]:
-    """Return the row as it is stored; a solution of numbers, lists or objects as the text that
-    rewards read.
+    """Return the row as it is stored. A solution of numbers, lists or objects becomes the text
+    that rewards read.
     """
     solution = row.solution if isinstance(row.solution, str) else gold_text(row.solution)
     return {**row.columns, "problem": row.problem, "solution": solution, "image": image}

@@ -76,7 +76,7 @@ def decoded(path: Path) -> Any:
 
 
 def read_instances(path: Path, reading: Reading | None = None) -> Instances:
-    """Read and check ``instances_*.json`` (COCO) or ``lvis_v1_*.json``; DataError says where it is
+    """Read and check ``instances_*.json`` (COCO) or ``lvis_v1_*.json``. DataError says where it is
     wrong. Boxes are x, y, width, height in pixels unless a ``reading`` is stated. A file that does
     not change is read once; treat what is handed out as read-only, but ``left_out``.
     """
@@ -196,7 +196,7 @@ def _categories(entries: list[dict[str, Any]], path: Path) -> dict[Any, str]:
 
 
 def _check_ids(entries: list[Any], key: str, path: Path) -> None:
-    """Whole numbers as 1.0 (pandas writes them so) become 1; 1 and "1" are the same id, as they are
+    """Whole numbers as 1.0 (pandas writes them so) become 1. 1 and "1" are the same id, as they are
     in predictions and file names.
     """
     first: dict[str, int] = {}

@@ -153,7 +153,7 @@ def _put_names(record: Record, labels: Mapping[str, list[str]]) -> None:
 
 
 def _named(value: Any, names: list[str]) -> Any:
-    """A further column's value with names for numbers; ``datasets`` writes -1 for no class at all.
+    """A further column's value with names for numbers. ``datasets`` writes -1 for no class at all.
     Of an object it is not known which number is a class: coco.py knows of its own.
     """
     if isinstance(value, list):

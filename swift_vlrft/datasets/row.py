@@ -56,7 +56,7 @@ class RowLocation:
 
 @dataclass(frozen=True)
 class AnnotatedSize:
-    """The size of the image that boxes were drawn on, as its source states it; ``name`` is what the
+    """The size of the image that boxes were drawn on, as its source states it. ``name`` is what the
     source calls it ("image 9"). Not ``exact``: boxes in thousandths fit a copy of any size.
     """
 
@@ -68,7 +68,7 @@ class AnnotatedSize:
 
 @dataclass(frozen=True)
 class Row:
-    """A row's ``image`` holds bytes, or the absolute path of a file; its ``columns`` hold task,
+    """A row's ``image`` holds bytes, or the absolute path of a file. Its ``columns`` hold task,
     frame and every further column as it was. ``annotated_size`` is None if no size is stated.
 
     ``columns["task"]`` is what the set, its form or the caller says, None if nobody does. What

@@ -48,7 +48,7 @@ def splits_told(file: Path, root: Path) -> set[str]:
 
 
 def by_split(files: Sequence[Path], root: Path) -> dict[Path, str | None]:
-    """Return the split of every file; None for a file that tells none, and for all where none does.
+    """Return the split of every file. None for a file that tells none, and for all where none does.
     DataError where a file tells several, and where the files lie in folders of several sets.
     """
     split_of: dict[Path, str | None] = {}
@@ -75,8 +75,8 @@ def by_split(files: Sequence[Path], root: Path) -> dict[Path, str | None]:
 
 
 def files_of_split(files: Sequence[Path], root: Path, split: str) -> tuple[list[Path], list[Path]]:
-    """Return the files of ``split``, and those that are of no split though others are; all files
-    where no name tells them apart. DataError if there are splits, but not this one.
+    """Return the files of ``split``, and those that are of no split though others are. Return all
+    files where no name tells them apart. DataError if there are splits, but not this one.
     """
     split_of = by_split(files, root)
     if not any(split_of.values()):

@@ -142,7 +142,7 @@ def read_files(files: Sequence[Path], read: Callable[[Path], Records]) -> Record
 
 
 def image_of(value: Any, folder: Path, root: Path | None) -> dict[str, Any]:
-    """Return an image column's value, in any of its forms, as {"bytes", "path"}; ValueError says
+    """Return an image column's value, in any of its forms, as {"bytes", "path"}. ValueError says
     what is wrong with it.
     """
     if isinstance(value, list):

@@ -41,7 +41,7 @@ def is_a_path(name: str) -> bool:
 
 
 def parse(text: str, exists: Callable[[str], bool] = os.path.exists) -> DatasetName:
-    """Parse a ``--dataset``; DataError for a count that is no number of rows, an empty name and an
+    """Parse a ``--dataset``. DataError for a count that is no number of rows, an empty name and an
     address. ``exists`` says what is a path.
     """
     if "://" in text and not exists(text):  # the rest of it may hold a password

@@ -54,7 +54,7 @@ class LoadOptions(RowRules):
 
 
 def with_prompt(row: Row) -> list[dict[str, str]]:
-    """Return the system's turn, if the row has one, and the user's; the image comes first, as in
+    """Return the system's turn, if the row has one, and the user's. The image comes first, as in
     ViRFT's own prompts, unless the prompt says where.
     """
     text = row.problem if "<image>" in row.problem else f"<image>{row.problem}"
@@ -220,7 +220,7 @@ def _columns(rows: Sequence[Row], options: LoadOptions) -> dict[str, list[Any]]:
 
 
 def _further(rows: Sequence[Row], names: Sequence[str]) -> dict[str, pa.ChunkedArray]:
-    """Further columns of rows; a column of several types, or of whole numbers of over 64 bits,
+    """Further columns of rows. A column of several types, or of whole numbers of over 64 bits,
     becomes JSON text.
     """
     import pyarrow as pa

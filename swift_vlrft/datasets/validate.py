@@ -61,8 +61,8 @@ class RowRules:
 def training_row(
     row: Row, size: ImageSize | None, rules: RowRules
 ) -> tuple[Row | None, BadRow | None]:
-    """Return the row as it trains, or its problem; both where the problem is only that no named
-    reward reads its gold: the rewards may be for the other sets of the command.
+    """Return the row as it trains, or its problem. Return both if only no named reward reads
+    its gold: the rewards may be for the other sets of the command.
     """
     problem = row_problem(row, size, every_reward=rules.every_reward, rewards=rules.rewards)
     # `vlrft data check` knows of no other set that the rewards could be for.
@@ -248,7 +248,7 @@ def fitting_tasks(row: Row, size: ImageSize | None = None, known: Sequence[str] 
 
 
 def fitting_rewards(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """Return a reward that fits the golds of all rows of completions; if there is none, a reward
+    """Return a reward that fits the golds of all rows of completions. If there is none, a reward
     for each task.
     """
     fits: dict[str, set[str]] = {}

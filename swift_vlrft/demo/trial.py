@@ -180,7 +180,7 @@ def _warm_start(config: TrialConfig, folder: Path) -> WarmStart:
 def _train(
     config: TrialConfig, folder: Path, rewards: list[str], rows: Mapping[str, int], max_tokens: int
 ) -> None:
-    """Train the start model by recipes/demo_cpu.sh, unless an earlier trial did; it is evaluated in
+    """Train the start model by recipes/demo_cpu.sh, unless an earlier trial did. It is evaluated in
     the meantime.
     """
     out, start = folder / "grpo", folder / "start"

@@ -32,7 +32,7 @@ class Scored(NamedTuple):
 
 
 class TaskFigures(msgspec.Struct):
-    """Holds means over the completions of a task; ``zero_variance`` is the share of its groups
+    """Holds means over the completions of a task. ``zero_variance`` is the share of its groups
     whose completions all have the same reward, and teach nothing.
     """
 

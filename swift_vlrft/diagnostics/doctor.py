@@ -208,7 +208,7 @@ def _disk() -> Iterator[Check]:
 
 
 def _group_port() -> Check:
-    """Where a `swift rollout` receives weights (rlhf_trainers/vllm_client.py); whether a firewall
+    """Where a `swift rollout` receives weights (rlhf_trainers/vllm_client.py). Whether a firewall
     lets them through is only known from the trainer's machine.
     """
     what, text, remedy = f"port {GROUP_PORT}", "free for the weights of a `swift rollout` here", ""

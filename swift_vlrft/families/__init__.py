@@ -128,7 +128,7 @@ def image_rule(name: str) -> ImageRule:
 
 
 def resized_size(family: str, width: int, height: int, **limits: int | None) -> Size:
-    """Return the size of the image that the model sees, under ``min_pixels`` and ``max_pixels``;
+    """Return the size of the image that the model sees, under ``min_pixels`` and ``max_pixels``.
     ValueError for an image that no processor takes.
     """
     return image_rule(family).within(**limits).size(width, height)

@@ -34,7 +34,7 @@ not verified: ms-swift and vLLM look them up by name.
 
 
 def tiny_internvl(side: int, text: dict[str, Any], most: int) -> Tiny:
-    """Of tiles of ``side`` x ``side`` pixels, a multiple of 28, at most ``most`` an image; ``text``
+    """Of tiles of ``side`` x ``side`` pixels, a multiple of 28, at most ``most`` an image. ``text``
     adds to the language model's configuration.
     """
     names = ("start_image_token", "end_image_token", "context_image_token", "video_token")

@@ -86,7 +86,7 @@ class ImageRule(ABC):
     def _parts(self, width: int, height: int) -> list[Size]: ...
 
     def parts(self, width: int, height: int) -> list[Size]:
-        """Return the sizes of the pictures that the ViT gets of one image; ValueError for an image
+        """Return the sizes of the pictures that the ViT gets of one image. ValueError for an image
         that no processor takes.
         """
         if width < 1 or height < 1:
@@ -122,7 +122,7 @@ class ImageRule(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class SmartResize(ImageRule):
-    """Both sides become multiples of ``factor``; ``min_pixels`` and ``max_pixels`` bound the
+    """Both sides become multiples of ``factor``. ``min_pixels`` and ``max_pixels`` bound the
     resized area times ``frames``.
     """
 
@@ -164,7 +164,7 @@ class SmartResize(ImageRule):
         )
 
     def loses_a_side(self, width: int, height: int) -> bool:
-        """qwen-vl-utils, which ms-swift calls for Qwen, fails then; the processors themselves keep
+        """qwen-vl-utils, which ms-swift calls for Qwen, fails then. The processors themselves keep
         ``factor`` pixels.
         """
         return (
@@ -211,8 +211,8 @@ def number_in(environ: Mapping[str, str], name: str) -> int | None:
 
 
 def of_checkpoint(model: str | Path | None) -> dict[str, Any]:
-    """Return what a checkpoint's folder says of its ViT and its image processor, by its names;
-    nothing for a name on the hub.
+    """Return what a checkpoint's folder says of its ViT and its image processor, by its names.
+    A name on the hub says nothing.
     """
     said: dict[str, Any] = {}
     for file, part in FILES.items() if model else ():

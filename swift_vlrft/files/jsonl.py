@@ -39,7 +39,7 @@ class Broken:
 
 
 def read_json(path: Path, object_hook: Callable[[Any], Any] | None = None) -> Any:
-    """Return the value of a JSON file, each object in it passed through ``object_hook``; LineError
+    """Return the value of a JSON file, each object in it passed through ``object_hook``. LineError
     if it is not JSON.
     """
     _check_code(path)

@@ -22,7 +22,7 @@ Corners = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class BoxFormat:
-    """The right and the lower edge are at ``scale``, None in pixels; numbers have ``decimals``;
+    """The right and the lower edge are at ``scale``, None in pixels. Numbers have ``decimals``;
     ``key`` is the only key of a box that can be read in this format, None for any.
     """
 

@@ -141,8 +141,8 @@ def _are_percent(boxes: Sequence[SizedBox], unit: str) -> bool:
 
 
 class Misfit(NamedTuple):
-    """``outside`` of ``total`` boxes, from ``first`` on, cannot be meant as ``reading``; as each of
-    the readings that are ``better``, ``fitting`` can.
+    """``outside`` of ``total`` boxes, from ``first`` on, cannot be meant as ``reading``.
+    Under each of the ``better`` readings ``fitting`` of them can.
     """
 
     reading: Reading
@@ -228,7 +228,7 @@ def matches(answers: Iterable[Answer], reading: Reading | None, name: str = "") 
 
 
 def cause(answers: Sequence[Answer]) -> Cause | None:
-    """Return the other reading under which most of the boxes that miss lie on the gold; None where
+    """Return the other reading under which most of the boxes that miss lie on the gold. None where
     there is none.
     """
     missed = [one for one in answers if len(matches([one], None)) * 2 < max(map(len, one[:2]))]

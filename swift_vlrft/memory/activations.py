@@ -153,7 +153,7 @@ def _saved_by_token(settings: Settings, batch: _Batch) -> float:
 def _with_adapters(
     settings: Settings, saved: float, hidden: int, wide: int, layers: dict[str, tuple[int, int]]
 ) -> float:
-    """Return ``saved`` with adapters on ``layers``; other layers need not keep their input, nor
+    """Return ``saved`` with adapters on ``layers``. Other layers need not keep their input, nor
     the norms before them.
     """
     inputs = sum(taken for taken, _ in layers.values())

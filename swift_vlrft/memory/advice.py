@@ -92,7 +92,7 @@ def headroom_options(plan: Plan, written: Written) -> list[Change]:
 
 
 def _planner(written: Written, host: int) -> Planner:
-    """Return a planner of the recipe with other flags; it gives None, too, for a plan that needs
+    """Return a planner of the recipe with other flags. It gives None, too, for a plan that needs
     more host memory than a node is assumed to have and than ``host``, the recipe's own.
     """
 

@@ -56,7 +56,7 @@ class RunWith:
 
 
 def run_with(path: Path, flags: Mapping[str, str], arguments: Sequence[str] = ()) -> RunWith:
-    """Return the command that runs a recipe with ``arguments`` and, after them, ``flags``; names in
+    """Return the command that runs a recipe with ``arguments`` and, after them, ``flags``. Names in
     capitals are variables.
     """
     variables = {name: value for name, value in flags.items() if name.isupper()}
@@ -105,7 +105,7 @@ def writable(out: Path) -> None:
 def applied(
     path: Path, flags: Mapping[str, str], out: Path, remark: str, arguments: Sequence[str] = ()
 ) -> str:
-    """Return the text of a recipe with ``arguments`` and ``flags`` in it, for a script ``out``;
+    """Return the text of a recipe with ``arguments`` and ``flags`` in it, for a script ``out``.
     ValueError, with the line to change, where the text does not let that.
     """
     if out.resolve() == path.resolve():

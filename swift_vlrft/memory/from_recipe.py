@@ -48,7 +48,7 @@ OPTIMIZERS = {
 def settings_of(
     run: Run, gpus: Gpus, *, nodes: int | None = None, longest: Longest | None = None
 ) -> Settings:
-    """Return settings; ValueError, in one line, if a flag or its absence makes a plan impossible.
+    """Return settings. ValueError, in one line, if a flag or its absence makes a plan impossible.
 
     ``nodes``: in place of the recipe's NNODES.
     """
@@ -312,7 +312,7 @@ def changed(run: Run, flags: Mapping[str, str]) -> Run:
 def as_written(
     run: Run, gpus: Gpus, *, nodes: int | None = None, longest: Longest | None = None
 ) -> Callable[[Mapping[str, str]], Settings | None]:
-    """Return a function from flags to the Settings of ``run`` with them; it returns None if
+    """Return a function from flags to the Settings of ``run`` with them. It returns None if
     they would break a rule between flags that holds now.
     """
 

@@ -52,7 +52,7 @@ def nearest(model: Model, task: str, gpus: Gpus, nodes: int) -> Script:
 def draft(
     name: str, task: str, gpus: Gpus, nodes: int, data: Path | None
 ) -> tuple[Script, list[str]]:
-    """Return the nearest recipe for this model, task and data set, and the differences; ValueError
+    """Return the nearest recipe for this model, task and data set, and the differences. ValueError
     for what is unknown.
     """
     if task not in TASK_NAMES:

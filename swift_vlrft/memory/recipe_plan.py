@@ -251,8 +251,8 @@ def apply_plan(
     nodes: int | None = None,
     dataset: Path | None = None,
 ) -> NewRecipe:
-    """Write a recipe's text with the change that it needs to fit; where another shipped recipe of
-    the same model and task is nearer to the machine, the script of ``new_plan``.
+    """Write a recipe's text with the change that it needs to fit. Where another shipped recipe of
+    the same model and task is nearer to the machine, write the script of ``new_plan``.
     """
     append.writable(out)
     path = recipe_path(path)

@@ -48,7 +48,7 @@ def refuse(run: Run) -> None:
 
 
 def refusals(run: Run, stated: Settings) -> Iterator[tuple[str, str]]:
-    """Yield the flag and the text of everything that makes a plan impossible; ``stated`` has the
+    """Yield the flag and the text of everything that makes a plan impossible. ``stated`` has the
     model, the processes and the numbers of the flags.
     """
 

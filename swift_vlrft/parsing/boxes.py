@@ -270,7 +270,7 @@ def arguments(item: dict[str, Any]) -> Any:
 
 
 def _box(value: Any) -> Box | None:
-    """Four numbers, [[four numbers]], [[x1, y1], [x2, y2]], or an object of x1, y1, x2, y2; None if
+    """Four numbers, [[four numbers]], [[x1, y1], [x2, y2]], or an object of x1, y1, x2, y2. None if
     the box is invalid: inverted, without area, or beyond MAX_COORDINATE.
     """
     if type(value) is dict:

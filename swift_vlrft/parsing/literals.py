@@ -49,7 +49,7 @@ _decoder = json.JSONDecoder(strict=False)
 
 
 def groups(text: str) -> Iterator[Any]:
-    """Yield lists, objects and bare number groups of ``text`` in order; a ``str`` names those after
+    """Yield lists, objects and bare number groups of ``text`` in order. A ``str`` names those after
     it, a ``tuple`` is the content of a ``<box>`` without brackets.
     """
     as_json = with_json_quotes(text)

@@ -46,7 +46,7 @@ _BOX = re.compile(
 
 
 def read_points(text: str) -> list[Point | None] | None:
-    """Return every point in ``text``, of several lists too; None in the list is a point that cannot
+    """Return every point in ``text``, of several lists too. None in the list is a point that cannot
     be read. Empty for the empty set; None if the text holds neither.
     """
     text = without_wrappers(text)

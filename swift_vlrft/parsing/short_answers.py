@@ -148,7 +148,7 @@ _AFTER = re.compile(
 
 
 def number(text: str) -> float | None:
-    """Return the number that a short text states as its answer, in digits or words; None if it
+    """Return the number that a short text states as its answer, in digits or words. None if it
     states none or leaves it open.
 
     "4", "four", "1,000", "There are four dogs.", "four (4)", "有4只狗", "4 cats: 1 black, 3 white".
@@ -176,7 +176,7 @@ def _in_digits(match: re.Match[str]) -> str:
 
 
 def decimal(text: str) -> float | None:
-    r"""Return the one finite number that a short text states, in any of the usual forms; None if it
+    r"""Return the one finite number that a short text states, in any of the usual forms. None if it
     states none or leaves it open, as under ``number``.
 
     Further than there: "minus 5", ".5", "1.2 \times 10^3", "1/2", "$1,234.50", "45 %" (45), "5kg",

@@ -84,7 +84,7 @@ def shipped_facts() -> Facts:
 
 @lru_cache
 def facts(may_import: bool = True) -> Facts:
-    """Return the facts of the installed versions; the shipped ones if nothing is installed, and,
+    """Return the facts of the installed versions. The shipped ones if nothing is installed, and,
     with a ``note``, if ms-swift fails or must not be imported (seconds, once a version).
     """
     shipped = shipped_facts()

@@ -97,7 +97,7 @@ class Recipe(Command):
         return all(flag.known if (flag := self.flag(name)) else self.omits(name) for name in names)
 
     def get(self, name: str, default: str | None = None) -> str | None:
-        """Return the first value of a flag; ``default`` if it is absent or empty; None if its value
+        """Return the first value of a flag. ``default`` if it is absent or empty; None if its value
         is, or may be, unknown.
         """
         flag = self.flag(name)

@@ -20,7 +20,7 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def recipe_path(name: str | Path) -> Path:
-    """Return the file of that path, or the shipped recipe of that name; RecipeError, with near
+    """Return the file of that path, or the shipped recipe of that name. RecipeError, with near
     names, if there is neither.
     """
     if os.path.exists(name):

@@ -41,7 +41,7 @@ class Mistake(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A note says what the reader noticed in a line; its ``kind`` is continuation, placeholder,
+    """A note says what the reader noticed in a line. Its ``kind`` is continuation, placeholder,
     unset, needed (unset, and no fault of the script), not-exported, launcher, unread or syntax.
     """
 
@@ -69,7 +69,7 @@ class Place(NamedTuple):
 
 
 class Node:
-    """A node has the fields of https://pkg.go.dev/mvdan.cc/sh/v3/syntax; a missing field is empty.
+    """A node has the fields of https://pkg.go.dev/mvdan.cc/sh/v3/syntax. A missing field is empty.
     ``source`` is the whole text.
     """
 

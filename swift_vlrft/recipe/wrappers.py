@@ -145,7 +145,7 @@ def _launched(inner: Unwrapped, words: Sequence[Value], name: str) -> None:
 
 
 def not_read(words: Sequence[Value], fed: str = "") -> str | None:
-    """Say why a command that mentions `swift`, or is fed such a text, was not read; None if it
+    """Say why a command that mentions `swift`, or is fed such a text, was not read. None if it
     does not mention it, or only prints.
     """
     name, texts = base(words[0]), [word.text for word in words]

@@ -1,4 +1,4 @@
-"""ms-swift reads our sets by ``load``, which gets the parsed ``--dataset``; the rows come from
+"""ms-swift reads our sets by ``load``, which gets the parsed ``--dataset``. The rows come from
 datasets/training.py.
 """
 

@@ -50,7 +50,7 @@ CONFIG = "swift_vlrft.swift_plugin.trainer.VlrftGRPOConfig"
 def register(
     datasets: Sequence[str | os.PathLike[str]] | None = None, *, model_type: str | None = None
 ) -> None:
-    """Register the rewards and data sets in ms-swift; calling it again, or in a worker, changes
+    """Register the rewards and data sets in ms-swift. Calling it again, or in a worker, changes
     nothing.
 
     ``datasets`` are local sets to register, in ms-swift's syntax (``PATH[:subset][#count]``);

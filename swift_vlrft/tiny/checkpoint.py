@@ -120,7 +120,7 @@ def _tokenizer_of_ranks(tiny: Tiny, corpus: Iterable[str]) -> PreTrainedTokenize
 def build_model(
     tiny: Tiny, size: TinySize | None = None, *, seed: int = 0, vocabulary: int | None = None
 ) -> PreTrainedModel:
-    """Build the real transformers class with random float32 weights; with another ``vocabulary`` no
+    """Build the real transformers class with random float32 weights. With another ``vocabulary`` no
     special tokens are set.
     """
     import torch
@@ -176,7 +176,7 @@ def build_processor(
 def save_checkpoint(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, family: Family, directory: Path
 ) -> None:
-    """Write model, tokenizer and processor in the hub's layout; the folder appears only when it is
+    """Write model, tokenizer and processor in the hub's layout. The folder appears only when it is
     complete. ``family.tiny`` is what they were built from.
     """
     refuse_existing(directory)

@@ -45,7 +45,7 @@ def no_such_path(
 
 
 def family(run: Run) -> Family | None:
-    """Return the model's family by --model_type, its folder, or its name; a run that resumes a
+    """Return the model's family by --model_type, its folder, or its name. A run that resumes a
     checkpoint may name that alone.
     """
     name = run.text("model") or run.text("resume_from_checkpoint") or ""

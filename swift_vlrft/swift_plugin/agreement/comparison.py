@@ -112,8 +112,8 @@ class ComparisonMixin(Base):  # type: ignore[misc]
     def compare_moved(
         self, numbered: list[NumberedRow], samples: Samples, limit: float
     ) -> tuple[list[Row], str]:
-        """Return the rows after every trained weight was moved and sent, and a note on the step;
-        the weights are put back.
+        """Return the rows after every trained weight was moved and sent, and a note on the step.
+        The weights are put back.
         """
         first = self.score(samples)
         weights = [p for p in self.model.parameters() if p.requires_grad]
