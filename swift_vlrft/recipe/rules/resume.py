@@ -49,7 +49,7 @@ def begun_anew(run: Run) -> Iterator[Finding]:
 
 
 def reference(run: Run) -> Iterator[Finding]:
-    """SyncRefModelCallback (rollout_mixin.py) moves a model that no checkpoint holds. Sft_args.py
+    """SyncRefModelCallback (rollout_mixin.py) moves a model that no checkpoint holds; sft_args.py
     puts the checkpoint in place of --model, from which rlhf_args.py takes the reference.
     """
     if not run.grpo or run.text("tuner_type") != "full" or run.number("beta") <= 0:
