@@ -147,8 +147,8 @@ def stored_image(
     image: Mapping[str, Any], base: Path, size: ImageSize | None = None
 ) -> tuple[dict[str, Any], ImageSize]:
     """Return the image's bytes as they are, and its path below ``base`` (else its name). It is
-    upright and RGB where ms-swift would show it otherwise. DataError if it cannot be trained on; a ``size``
-    that is given says that it can.
+    upright and RGB where ms-swift would show it otherwise. DataError if it cannot be trained on;
+    a ``size`` that is given says that it can.
     """
     stored = {"bytes": _content(image), "path": image.get("path")}
     size = size or image_size(stored)
