@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -19,6 +19,7 @@ from swift_vlrft.commands.recipe_words import flags_after, no_flag
 if TYPE_CHECKING:
     from swift_vlrft.memory.advice import Change
     from swift_vlrft.memory.estimate import Phase
+    from swift_vlrft.memory.largest import Answer
     from swift_vlrft.memory.recipe_plan import RecipePlan
 
 GIB = 2**30
@@ -40,6 +41,15 @@ DatasetOption = Annotated[
 RunOption = Annotated[
     bool, typer.Option("--run", help="Let bash read the script; nothing in it can start.")
 ]
+LargestOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--largest",
+        metavar="NAME",
+        help="The largest value that fits: max_completion_length, MAX_PIXELS, lora_rank, "
+        "per_device_train_batch_size, num_generations, vllm_max_model_len; or gpus. Repeatable.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -50,6 +60,7 @@ def plan(
     nodes: NodesOption = None,
     dataset: DatasetOption = None,
     run: RunOption = False,
+    largest: LargestOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Predict the memory of a GRPO run per GPU and phase, before anything is downloaded.
@@ -64,7 +75,17 @@ def plan(
 
     no_flag(recipe)
     arguments = flags_after(context.args, context)
+    if "gpus" in (largest := [name.replace("-", "_") for name in largest or ()]):
+        if gpus or nodes or run or len(largest) > 1:
+            raise ValueError("--largest gpus stands alone: leave out --gpus, --nodes, --run")
+        from swift_vlrft.memory.largest import cheapest_machine
+
+        _print_answers([cheapest_machine(recipe, arguments, dataset)], as_json)
     planned = plan_recipe(recipe, gpus, arguments=arguments, nodes=nodes, dataset=dataset, run=run)
+    if largest:
+        from swift_vlrft.memory.largest import largest as largest_values
+
+        _print_answers(largest_values(planned, largest), as_json)
     if as_json:
         shown, known = planned.plan.as_dict(), planned.gpus
         shown |= {
@@ -79,6 +100,20 @@ def plan(
     else:
         print_plan(planned, recipe.name)
     raise typer.Exit(0 if planned.plan.fits else 1)
+
+
+def _print_answers(answers: Sequence[Answer], as_json: bool) -> NoReturn:
+    """Print the largest values with their commands; exit code 1 if one has none."""
+    runs = [a.planned.run_with(a.change) if a.value is not None else None for a in answers]
+    if as_json:
+        facts = [{"name": a.name, "largest": a.value, "bound": a.bound} for a in answers]
+        print_json([f | (asdict(r) if r else {}) for f, r in zip(facts, runs, strict=True)])
+    else:
+        for answer, its in zip(answers, runs, strict=True):
+            value = "nothing fits" if answer.value is None else f"{answer.value} fits"
+            say_styled((f"{answer.name}: {value}", "green" if its else "red"), f"; {answer.bound}")
+            say_styled(*([f"run it: {its.command}"] if its else []))
+    raise typer.Exit(0 if all(runs) else 1)
 
 
 COLUMNS = {

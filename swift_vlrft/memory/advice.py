@@ -17,8 +17,9 @@ from typing import Any, get_args
 from swift_vlrft.memory.estimate import Plan, estimate, gib
 from swift_vlrft.memory.settings import GIB, Settings, Sharding
 
-Written = Callable[[Mapping[str, str]], Settings | None]
-"""Returns a recipe's settings with these flags, None if they break a rule of `vlrft check`."""
+Written = Callable[[Mapping[str, str]], Settings]
+"""Returns a recipe's settings with these flags; ValueError if they break a rule of `vlrft check`.
+"""
 
 Planner = Callable[[Mapping[str, str]], Plan | None]
 
@@ -97,8 +98,11 @@ def _planner(written: Written, host: int) -> Planner:
     """
 
     def plan(flags: Mapping[str, str]) -> Plan | None:
-        planned = estimate(settings) if (settings := written(flags)) else None
-        return planned if planned and planned.host <= max(host, planned.usual_host) else None
+        try:
+            planned = estimate(written(flags))
+        except ValueError:
+            return None
+        return planned if planned.host <= max(host, planned.usual_host) else None
 
     return plan
 

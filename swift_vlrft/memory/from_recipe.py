@@ -311,24 +311,24 @@ def changed(run: Run, flags: Mapping[str, str]) -> Run:
 
 def as_written(
     run: Run, gpus: Gpus, *, nodes: int | None = None, longest: Longest | None = None
-) -> Callable[[Mapping[str, str]], Settings | None]:
-    """Return a function from flags to the Settings of ``run`` with them. It returns None if
+) -> Callable[[Mapping[str, str]], Settings]:
+    """Return a function from flags to the Settings of ``run`` with them. It raises ValueError if
     they would break a rule between flags that holds now.
     """
 
-    def broken(run: Run) -> set[tuple[str, str]]:
+    def broken(run: Run) -> dict[tuple[str, str], str]:
         findings = check_recipe(run, BATCHES)
-        return {(f.rule, f.text if f.level == PROBLEM else "") for f in findings}
+        return {(f.rule, f.text if f.level == PROBLEM else ""): f.text for f in findings}
 
     before = changed(run, {"NNODES": str(nodes)} if nodes else {})
     known = broken(before)
 
-    def written(flags: Mapping[str, str]) -> Settings | None:
+    def written(flags: Mapping[str, str]) -> Settings:
         other = changed(before, flags)
-        try:
-            settings = settings_of(other, gpus, nodes=nodes, longest=longest)
-        except ValueError:
-            return None
-        return None if broken(other) - known else settings
+        settings = settings_of(other, gpus, nodes=nodes, longest=longest)
+        for rule, text in broken(other).items():
+            if rule not in known:
+                raise ValueError(text)
+        return settings
 
     return written

@@ -112,6 +112,17 @@ def plan_recipe(
     return replace(planned, plan=plan, path=path, arguments=tuple(arguments), environment=variables)
 
 
+def plan_for(
+    path: str | Path, gpus: str, arguments: Sequence[str] = (), dataset: str | Path | None = None
+) -> tuple[RecipePlan, dict[str, str]]:
+    """Plan a recipe on a machine of one node with the flags that its number of GPUs demands."""
+    path, node = recipe_path(path), parse_gpus(gpus)
+    run, _ = _read(path, arguments, gpus)
+    flags, _ = for_machine(run, node, None, {flag.name for flag in flags_of(arguments)})
+    planned = _planned(reading.changed(run, flags), node, None, dataset)
+    return replace(planned, path=path, arguments=tuple(arguments)), flags
+
+
 def _read(
     path: Path, words: Sequence[str], gpus: str | None, by_bash: bool = False
 ) -> tuple[Run, str]:
