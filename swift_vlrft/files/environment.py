@@ -32,7 +32,6 @@ VARIABLES = {
         "number", "512", "MiB of image features to keep; 512 is the default, 0 keeps none"
     ),
     "VLRFT_TRACK_MEMORY": Variable("switch", "0", "log the peak memory of every phase"),
-    "VLRFT_LOG_IMAGES": Variable("number", "0", "how many samples to draw at every logging step"),
 }
 
 

@@ -24,7 +24,6 @@ from swift_vlrft.datasets.box_format import subset_of
 from swift_vlrft.datasets.opening import is_ours, local_set
 from swift_vlrft.datasets.syntax import DatasetName, parse
 from swift_vlrft.diagnostics.watch import watch
-from swift_vlrft.files.environment import number
 from swift_vlrft.geometry.box_format import SUBSETS
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
 from swift_vlrft.recipe.rules.data import data_sets, renamed, reward_names
@@ -68,7 +67,6 @@ def register(
         register_dataset(dataset_meta(source.hub_id, source), exist_ok=True)
     MODEL_TYPE["given"] = model_type or MODEL_TYPE["given"]
     # Wrong values are reported now, not after the model is loaded.
-    number("VLRFT_LOG_IMAGES")
     if shared_prefix.switched_on():
         shared_prefix.cache_bytes()
     if datasets is not None:

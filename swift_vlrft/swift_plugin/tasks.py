@@ -18,11 +18,9 @@ from swift.utils import get_logger
 
 from swift_vlrft.diagnostics.by_task import Scored, TaskFigures, by_task
 from swift_vlrft.diagnostics.reasons import explain
-from swift_vlrft.files.environment import number
 from swift_vlrft.parsing.answers import text_of
 from swift_vlrft.rewards import REWARDS, reward_columns
 from swift_vlrft.swift_plugin.mixin import SwiftsTrainer
-from swift_vlrft.swift_plugin.sample_images import VARIABLE, chosen_samples
 
 logger = get_logger()
 
@@ -44,15 +42,11 @@ class Tasks(SwiftsTrainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._tasks: dict[str, set[str]] = {"train": set(), "eval": set()}
         self._kept_columns: set[str] = set()
-        self.drawn_samples: list[dict[str, Any]] = []
         super().__init__(*args, **kwargs)
 
     def _score_completions(self, samples: Any) -> Any:
         samples = super()._score_completions(samples)
         self._log_by_task(samples)
-        if number(VARIABLE) and self.accelerator.is_main_process:
-            rewards = self._rewards_per_func  # of all processes, this one's first
-            self.drawn_samples = chosen_samples(samples, self.reward_func_names, rewards)
         return samples
 
     def _compute_rewards_per_func(self, samples: Any) -> Any:

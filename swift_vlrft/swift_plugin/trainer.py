@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from swift.rlhf_trainers import GRPOConfig, GRPOTrainer
 
-from swift_vlrft.files.environment import is_on, number
+from swift_vlrft.files.environment import is_on
 from swift_vlrft.swift_plugin.command_line import running_run
 from swift_vlrft.swift_plugin.faults import Faults
 from swift_vlrft.swift_plugin.resuming import Resume
@@ -63,10 +63,6 @@ class VlrftGRPOTrainer(VisionTokens, SharedPrefixes, Tasks, Faults, GRPOTrainer)
             from swift_vlrft.swift_plugin.track_memory import MemoryCallback
 
             self.add_callback(MemoryCallback(self.args, self))
-        if number("VLRFT_LOG_IMAGES"):
-            from swift_vlrft.swift_plugin.sample_images import SampleImages
-
-            self.add_callback(SampleImages(self.args, self))
 
     def go_on(self, step: int) -> None:
         """Count micro-batches from ``step`` on; ms-swift counts from 0."""

@@ -152,26 +152,15 @@ def test_vllm_answers_as_transformers_does(tiny_qwen2_5_vl, shapes, whole, tmp_p
     assert sum(ours[key] == theirs[key] for key in theirs) >= 12
 
 
-def test_evaluation_while_training_and_drawn_samples(tiny_qwen2_5_vl, shapes, rows, tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
+def test_evaluation_while_training(tiny_qwen2_5_vl, shapes, rows, tmp_path):
     write_parquet(rows[:4], tmp_path / "held_out")
     command = grpo_command(
         *(tiny_qwen2_5_vl, shapes, tmp_path / "out", []),
         *("--val_dataset", str(tmp_path / "held_out"), "--eval_strategy", "steps"),
         *("--eval_steps", "2", "--per_device_eval_batch_size", "4", "--max_steps", "2"),
-        *("--report_to", "tensorboard", "--eval_on_start", "false"),
+        *("--eval_on_start", "false"),
     )
-    run_swift(command, tmp_path / "out", VLRFT_LOG_IMAGES="2")
+    run_swift(command, tmp_path / "out")
     records = [json.loads(x) for x in (tmp_path / "out/logging.jsonl").read_text().splitlines()]
     evaluated = [record for record in records if "eval_reward" in record]
     assert evaluated and "eval_rewards/vlrft_format/mean" in evaluated[-1]
-    images = {}
-    for folder in {p.parent for p in (tmp_path / "out").rglob("events.out*")}:
-        events = EventAccumulator(str(folder), size_guidance={"images": 0})
-        events.Reload()
-        images |= {tag: events.Images(tag) for tag in events.Tags()["images"]}
-    assert sorted(images) == ["samples/0", "samples/1"]
-    first = images["samples/0"][0]
-    assert (first.width, first.step) == (336, 1)
-    assert first.encoded_image_string.startswith(b"\x89PNG")
