@@ -120,7 +120,7 @@ def test_every_flag_of_a_recipe_is_explained():
     scripts = [path.read_text() for path in ROOT.glob("recipes/**/*.sh")]
     lines = [line for text in scripts for line in text.splitlines() if not line.startswith("#")]
     used = set(re.findall(r"(?<!\S)--([a-z]\w+)", "\n".join(lines)))
-    known = [facts(may_import=False).flags(command) for command in ("rlhf", "sft", "rollout")]
+    known = [facts().flags(command) for command in ("rlhf", "sft", "rollout")]
     assert used <= set(explained) <= set().union(*known)
 
 
@@ -133,7 +133,7 @@ def test_every_variable_of_the_package_is_explained():
 
 def checked(script: Path, text: str) -> list[dict]:
     script.write_text(text)
-    done = CliRunner().invoke(app, ["check", "--fast", "--json", str(script)])
+    done = CliRunner().invoke(app, ["check", "--json", str(script)])
     assert done.exit_code == 0, (text, done.stdout)
     return json.loads(done.stdout)["findings"]
 
@@ -146,7 +146,7 @@ def test_the_script_of_the_tutorial_and_what_is_said_of_it(tmp_path, monkeypatch
     row = {"image": "1.png", "question": "Which flower?", "answer": "rose"}
     Path("data/flowers/train.jsonl").write_text((json.dumps(row) + "\n") * 64)
     Path("my_grpo.sh").write_text(old)
-    done = CliRunner().invoke(app, ["check", "--fast", "my_grpo.sh"], env={"COLUMNS": "200"})
+    done = CliRunner().invoke(app, ["check", "my_grpo.sh"], env={"COLUMNS": "200"})
     for line in blocks(page, "text")[0].strip().splitlines():
         assert line in done.output
     assert [finding["rule"] for finding in checked(tmp_path / "new.sh", new)] == ["steps"]

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from swift_vlrft.commands.output import print_json, say, say_marked, say_styled
 from swift_vlrft.commands.recipe_words import flags_after
 from swift_vlrft.recipe.flags import is_flag
 
 if TYPE_CHECKING:
-    from swift_vlrft.recipe.facts import Facts
     from swift_vlrft.recipe.reader import Recipe
     from swift_vlrft.recipe.rules import Finding
     from swift_vlrft.recipe.run import Run
@@ -42,21 +40,15 @@ def check(
             help="Let bash read a script, with every loop and branch; nothing in it can start.",
         ),
     ] = False,
-    fast: Annotated[
-        bool,
-        typer.Option("--fast", help="Never import ms-swift, not even a new version of it."),
-    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
     """Read recipes without running them: flags, values, batches, engines, rewards, columns.
 
     Example: vlrft check recipes/qwen2_5_vl_3b/detection_4x80g.sh
 
-    It needs neither GPU nor model nor network. With a new version of ms-swift, TRL or
-    transformers, it imports ms-swift once (seconds). Exit code 0: no problem; 1: problems; 2: a
-    recipe cannot be read.
+    It needs neither GPU nor model nor network. Exit code 0: no problem; 1: problems; 2: a recipe
+    cannot be read.
     """
-    from swift_vlrft.recipe.facts import facts
     from swift_vlrft.recipe.reader import RecipeError
 
     if run and fix:
@@ -67,11 +59,9 @@ def check(
         raise ValueError(f"{arguments[0]}: put flags after a single recipe, without --fix")
     findings: list[Finding] = []
     unreadable = []
-    with Console(emoji=False, stderr=True, quiet=as_json).status("reading ..."):
-        known = facts(not fast)
     for name in recipes:
         try:
-            commands, of_recipe = _checked(name, fix, known, as_json, run, arguments)
+            commands, of_recipe = _checked(name, fix, as_json, run, arguments)
         except RecipeError as error:
             unreadable.append(str(error))
             continue
@@ -103,7 +93,6 @@ def _is_command(text: str) -> bool:
 def _checked(
     name: str,
     fix: bool,
-    known: Facts,
     quiet: bool,
     run: bool = False,
     arguments: Sequence[str] = (),
@@ -123,9 +112,9 @@ def _checked(
     else:
         commands = read(recipe_path(name), arguments=arguments)
         hands_on(commands, arguments)
-    runs = [resolve(command, known) for command in commands]
+    runs = [resolve(command) for command in commands]
     if fix and not _is_command(name) and _rewrite(runs, quiet):
-        return _checked(name, False, known, quiet)
+        return _checked(name, False, quiet)
     return commands, check_recipes(runs)
 
 

@@ -4,22 +4,18 @@ rewards and templates.
     facts().flags("rlhf")["beta"]          Flag(kind="float", default=None, choices=())
     facts().flags("rlhf")["rlhf_type"]     Flag(kind="str", default="dpo", choices=("dpo", ...))
 
-Importing ms-swift takes seconds, so they are stored: in ms_swift.json for the versions that this
-package is tested with, in the user's cache folder for others (swift_plugin/facts.py reads them).
+Importing ms-swift takes seconds, so they are stored: ms_swift.json has them for the versions that
+this package is tested with (dev/ms_swift_facts.py reads them).
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-
-from swift_vlrft.files.cache import remembered
 
 SHIPPED = Path(__file__).with_name("ms_swift.json")
 PACKAGES = ("ms-swift", "trl", "transformers")
@@ -64,7 +60,7 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     commands: dict[str, dict[str, Flag]]
     """By flag name, then by the commands that share the definition, as "sft pt"."""
     note: str = ""
-    """Why these are not the facts of the installed versions, if they are not."""
+    """What is installed, if it is not what these are the facts of."""
 
     def flags(self, command: str) -> dict[str, Flag]:
         """Return the flags of `swift COMMAND`, or of `megatron rlhf` for megatron-rlhf."""
@@ -77,26 +73,22 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @lru_cache
-def shipped_facts() -> Facts:
-    """Return the facts of the tested versions, `megatron`'s flags among them."""
-    return msgspec.json.decode(SHIPPED.read_bytes(), type=Facts)
+def facts() -> Facts:
+    """Return the facts of the tested versions, `megatron`'s flags among them.
 
-
-@lru_cache
-def facts(may_import: bool = True) -> Facts:
-    """Return the facts of the installed versions. The shipped ones if nothing is installed, and,
-    with a ``note``, if ms-swift fails or must not be imported (seconds, once a version).
+    Where others are installed, the ``note`` says so.
     """
-    shipped = shipped_facts()
-    if (versions := installed_versions()) in (shipped.versions, {}):
+    shipped = msgspec.json.decode(SHIPPED.read_bytes(), type=Facts)
+    other = {
+        name: version
+        for name, version in installed_versions().items()
+        if version != shipped.versions[name]
+    }
+    if not other:
         return shipped
-    key = [versions, Facts.__struct_fields__, Flag.__struct_fields__]
-    try:
-        return msgspec.convert(remembered("facts", key, lambda: _from_ms_swift(may_import)), Facts)
-    except (OSError, ValueError, subprocess.TimeoutExpired, msgspec.MsgspecError) as error:
-        tested = f"the flags of {_listed(shipped.versions)} are used"
-        note = f"the flags of {_listed(versions)} were not read ({error}); {tested}"
-        return msgspec.structs.replace(shipped, note=note)
+    tested = _listed({name: shipped.versions[name] for name in other})
+    note = f"flags are judged as those of {tested}; installed: {_listed(other)}"
+    return msgspec.structs.replace(shipped, note=note)
 
 
 def _listed(versions: dict[str, str]) -> str:
@@ -109,14 +101,3 @@ def installed_versions() -> dict[str, str]:
         return {name: metadata.version(name) for name in PACKAGES}
     except metadata.PackageNotFoundError:
         return {}
-
-
-def _from_ms_swift(may_import: bool) -> Any:
-    """OSError, or TimeoutExpired, says why ms-swift does not answer."""
-    if not may_import:
-        raise OSError("ms-swift was not imported")
-    command = [sys.executable, "-m", "swift_vlrft.swift_plugin.facts"]
-    done = subprocess.run(command, capture_output=True, timeout=120)
-    if done.returncode:
-        raise OSError(done.stderr.decode(errors="replace").strip().rpartition("\n")[2])
-    return msgspec.json.decode(done.stdout)

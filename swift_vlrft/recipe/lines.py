@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from swift_vlrft.recipe.facts import shipped_facts
+from swift_vlrft.recipe.facts import facts
 from swift_vlrft.recipe.tree import Node, Note
 
 OTHER_VARIABLES = re.compile(
@@ -22,7 +22,7 @@ JOINED = re.compile(r"[^'\"]*\S\\\r?\n(--?[A-Za-z]\w*|[A-Za-z_]\w*=)")
 
 def is_read(name: str) -> bool:
     """Tell whether ms-swift, its engines or this package read a variable; torchrun's own aside."""
-    known = name in shipped_facts().variables or OTHER_VARIABLES.fullmatch(name)
+    known = name in facts().variables or OTHER_VARIABLES.fullmatch(name)
     return bool(known) and name not in ("RANK", "LOCAL_RANK")
 
 

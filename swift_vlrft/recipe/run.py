@@ -54,10 +54,7 @@ class Run:
 
     @cached_property
     def flags(self) -> dict[str, ms_swift.Flag]:
-        if not self.megatron:
-            return self.facts.flags(self.command)
-        name = f"megatron-{self.command}"
-        return self.facts.flags(name) or ms_swift.shipped_facts().flags(name)
+        return self.facts.flags(f"megatron-{self.command}" if self.megatron else self.command)
 
     @property
     def old_flags(self) -> dict[str, Old]:

@@ -40,7 +40,7 @@ def run_of(words: Sequence[str], model_type: str | None = None, command: str = "
     recipe = Recipe(
         path=Path("command"), command=("swift", command), flags=flags, environment=environment
     )
-    return resolve(recipe, facts(may_import=False))
+    return resolve(recipe, facts())
 
 
 def run_of_model(model: str | None, model_type: str | None, **flags: object) -> Run:

@@ -40,7 +40,7 @@ def test_flags_of_a_configuration_come_last(tmp_path):
     [
         (["plan", NAME, "--gpu", "4x24"], "--gpus"),
         (["plan", NAME, "--max_lenght", "1"], "--max_length"),
-        (["check", NAME, "--fats"], "--fast"),
+        (["check", NAME, "--fxi"], "--fix"),
         (["plan", "--max_length", "1", NAME], "come after"),
         (["recipe", "apply", NAME, "--beta", "0"], "come after"),
         (["plan", NAME, "stray"], "stray"),

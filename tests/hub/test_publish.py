@@ -108,7 +108,7 @@ def test_it_names_a_model_that_others_have_and_its_commands_are_right(tmp_path, 
     download, infer, evaluation = [shlex.split(x) for x in lines if x.startswith(programs)]
     assert infer[:2] == ["swift", "infer"] and len(infer) % 2 == 0
     flags = dict(zip(infer[2::2], infer[3::2], strict=True))
-    known = facts(may_import=False).flags("infer")
+    known = facts().flags("infer")
     assert {name.removeprefix("--") for name in flags} <= known.keys()
     model = {"--model": BASE, "--adapters": "shapes"} if adapter else {"--model": "shapes"}
     assert flags.items() >= {"--max_pixels": "602112", "--template": "internvl_hf", **model}.items()

@@ -82,7 +82,7 @@ def test_a_changed_script_runs_as_before(row, tmp_path, bash):
     path.write_text(script)
     path.chmod(0o751)
     before = bash(path, {}, arguments)
-    shown = invoke("check", "--fast", "--fix", path).output
+    shown = invoke("check", "--fix", path).output
     left = re.findall(r"left as it is:\S* \S+/run.sh:(\d+):", " ".join(shown.split()))
     assert [int(line) for line in left] == row.get("left", [])
     if row["change"]:
@@ -109,7 +109,7 @@ def test_every_other_byte_stays(name, tmp_path):
     path = tmp_path / "run.sh"
     before = BYTES[name].encode("gbk" if "GBK" in name else "utf-8")
     path.write_bytes(before)
-    invoke("check", "--fast", "--fix", path)
+    invoke("check", "--fix", path)
     assert path.read_bytes() == before.replace(b"train_type", b"tuner_type")
 
 
@@ -117,7 +117,7 @@ def test_every_other_byte_stays(name, tmp_path):
 def test_a_configuration_is_named_and_left_alone(text, tmp_path):
     path = tmp_path / ("a.json" if text[0] == "{" else "a.yaml")
     path.write_text(text)
-    shown = invoke("check", "--fast", "--fix", path).output
+    shown = invoke("check", "--fix", path).output
     assert f"{path}:1: --train_type" in shown and "--tuner_type" in shown
     assert path.read_text() == text and len(list(tmp_path.iterdir())) == 1
 
@@ -127,16 +127,16 @@ def test_every_version_of_a_fixed_recipe_is_kept(tmp_path):
     versions = [f"swift rlhf --rlhf_type grpo --train_type lora --beta {n}\n" for n in range(3)]
     for version in versions:
         path.write_text(version)
-        shown = " ".join(invoke("check", "--fast", "--fix", path).output.split())
+        shown = " ".join(invoke("check", "--fix", path).output.split())
         (named,) = re.findall(r"backup: (\S+)", shown)
         assert Path(named).read_text() == version
     assert {file.read_text() for file in tmp_path.glob("run.sh.orig*")} == {*versions}
     # Fixed again without a change of its own: the copy that is there says it.
     path.write_text(versions[1])
-    invoke("check", "--fast", "--fix", path)
+    invoke("check", "--fix", path)
     assert len(list(tmp_path.glob("run.sh.orig*"))) == 3
     # Nothing to fix: nothing is written.
-    assert "backup: " not in invoke("check", "--fast", "--fix", path).output
+    assert "backup: " not in invoke("check", "--fix", path).output
 
 
 def test_a_link_to_a_recipe_stays_a_link(tmp_path):
@@ -144,6 +144,6 @@ def test_a_link_to_a_recipe_stays_a_link(tmp_path):
     file, link = tmp_path / "shared" / "run.sh", tmp_path / "run.sh"
     file.write_text("swift rlhf --rlhf_type grpo --train_type lora\n")
     link.symlink_to(file)
-    invoke("check", "--fast", "--fix", link)
+    invoke("check", "--fix", link)
     assert link.is_symlink() and "tuner_type" in file.read_text()
     assert "train_type" in (tmp_path / "shared" / "run.sh.orig").read_text()

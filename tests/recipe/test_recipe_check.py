@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+from ms_swift_facts import CLASSES, MEGATRON_CLASSES
 from recipe.bash import run_bash, write_programs
 from recipe.test_rules import SWIFT
 from typer.testing import CliRunner
@@ -25,7 +26,6 @@ from swift_vlrft.recipe.reader import read_recipes, read_text
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
 from swift_vlrft.recipe.rules.clashes import CLASHES
 from swift_vlrft.recipe.run import resolve
-from swift_vlrft.swift_plugin.facts import CLASSES, MEGATRON_CLASSES
 
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "recipes").rglob("*.sh"))
 of_ours = pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
@@ -298,7 +298,7 @@ def test_fix_of_a_file_that_cannot_be_written(tmp_path, monkeypatch):
     path.write_text(old := "swift rlhf --rlhf_type grpo --train_type lora\n")
     refused = PermissionError(13, "Permission denied", str(path))
     monkeypatch.setattr("swift_vlrft.recipe.fix.write_fixed", Mock(side_effect=refused))
-    shown = run("--fast", "--fix", path)
+    shown = run("--fix", path)
     assert shown.exit_code == 2 and "Permission denied" in shown.output
     assert path.read_text() == old
 
@@ -306,19 +306,19 @@ def test_fix_of_a_file_that_cannot_be_written(tmp_path, monkeypatch):
 def test_exit_codes_and_several_recipes(tmp_path, monkeypatch):
     bad, none = tmp_path / "bad.sh", tmp_path / "none.sh"
     bad.write_text(f"export WANDB_API_KEY=1234567890abcdef\n{GOOD} --hub_token hf_topsecret\n")
-    assert run("--fast", RECIPES[0]).exit_code == 0
-    assert run("--fast", GOOD + "--tuner_typ lora").exit_code == 0  # a note
+    assert run(RECIPES[0]).exit_code == 0
+    assert run(GOOD + "--tuner_typ lora").exit_code == 0  # a note
     longer_than_a_file_name = GOOD + "--lora_rank 0 " + "--temperature 0.9 " * 30
-    assert run("--fast", longer_than_a_file_name).exit_code == 1
-    shown = run("--fast", RECIPES[0], bad)
+    assert run(longer_than_a_file_name).exit_code == 1
+    shown = run(RECIPES[0], bad)
     assert shown.exit_code == 1
     assert "WANDB_API_KEY" in shown.output and "--hub_token" in shown.output
     assert "1234567890abcdef" not in shown.output and "hf_topsecret" not in shown.output
-    shown = run("--fast", "--json", bad, none)
+    shown = run("--json", bad, none)
     assert shown.exit_code == 2 and none.name in json.loads(shown.output)["unreadable"][0]
     monkeypatch.setattr("shutil.which", lambda name, path=None: None)
     tree.shfmt.cache_clear()
-    shown = run("--fast", GOOD + "--run_name another")
+    shown = run(GOOD + "--run_name another")
     tree.shfmt.cache_clear()
     assert shown.exit_code == 2 and "shfmt-py" in shown.output  # which parses scripts
 

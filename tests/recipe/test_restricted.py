@@ -85,7 +85,7 @@ def test_nothing_starts_and_nothing_is_written(row, script, tmp_path):
 
 def test_the_command_checks_every_turn(script):
     path = script("for N in 1 many; do\n  swift sft --model m --dataset d --max_steps $N\ndone\n")
-    done = CliRunner().invoke(app, ["check", "--run", "--fast", "--json", str(path)])
+    done = CliRunner().invoke(app, ["check", "--run", "--json", str(path)])
     (finding,) = [f for f in json.loads(done.stdout)["findings"] if f["level"] == "problem"]
     assert done.exit_code == 1 and "many" in finding["text"] and finding["line"] == 2
     both = CliRunner().invoke(app, ["check", "--run", "--fix", str(path)])

@@ -3,11 +3,10 @@
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
-from unittest.mock import Mock
 
 import msgspec
 import pytest
+from ms_swift_facts import CLASSES
 from msgspec.structs import replace
 from recipe.test_rules import MEGATRON
 from support.swift_run import run_python
@@ -22,8 +21,8 @@ from swift_vlrft.recipe.rules import PROBLEM, check_recipe, text
 from swift_vlrft.recipe.rules.batches import BATCHES
 from swift_vlrft.recipe.rules.clashes import clashes
 from swift_vlrft.recipe.run import DECIDED, NotKnown, NotTaken, resolve
-from swift_vlrft.swift_plugin.facts import CLASSES
 
+DEV = str(Path(__file__).resolve().parents[2] / "dev")
 GRPO = "swift rlhf --rlhf_type grpo --reward_funcs format --dataset d --model Qwen/Qwen2.5-VL-3B "
 
 
@@ -49,7 +48,8 @@ os.environ["LOG_LEVEL"] = "ERROR"
 with contextlib.redirect_stdout(sys.stderr):
     import swift.arguments
     from swift.utils.utils import _patch_get_type_hints
-    from swift_vlrft.swift_plugin.facts import as_text, read_facts
+    sys.path.append(sys.argv[3])
+    from ms_swift_facts import as_text, read_facts
     from transformers import HfArgumentParser
     facts = as_text(read_facts())
     with _patch_get_type_hints():
@@ -79,7 +79,9 @@ def ms_swift_says(tmp_path_factory):
     fixed = f"--model {folder / 'model'} --dataset d --output_dir {folder / 'out'}"
     fixed += " --add_version false --use_cpu true --torch_dtype float32 --fp16 false"
     lines = [f"{fixed} {row['flags']}" for row in FLAGS]
-    done = run_python(ASK, json.dumps([line.split() for line in lines]), json.dumps([*COMPARED]))
+    done = run_python(
+        ASK, json.dumps([line.split() for line in lines]), json.dumps([*COMPARED]), DEV
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     answers, read = json.loads(done.stdout.strip().splitlines()[-1])
     return list(zip(FLAGS, lines, answers, strict=True)), read
@@ -107,26 +109,13 @@ def test_the_shipped_facts_are_those_of_this_ms_swift(ms_swift_says):
     assert replace(shipped, commands={}) == replace(read, commands={})
 
 
-def test_other_versions_are_asked_once(tmp_path, monkeypatch):
-    versions = {"ms-swift": "9.9", "trl": "1", "transformers": "2"}
-    data = json.loads(ms_swift.SHIPPED.read_bytes()) | {"versions": versions, "rewards": ["new"]}
-    answer = SimpleNamespace(returncode=0, stdout=json.dumps(data))
-    failed = SimpleNamespace(returncode=1, stderr=b"at 0x1\nImportError: no torch\n")
-    ask = Mock(side_effect=[failed, answer, answer])
+def test_other_versions_than_the_tested_ones_are_said(monkeypatch):
+    versions = ms_swift.facts().versions | {"ms-swift": "9.9"}
     monkeypatch.setattr(ms_swift, "installed_versions", lambda: versions)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    find = ms_swift.facts.__wrapped__
-    with monkeypatch.context() as patch:
-        patch.setattr("subprocess.run", ask)
-        for may_import, said in ((True, "(ImportError: no torch)"), (False, "not imported)")):
-            found = find(may_import)
-            assert f"{said}; " in found.note and found.rewards != ["new"]
-        assert [find().rewards for _ in range(3)] == [["new"]] * 3 and ask.call_count == 2
-        (kept,) = (tmp_path / "swift_vlrft" / "facts").iterdir()
-        kept.write_text("{")
-        assert find().rewards == ["new"] and ask.call_count == 3
-    noted = resolve(read_text(GRPO, environment={})[0], replace(find(), note="of another"))
-    assert "of another" in {found.text for found in check_recipe(noted)}
+    facts = ms_swift.facts.__wrapped__()
+    assert facts.note.endswith("; installed: ms-swift 9.9") and "trl" not in facts.note
+    noted = resolve(read_text(GRPO, environment={})[0], facts)
+    assert facts.note in {found.text for found in check_recipe(noted)}
 
 
 def test_a_value_that_is_not_known_raises_where_it_is_read():
@@ -181,13 +170,3 @@ def test_the_planner_says_that_megatron_is_not_planned(tmp_path):
     for gpus in ("4x80", None):  # before it asks for GPUs
         with pytest.raises(ValueError, match="`megatron rlhf` with rlhf_type grpo is not planned"):
             plan_recipe(tmp_path / "m.sh", gpus)
-
-
-def test_without_megatron_core_its_flags_are_those_shipped():
-    swift = {
-        name: {keys: flag for keys, flag in kinds.items() if "megatron-" not in keys}
-        for name, kinds in ms_swift.facts().commands.items()
-    }
-    (recipe,) = read_text(MEGATRON, environment={})
-    run = resolve(recipe, replace(ms_swift.facts(), commands=swift))
-    assert run.flags == ms_swift.facts().flags("megatron-rlhf")

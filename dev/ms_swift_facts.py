@@ -1,6 +1,6 @@
 """Read the facts of the installed ms-swift (recipe/facts.py) from its classes.
 
-python -m swift_vlrft.swift_plugin.facts > swift_vlrft/recipe/ms_swift.json
+python dev/ms_swift_facts.py > facts.json && mv facts.json swift_vlrft/recipe/ms_swift.json
 
 The flags of `megatron` are among them if Megatron-Core is installed. Bounds of numbers, kinds of
 variables and `loss_type KIND` are those of that file, where they are written by hand.
@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from swift_vlrft.recipe.facts import Facts, Flag, Template, installed_versions, shipped_facts
+from swift_vlrft.recipe.facts import Facts, Flag, Template, facts, installed_versions
 
 CLASSES = {
     "rlhf": "RLHFArguments",
@@ -71,8 +71,8 @@ def read_facts() -> Facts:
         sorted(ids),
         templates(),
         names(),
-        shipped_facts().bounds,
-        shipped_facts().variables,
+        facts().bounds,
+        facts().variables,
         commands,
     )
 
@@ -180,7 +180,7 @@ def names() -> dict[str, list[str]]:
         "template": TEMPLATE_MAPPING,
         "template of text": reading - seeing,
     }
-    shipped = shipped_facts().names.items()
+    shipped = facts().names.items()
     known |= {name: values for name, values in shipped if name.startswith("loss_type ")}
     return {name: sorted(map(str, values)) for name, values in sorted(known.items())}
 
@@ -189,10 +189,10 @@ def _templates(meta: object) -> Iterator[str]:
     yield from filter(None, (meta.template, *(group.template for group in meta.model_groups)))  # type: ignore[attr-defined]
 
 
-def as_text(facts: Facts) -> str:
+def as_text(read: Facts) -> str:
     """Write JSON with a line per flag, so that changes of ms-swift are readable in a diff."""
     parts = []
-    for name, value in msgspec.to_builtins(facts).items():
+    for name, value in msgspec.to_builtins(read).items():
         opening, closing = "{}" if isinstance(value, dict) else "[]"
         items = value.items() if isinstance(value, dict) else ((None, item) for item in value)
         lines = [(f"{json.dumps(key)}: " if key else "") + json.dumps(item) for key, item in items]
