@@ -85,6 +85,7 @@ def check(
     from swift_vlrft.commands.output import print_json, say
     from swift_vlrft.datasets.check import Report, check_splits, nothing_scored
     from swift_vlrft.datasets.convert import write_clean
+    from swift_vlrft.datasets.questions import shared_pictures
     from swift_vlrft.datasets.schemas import load_forms
     from swift_vlrft.datasets.validate import RowRules
     from swift_vlrft.datasets.writer import with_bar
@@ -112,7 +113,8 @@ def check(
         for _ in with_bar(chain.from_iterable(rows.values())):
             pass
     report = sum((of_split for _, of_split in splits.values()), Report(source))
-    notes = list(dict.fromkeys(report.notes))
+    shared = shared_pictures({name: of_split.pictures for name, (_, of_split) in splits.items()})
+    notes = list(dict.fromkeys([*report.notes, *shared]))
     if not report.rows and not report.problems:
         raise ValueError("\n".join([f"{source} has no rows", *notes]))
     problems = [(str(problem.place), problem.problem) for problem in report.problems]

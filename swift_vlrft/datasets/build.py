@@ -325,13 +325,10 @@ def build_folder(
     known = list(annotated.categories.values())
     names = chosen_categories(categories, known) if categories else known
     text = prompt_of(prompt, per_category=per_category).replace("{categories}", ", ".join(names))
-    labels = [normalise(name) for name in names]
-    alike = [n for n, label in zip(names, labels, strict=True) if labels.count(label) > 1]
-    if not per_category and (alike or "" in labels):
+    if unnamed := [] if per_category else [name for name in names if not normalise(name)]:
         raise DataError(
-            f"{instances}: the categories {alike or names[labels.index('')]!r} cannot be told "
-            "apart in an answer: rewards compare names without case and outer punctuation; rename "
-            "them, or write rows of one category with --per-category"
+            f"{instances}: the category {unnamed[0]!r} is no name where names are compared; rename "
+            "it, or write rows of one category with --per-category"
         )
     questions = [(name,) for name in names] if per_category else [tuple(names)]
     rows = plan_rows(annotated, questions, shots=shots, negatives=negatives, seed=seed)

@@ -14,6 +14,7 @@ from typing import Any
 from swift_vlrft.datasets.declared import DeclaredBoxes
 from swift_vlrft.datasets.image import ImageSize, ImageSizeReader
 from swift_vlrft.datasets.opening import open_set, splits_of
+from swift_vlrft.datasets.questions import Pictures, Questions
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.row import STOPS, BadRow, Kind, Row, RowLocation
 from swift_vlrft.datasets.source import DataError, Source
@@ -54,6 +55,8 @@ class Report:
     """Rows that no named reward reads, where the set has no others without a task."""
     other_tasks: Counter[str] = field(default_factory=Counter)
     """Rows that were passed over, of tasks that were not asked for."""
+    pictures: Pictures = field(default_factory=Pictures)
+    """Those of the good rows, where they are known."""
     fits: Counter[str] = field(default_factory=Counter)
     """Good rows by the tasks whose rewards their gold would earn 1.0 under, where it was asked."""
 
@@ -62,13 +65,15 @@ class Report:
         both = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)[1:]}
         return Report(self.path, **both)
 
-    def add_good(self, row: Row, rewards: Sequence[str] = ()) -> None:
+    def add_good(self, row: Row, rewards: Sequence[str] = ()) -> list[str]:
+        """Count a good row, and return the tasks whose rewards score it."""
         self.tasks[row.columns.get("task") or NO_TASK] += 1
         self.box_formats[row.columns.get("frame") or "none"] += 1
         tasks = tasks_of_row(row, rewards)
         self.scored.update(tasks)
         if len(tasks) > 1:
             self.shared[" and ".join(tasks)] += 1
+        return tasks
 
     def finish(self, *, strict: bool = False, tasks: Sequence[str] = ()) -> None:
         """Finish the report when all rows were read. DataError where no row is left, where a gold
@@ -228,6 +233,7 @@ def validate_rows(
     report: Report,
 ) -> Iterator[Validated]:
     """Judge rows, each with its image's size or what is wrong with it, and count in ``report``."""
+    questions = Questions(by_content=rules.every_reward, pictures=report.pictures)
     for row, image in rows:
         trained: Row | None = None
         size = image if isinstance(image, ImageSize) else None
@@ -247,8 +253,9 @@ def validate_rows(
             report.boxes.add(row, size)
         if problem is not None:
             report.problems.append(problem)
-        elif trained is not None:
-            report.add_good(trained, rules.rewards)
+        elif trained is not None and isinstance(row, Row):
+            for task in report.add_good(trained, rules.rewards)[:1]:
+                questions.add(row, task)
         yield Validated(row, trained, size, problem)
     unread = [bad for bad in report.problems if bad.kind is Kind.NOT_READ]
     if unread and not report.scored and not rules.every_reward:
@@ -257,7 +264,7 @@ def validate_rows(
         report.tasks[NO_TASK] += len(unread)
         report.unread = f"{len(unread)} rows without a task, such as {unread[0]}"
     ask_boxes(report)
-    report.notes += report.boxes.notes(report.path)
+    report.notes += [*report.boxes.notes(report.path), *questions.notes(report.path)]
 
 
 def ask_boxes(report: Report) -> None:

@@ -28,6 +28,7 @@ from swift_vlrft.datasets.source import DataError, FileError
 from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.geometry.box_format import Corners, convert_box
 from swift_vlrft.geometry.readings import ROUNDING, Reading, SizedBox, clipped, corners, fits
+from swift_vlrft.parsing.labels import normalise
 
 NO_ROW = "a category of an image makes no row"
 UNSURE = f"{NO_ROW}: a crowd region or a box without area stands for the category in the image"
@@ -186,9 +187,9 @@ def _categories(entries: list[dict[str, Any]], path: Path) -> dict[Any, str]:
         name = category.get("name")
         if "id" not in category or not isinstance(name, str) or not name.strip():
             raise DataError(f"{path}, categories[{i}]: id and name are needed; it is {category}")
-        if (other := first.setdefault(category["name"], category)) is not category:
+        if (other := first.setdefault(normalise(name) or name, category)) is not category:
             raise DataError(
-                f"{path}, categories[{i}]: two have the name {category['name']!r}: "
+                f"{path}, categories[{i}]: two names are one where names are compared: "
                 f"{_briefly(other)} and {_briefly(category)}; rename one, or give the "
                 "annotations of both one id"
             )

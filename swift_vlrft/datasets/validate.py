@@ -199,8 +199,12 @@ def _task_problems(
         if parsed is not None and None in parsed.boxes:
             number = parsed.boxes.index(None) + 1
             why = f": box {number} of {len(parsed)} is not four numbers with an area"
+        elif parsed is not None and parsed.unread:
+            why = f": the key {min(parsed.unread)!r} is not read; write label, or leave it out"
         elif TASK_NAMES[task].as_written and isinstance(row.solution, (list, tuple)):
             why = "; of several accepted texts, store one as the solution and the others as aliases"
+        if row.columns.get("task") is None:
+            why += ". No column task says what it is"
         holds = f"{TASK_NAMES[task].holds} ({task}){why}"
         yield f"the solution {text[:80]!r} cannot be read as {holds}", Kind.GOLD
         return
@@ -217,7 +221,8 @@ def _task_problems(
             yield from ((problem, Kind.ROW) for problem in misplaced)
         elif boxes or frame is not None:
             yield f"unknown frame {frame!r}; known: {', '.join(FORMATS)}", Kind.ROW
-    if problem := TASK_NAMES[task].problem_of(row.columns):
+    stated = {**row.columns, "solution": text}
+    if problem := TASK_NAMES[task].problem_of(stated):
         yield problem, Kind.GOLD
     answer_of = TASK_NAMES[task].answer_of
     answer = text if answer_of is None else answer_of(gold)

@@ -45,12 +45,15 @@ class BoxList:
 
     ``boxes`` holds xyxy numbers in the text's box format, ``None`` for an invalid box, which
     matches nothing but still counts. ``confidences`` holds numbers in [0, 1], else ``None``;
-    ``labels`` the normalised label, ``None`` if there is none.
+    ``labels`` the normalised label, ``None`` if there is none. ``unread`` counts keys beside boxes
+    that hold text and are not read; ``outside`` confidences that are not in [0, 1].
     """
 
     boxes: list[Box | None] = field(default_factory=list)
     confidences: list[float | None] = field(default_factory=list)
     labels: list[str | None] = field(default_factory=list)
+    unread: dict[str, int] = field(default_factory=dict)
+    outside: int = 0
 
     def __len__(self) -> int:
         return len(self.boxes)
@@ -120,6 +123,8 @@ def read_boxes(text: str) -> BoxList | None:
 
 KEYS = ("Position", "bbox_2d", "bbox", "box", "box_2d")
 """The first with a value is read."""
+LABELS = ("label", "category", "name")
+CONFIDENCES = ("Confidence", "confidence", "score")
 _FOUR = rf"{NUMBER}(?:\s*+,\s*+{NUMBER}){{3}}"
 _BARE = re.compile(rf"{_FOUR}\.?")
 _BOX_TOKENS = re.compile(
@@ -130,6 +135,7 @@ _BOX_TOKENS = re.compile(
 )
 _CORNERS = ("x1", "y1", "x2", "y2")
 _EDGES = ("xmin", "ymin", "xmax", "ymax")
+_READ = {*KEYS, *LISTS, *LABELS, *CONFIDENCES, "labels", "scores", *_CORNERS, *_EDGES}
 _REAL = {int, float}
 _SCALARS = {int, float, bool, str}
 
@@ -229,11 +235,14 @@ def _add_object(boxes: BoxList, item: dict[str, Any], label: str | None, depth: 
         _add(boxes, arguments(item), label, depth + 1)
         return
     get = item.get
-    name = next((v for k in ("label", "category", "name") if (v := get(k)) is not None), None)
+    name = next((v for key in LABELS if (v := get(key)) is not None), None)
     if type(name) is str:
         label = normalise(name) or None
     elif name is not None:
         label = str(name) if type(name) is int else UNREADABLE_LABEL
+    for key in item.keys() - _READ:
+        if _holds_text(item[key]):
+            boxes.unread[key] = boxes.unread.get(key, 0) + 1
     position = get("Position") or get("bbox_2d") or get("bbox") or get("box")
     y_first = not position and bool(position := get("box_2d"))
     if not position:
@@ -243,14 +252,22 @@ def _add_object(boxes: BoxList, item: dict[str, Any], label: str | None, depth: 
         if listed:
             return
         position = item
-    stated = (get(key) for key in ("Confidence", "confidence", "score"))
-    confidence = _number(next((value for value in stated if value is not None), None))
+    stated = next((value for key in CONFIDENCES if (value := get(key)) is not None), None)
+    confidence = _number(stated)
     box = _box(position)
     if y_first and box is not None:
         box = box[1], box[0], box[3], box[2]
-    if confidence is not None and not 0.0 <= confidence <= 1.0:
+    if stated is not None and (confidence is None or not 0.0 <= confidence <= 1.0):
         confidence = None
+        boxes.outside += 1
     boxes.add(box, confidence, label)
+
+
+def _holds_text(value: Any) -> bool:
+    """Whether it is a word, or a list with one: a number in quotes is none."""
+    if type(value) is list:
+        return any(type(item) is str and _number(item) is None for item in value)
+    return type(value) is str and _number(value) is None
 
 
 def _with_lists_beside(item: dict[str, Any], boxes: Any) -> Any:

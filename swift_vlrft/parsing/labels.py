@@ -25,13 +25,13 @@ _CLOSES = {"(": ")", "[": "]"}
 _EMPTY = re.compile(
     r"(?i)(?:no objects(?: (?:found|detected|visible|present))?|none|null|\[\s*]|\{\s*}|无|没有目标"
     r"|there (?:is|are) no (?!doubt|question|way|reason)(?:[\w'-]+ ){1,6}?in th(?:e|is)"
-    r" (?:image|picture|photo))[.。]?"
+    r" (?:image|picture|photo))[.。!！]?"
 )
 
 
 def is_empty_set(text: str) -> bool:
-    """Return whether all of ``text`` says that there is nothing: "No Objects", ``[]``, "None"."""
-    return len(text) < 120 and _EMPTY.fullmatch(text.strip()) is not None
+    """Return whether all of ``text``, unwrapped, says that there is nothing: ``[]``, "None"."""
+    return len(text) < 120 and _EMPTY.fullmatch(unwrapped(text)) is not None
 
 
 @lru_cache(maxsize=4096)

@@ -6,16 +6,40 @@ solution    <answer>african violet</answer>                      vlrft_classific
 """
 
 import json
+import re
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from swift_vlrft.parsing.answers import Answer, normalise, plain
+from swift_vlrft.parsing.literals import literal
+from swift_vlrft.parsing.unwrap import unwrapped
 from swift_vlrft.rewards.contract import Stated, Task, reward
+
+
+def problem_of_text(columns: Mapping[str, Any]) -> str | None:
+    """Say what a gold is that is no one text: a placeholder, a list, an object; None if it is one.
+    Two numbers in brackets are an interval, and a name.
+    """
+    text = str(columns.get("solution") or "")
+    if mark := re.search("<(?:bbox|ref-object)>", text):
+        return f"the solution holds {mark[0]}, which ms-swift fills in messages alone"
+    inner = unwrapped(text)
+    held = literal(inner) or inner.startswith(("{", "[{"))
+    interval = isinstance(held, list) and len(held) == 2 and {*map(type, held)} <= {int, float}
+    if not held or interval:
+        return None
+    return (
+        f"the solution {text[:80]!r} is a list or an object, not one text; store one as the "
+        "solution, and other accepted ones as aliases"
+    )
+
 
 CLASSIFICATION = Task(
     "classification",
     lambda text: normalise(text) or None,
     "a class name",
+    problem_of=problem_of_text,
     states=Stated("label", "label", "answer names no class"),
     hub_category="image-classification",
 )

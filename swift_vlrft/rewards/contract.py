@@ -72,7 +72,7 @@ class Task:
     hub_category: str = "visual-question-answering"
     """Its name among the hubs' tasks."""
     problem_of: Callable[[Mapping[str, Any]], str | None] = lambda columns: None
-    """What is wrong with the further columns of a row, for the checks of data."""
+    """What is wrong with the solution and further columns of a row, for the checks of data."""
 
     @property
     def gold_has_boxes(self) -> bool:

@@ -32,6 +32,12 @@ def read_valid_boxes(text: str) -> BoxList | None:
     return None if boxes is None or None in boxes.boxes else boxes
 
 
+def read_labelled_boxes(text: str) -> BoxList | None:
+    """Return the same; None, too, if a box has text under a key that is not read: its class?"""
+    boxes = read_valid_boxes(text)
+    return None if boxes is None or boxes.unread else boxes
+
+
 def gold_as_answer(gold: BoxList) -> str:
     """Return the gold boxes as an answer, each with confidence 1."""
     pairs = zip(gold.boxes, gold.labels, strict=True)
@@ -42,7 +48,7 @@ def gold_as_answer(gold: BoxList) -> str:
 _HOLDS = "a list of boxes or 'No Objects'"
 DETECTION = Task(
     "detection",
-    read_valid_boxes,
+    read_labelled_boxes,
     _HOLDS,
     has_boxes=True,
     answer_of=gold_as_answer,

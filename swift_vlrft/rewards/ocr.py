@@ -13,7 +13,7 @@ from typing import Any
 
 from swift_vlrft.parsing.answers import Answer
 from swift_vlrft.parsing.texts import MAX_TEXT, plain_text
-from swift_vlrft.rewards.classification import alias_texts
+from swift_vlrft.rewards.classification import alias_texts, problem_of_text
 from swift_vlrft.rewards.contract import Stated, Task, reward
 
 MAX_GOLD = MAX_TEXT // 2
@@ -44,6 +44,8 @@ OCR = Task(
     f"a text of 1 to {MAX_GOLD} characters",
     as_written=True,
     reads_most=True,
+    # Numbers in brackets and objects may stand in an image; a list of texts is accepted answers.
+    problem_of=lambda row: problem_of_text(row) if row["solution"][:2] in ("['", '["') else None,
     states=Stated("plain", "text", "answer is empty or too long to be read", may_be_boxed=False),
     headline="anls",
     completion_tokens=1024,

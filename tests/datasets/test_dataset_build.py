@@ -320,10 +320,10 @@ FILES = [
     ("images", 2, {"file_name": "../x.jpg"}, [], "lies outside"),
     ("images", 2, {"file_name": "no.jpg"}, [], "no.jpg does not exist"),
     ("images", 2, {"neg_category_ids": []}, ["whole"], "neg_category_ids"),
-    ("categories", 0, {"name": "cat"}, [], "two have the name 'cat'"),
+    ("categories", 0, {"name": "cat"}, [], "two names are one"),
     ("categories", 0, {"name": " "}, [], "categories[0]: id and name"),
-    ("categories", 0, {"name": "CAT."}, ["whole"], "['CAT.', 'cat'] cannot be told"),
-    ("categories", 0, {"name": "..."}, ["whole"], "'...' cannot be told"),
+    ("categories", 0, {"name": "CAT."}, [], "'CAT.'} and"),
+    ("categories", 0, {"name": "..."}, ["whole"], "'...' is no name"),
     ("categories", None, None, [], "'categories'"),
 ]
 

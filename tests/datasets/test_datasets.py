@@ -89,7 +89,7 @@ def test_a_class_of_the_name_none_makes_no_detection(tmp_path):
 )
 def test_boxes_that_look_like_pixels_are_noted(box, noted, tmp_path):
     report = check_set(write_set(tmp_path, 30, solution=[str(box(i)) for i in range(30)]))
-    assert ["look like pixels" in note for note in report.notes] == noted
+    assert [True for note in report.notes if "look like pixels" in note] == noted
 
 
 def test_shards_with_other_columns_are_refused(tmp_path):

@@ -15,6 +15,7 @@ from swift_vlrft.datasets import SOURCES, DataError
 from swift_vlrft.datasets import box_format as formats
 from swift_vlrft.datasets.check import Report, check_set, nothing_scored, report_of_source
 from swift_vlrft.datasets.opening import check_columns, image_root, is_ours, local_set
+from swift_vlrft.datasets.questions import Pictures, shared_pictures
 from swift_vlrft.datasets.row import STOPS
 from swift_vlrft.datasets.schemas import is_for_swift
 from swift_vlrft.datasets.storage import StoredSet
@@ -162,6 +163,7 @@ def data_sets(run: Run) -> Iterator[Finding]:
     reports: list[Report | None] = []
     rows: list[int] = []
     notes: list[Finding] = []
+    pictures = {"--val_dataset": Pictures(), "--dataset": Pictures()}
     names = run.texts("reward_funcs")
     rewards = names if set(names) & set(REWARDS) else ()  # where one of them is ours
     named = [(flag, value) for flag in ("dataset", "val_dataset") for value in run.texts(flag)]
@@ -174,11 +176,17 @@ def data_sets(run: Run) -> Iterator[Finding]:
         else:
             yield from _of_set(run, data_set)
             report, known = data_set.report, data_set.rows
+            pictures[f"--{flag}"] += report.pictures if report else Pictures()
         if flag == "dataset":
             reports.append(report)
             rows.append(known)
             lines = report.routing_notes(rewards) if report and not report.problems else []
             notes += [note(run, flag, "reward-rows", line) for line in lines]
+    for same in {*run.texts("dataset")} & {*run.texts("val_dataset")}:
+        text = f"--val_dataset {same} is in --dataset, too: what is measured on it was trained on"
+        yield note(run, "val_dataset", "dataset", text)
+    for text in shared_pictures(pictures):
+        yield note(run, "val_dataset", "dataset", text)
     if _groups_of_a_stream(run):
         yield problem(run, "streaming", "streaming", ANSWERS_OF_A_STREAM)
     if rewards and all(rows) and run.omits("cached_dataset"):

@@ -1,0 +1,89 @@
+"""Do rows that ask the same have the same answer? What a set holds twice is counted and said.
+
+row 0  0.png "Which flower is it?"  rose        1 questions have golds that differ
+row 7  0.png "Which flower is it?"  tulip
+row 9  3.png "A. dog B. cat"        E           1 golds are none of their prompts' options
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from string import ascii_uppercase
+
+from swift_vlrft.datasets.image import image_hash
+from swift_vlrft.datasets.row import Row
+from swift_vlrft.parsing.answers import gold_text
+from swift_vlrft.rewards import TASK_NAMES
+
+_OPTION = re.compile(r"(?:^|[\s(（\[])([A-Z])[.):：、．）\]]", re.MULTILINE)
+
+
+class Pictures(dict[str, str]):
+    """The first row of each picture, by its content or its path."""
+
+    def __add__(self, other: Pictures) -> Pictures:
+        return Pictures(other | self)
+
+
+@dataclass
+class Questions:
+    """The questions of a set's rows so far; ``by_content``: pictures are compared by their bytes,
+    which were read anyway, else by their paths.
+    """
+
+    by_content: bool = False
+    pictures: Pictures = field(default_factory=Pictures)
+    asked: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """Gold and place of each question's first row."""
+    found: dict[str, list[str]] = field(default_factory=dict)
+    """The places of rows, by what is said of them."""
+    paths: dict[str, str] = field(default_factory=dict)
+
+    def add(self, row: Row, task: str) -> None:
+        """Add a row that is fit to train on, as a row of ``task``."""
+        gold, place = gold_text(row.solution), str(row.place)
+        listed = "".join(dict.fromkeys(_OPTION.findall(row.problem))) if task == "choice" else ""
+        letter = TASK_NAMES[task].read_gold(gold)
+        if listed[:2] == "AB" and listed in ascii_uppercase and letter not in listed:
+            self._say("golds are none of their prompts' options", f"{place}: {letter}")
+        if (picture := self._picture(row)) is not None:
+            self.pictures.setdefault(picture, place)
+            question = hash((picture, row.problem, row.columns.get("system"), task))
+            known, first = self.asked.setdefault(question, (gold, place))
+            if first != place:
+                what = "rows repeat another one"
+                if known != gold:
+                    what = "rows ask what another one asks, and have another gold"
+                self._say(what, f"{first} and {place}")
+
+    def _say(self, what: str, where: str) -> None:
+        self.found.setdefault(what, []).append(where)
+
+    def _picture(self, row: Row) -> str | None:
+        path, content = row.image.get("path"), row.image.get("bytes")
+        if content is not None:
+            return image_hash(row.image)
+        if path is None or not os.path.isabs(path):  # the name of an image that was not read
+            return None
+        if path not in self.paths:
+            self.paths[path] = image_hash(row.image) if self.by_content else path
+        return self.paths[path]
+
+    def notes(self, path: Path) -> list[str]:
+        """Return what was found, each with its count and the first rows that show it."""
+        return [f"{path}: {len(at)} {what}, such as {at[0]}" for what, at in self.found.items()]
+
+
+def shared_pictures(of: Mapping[str, Pictures]) -> Iterator[str]:
+    """Say how many pictures stand in two of the splits or sets, which are called by their names."""
+    for n, (name, pictures) in enumerate(of.items()):
+        for other in [*of][n + 1 :]:
+            if both := pictures.keys() & of[other].keys():
+                yield (
+                    f"{len(both)} of {len(pictures)} pictures of {name} are in {other}, too, such "
+                    f"as that of {pictures[min(both)]}: what is measured on them was trained on"
+                )

@@ -1,0 +1,71 @@
+"""Golds that would teach nothing are named, and what a set holds twice is counted."""
+
+import pytest
+from support.stored_sets import picture
+from support.written_sets import check, write_rows
+
+from swift_vlrft.rewards import REWARDS
+
+BOX = {"bbox_2d": [100, 200, 400, 600]}
+
+
+def folder_of(folder, *rows, name="train"):
+    """A set of rows (number of the picture, problem, task, solution)."""
+    folder.mkdir(exist_ok=True)
+    for number in {number for number, *_ in rows}:
+        (folder / f"{name}{number}.png").write_bytes(picture(colour=(number, 9, 9)))
+    keys = ("image", "problem", "task", "solution")
+    lines = [(f"{name}{number}.png", *row) for number, *row in rows]
+    write_rows(folder / f"{name}.jsonl", *(dict(zip(keys, line, strict=True)) for line in lines))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("task", "solution", "named"),
+    [
+        *(
+            ("detection", str([BOX | {key: "dog"}]), key)
+            for key in ("class", "ref", "text", "Label")
+        ),
+        ("detection", '{"boxes": [[1, 2, 3, 4]], "classes": ["dog"]}', "'classes'"),
+        ("detection", str([BOX | {"label": "dog", "id": "3", "area": 9}]), ""),
+        ("classification", "There is a <bbox> here", "<bbox>"),
+        ("classification", "<ref-object>", "<ref-object>"),
+        ("classification", '{"color": "red", "count": 3}', "a list or an object"),
+        ("classification", '[{"label": dog}]', "a list or an object"),
+        ("classification", "['dog']", "a list or an object"),
+        ("classification", "[[10, 20, 30, 40]]", "a list or an object"),
+        ("classification", "[0, 10]", ""),
+        ("classification", '{"answer": "dog"}', ""),
+        ("ocr", "['4089']", "a list or an object"),
+        ("ocr", "[4089, 3, 1]", ""),
+    ],
+)
+def test_a_gold_of_another_form_is_named(task, solution, named, tmp_path):
+    code, report = check(folder_of(tmp_path / "set", (1, "What is it?", task, solution)))
+    assert [named in problem["problem"] for problem in report["problems"]] == [True] * bool(named)
+    assert code == bool(named)
+
+
+def test_a_class_under_another_key_is_not_scored_as_if_it_were_there():
+    answer = "<answer>[{'bbox_2d': [100, 200, 400, 600], 'class': 'zebra'}]</answer>"
+    golds = [str([BOX | {"class": "dog"}]), str([BOX | {"label": "dog"}]), str([BOX])]
+    assert REWARDS["vlrft_detection_iou"]([answer] * 3, golds) == [None, 1.0, 1.0]
+
+
+def test_what_a_set_holds_twice_is_counted(tmp_path):
+    ask = "Which? A. dog B. cat"
+    train = [(1, ask, "choice", "A"), (1, ask, "choice", "B"), (2, ask, "choice", "E")]
+    train += [(2, ask, "choice", "E"), (3, "Which one?", "choice", "E"), (4, ask, "choice", "A")]
+    folder = folder_of(tmp_path / "set", *train)
+    folder_of(folder, (3, ask, "choice", "A"), (5, ask, "choice", "B"), name="test")
+    code, report = check(folder)
+    found = (
+        "1 rows ask what another",
+        "1 rows repeat another",
+        "2 golds are none of",
+        "1 of 4 pict",
+    )
+    assert code == 0 and len(report["notes"]) == len(found)
+    assert all(any(text in note for note in report["notes"]) for text in found)
+    assert any("row 0 and" in note and "row 1" in note for note in report["notes"])
