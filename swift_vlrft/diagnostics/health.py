@@ -212,8 +212,9 @@ class Health:
         listed: Sized | None = answer.items if task and task.has_items else None
         if task and task.gold_has_boxes:
             if (boxes := answer.placed(points=task.has_points)) is not None:
-                labels = [label for label in boxes.labels if label is not None]
-                said, listed = ", ".join(map(str, [*boxes.boxes, *labels])), boxes
+                labels, listed = [label for label in boxes.labels if label is not None], boxes
+                if None not in boxes.boxes:  # an invalid one is compared as it is written
+                    said = ", ".join(map(str, [*boxes.boxes, *labels]))
             if gold is not None:
                 self.boxes.add_row(task, gold, answer, row)
         empty = listed is not None and not len(listed)
@@ -227,6 +228,12 @@ class Health:
         self.always_1 &= answered.score == 1.0
         self.ever_read |= reason.was_read
         self.ever_written |= answer.short is not None
+
+    def unread(self, least: float = 0.0) -> list[Finding]:
+        """Return what answers say and nobody reads, or do not say, in over a share of boxes."""
+        ranked = self.reward in REWARDS and REWARDS[self.reward].reads_confidence
+        told = self.boxes.unread(ranked=ranked, least=least).items()
+        return [Finding(code, task_named(self.reward), text, "") for code, text in told]
 
     def finding(self) -> Finding | None:
         return self.explained(judge(self.facts()))

@@ -19,6 +19,7 @@ from swift_vlrft.geometry.box_format import FORMATS
 from swift_vlrft.geometry.boxes import Box
 from swift_vlrft.geometry.readings import ENOUGH, UNITS, Answer, Cause, Reading, cause, leaving
 from swift_vlrft.parsing.answers import Answer as Completion
+from swift_vlrft.parsing.answers import BoxList
 from swift_vlrft.rewards import Task
 
 MOST_ROWS = 512
@@ -35,12 +36,20 @@ class BoxFormatCheck:
     def __init__(self) -> None:
         self.answers: list[Answer] = []
         self.points: list[Answer] = []
+        self.said = BoxList()
+        """Confidences and unread keys of all answers whose labels count, without their boxes."""
 
     def add_row(self, task: Task, gold: Any, answer: Completion, row: Mapping[str, Any]) -> None:
         """Add a row of a task whose golds are boxes.
 
         Without a frame they are norm1000 if they can be; else the row is not judged.
         """
+        if task.headline == "AP" and answer.boxes is not None:
+            self.said.confidences += answer.boxes.confidences
+            self.said.outside += answer.boxes.outside
+            for key in answer.boxes.unread if gold.names else ():
+                count = self.said.unread.get(key, 0)
+                self.said.unread[key] = count + answer.boxes.unread[key]
         golds: list[Box] = [gold] if isinstance(gold, tuple) else gold.boxes
         if len(self.answers) >= MOST_ROWS or not golds:
             return
@@ -61,6 +70,24 @@ class BoxFormatCheck:
         shares = tuple((x1 / x, y1 / y, x2 / x, y2 / y) for x1, y1, x2, y2 in golds)
         rows = self.points if task.has_points else self.answers
         rows.append(Answer(boxes, shares, Reading("xyxy", unit), sizes))
+
+    def unread(self, *, ranked: bool, least: float = 0.0) -> dict[str, str]:
+        """Return what boxes say and nobody reads, or do not say, where it is over a share of them:
+        texts by codes. ``ranked``: confidences count.
+        """
+        total, outside = len(self.said.confidences), self.said.outside
+        missing = self.said.confidences.count(None) - outside
+        key, named = max(self.said.unread.items(), key=lambda item: item[1], default=("", 0))
+        told = {
+            "confidence_outside": (outside, "confidences are outside 0 to 1, and count as missing"),
+            "confidence_missing": (
+                missing if ranked else 0,
+                "boxes state no confidence: vlrft_detection_confidence pays nothing for them, and "
+                "AP ranks them as 1, in the order of the answer",
+            ),
+            "unread_label": (named, f"boxes hold {key[:40]!r}, which is not read: ask for label"),
+        }
+        return {c: f"{n} of {total} {text}" for c, (n, text) in told.items() if n > least * total}
 
     def problem(self) -> str | None:
         """Return one sentence, or None if the box formats agree or too little was seen."""

@@ -138,12 +138,13 @@ def score_completions(
     report.samples = list(islice(lost, show))
     groups = [group_of(completion.row) for completion in rows]
     sampled = any("step" in completion.row for completion in rows)
-    findings = []
+    findings, unread = [], []
     for name, reasons in results.items():
         health = Health(name, sampled=sampled)
         for completion, reason, group in zip(rows, reasons, groups, strict=True):
             health.add(completion.row, reason, group)
         findings.append(health.finding())
+        unread += health.unread()
         summary = report.rewards[name] = _summary(reasons, groups)
         logged = [completion.logged(name) for completion in rows if name in completion.row]
         if all(score is None for score in logged):
@@ -152,6 +153,7 @@ def score_completions(
             report.notes += _scored_otherwise(name, rows, reasons)
         report.flags += _unscored(name, summary)
     report.findings = distinct(findings)
+    report.notes += map(str, distinct(unread))
     return report
 
 

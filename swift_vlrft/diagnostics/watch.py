@@ -14,7 +14,7 @@ from functools import wraps
 from itertools import count
 from typing import Any
 
-from swift_vlrft.diagnostics.health import LEAST_SAMPLED, Health, group_of, judge, task_named
+from swift_vlrft.diagnostics.health import HALF, LEAST_SAMPLED, Health, group_of, judge, task_named
 from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.rewards import RewardFunction, Scores, reward_columns
 
@@ -55,6 +55,9 @@ def watch(name: str, function: RewardFunction) -> RewardFunction:
                 health.add(row, reason, group and (*group, call))
                 unscored.update([reason.text] * (reason.score is None))
             _say_findings(health, call)
+            for finding in health.unread(HALF) if call >= SETTLED_CALLS else ():
+                if _is_due(finding.code, finding.subject):
+                    log.warning("%s", finding)
             if SETTLED_CALLS <= call <= FIRST_CALLS and unscored and not health.seen:
                 _say_unscored(name, unscored)
         except Exception as error:

@@ -18,7 +18,7 @@ from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.evaluation.annotations import Gold
 from swift_vlrft.evaluation.average_precision import CocoScores, coco_scores
 from swift_vlrft.evaluation.detections import detection_boxes
-from swift_vlrft.evaluation.misread import note_of_answers
+from swift_vlrft.evaluation.misread import notes_of_answers
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
     Prediction,
@@ -78,8 +78,8 @@ def build_table(predictions: Predictions, gold: Gold) -> Table:
             f"for {task}"
         )
     rows = predictions.rows
-    note = note_of_answers(TASK_NAMES[task], rows) if TASK_NAMES[task].gold_has_boxes else None
-    predictions = replace(predictions, notes=[*predictions.notes, *filter(None, [note])])
+    notes = notes_of_answers(TASK_NAMES[task], rows) if TASK_NAMES[task].gold_has_boxes else []
+    predictions = replace(predictions, notes=[*predictions.notes, *notes])
     problems = predictions.problems.joined()
     reasons = [reason_of(task, row) for row in rows]
     for row, reason in zip(rows, reasons, strict=True):

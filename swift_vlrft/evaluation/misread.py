@@ -63,12 +63,12 @@ def refuse_misread(annotations: Annotations, entries: Sequence[dict[str, Any]]) 
     )
 
 
-def note_of_answers(task: Task, rows: Iterable[Prediction]) -> str | None:
-    """Return a note if the boxes of the answers look as if they were in another box format."""
+def notes_of_answers(task: Task, rows: Iterable[Prediction]) -> list[str]:
+    """Note boxes that look as if they were in another box format, and what is not read in them."""
     check = BoxFormatCheck()
     for row in rows:
         if (gold := task.read_gold(row.solution)) is not None:
             width, height = row.seen or row.size or (None, None)
             stated = {"frame": row.box_format, "width": width, "height": height}
             check.add_row(task, gold, read(row.completion), stated)
-    return check.problem()
+    return [*filter(None, [check.problem()]), *check.unread(ranked=True).values()]

@@ -173,6 +173,14 @@ BAD = {
         "worse",
         "are 'cat', while the commonest gold has 25%",
     ),
+    "boxes that cannot be read": Case(
+        IOU,
+        placed,
+        **read_wrongly(lambda *box: [*box, 1]),
+        found="invalid boxes; ask for x1, y1, x2, y2",
+        word="not proven",
+        why="vlrft_detection_iou is 0 for the 60 answers",
+    ),
     "wrong unit": Case(
         IOU,
         placed,

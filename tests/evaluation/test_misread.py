@@ -3,11 +3,13 @@
 import json
 
 import pytest
-from scored import answer, detection_set, eval_json, refusal, write_lines
+from scored import answer, detection_set, eval_json, invoke, refusal, write_lines
 from support.written_boxes import written
 
+from swift_vlrft.diagnostics import watch as watching
 from swift_vlrft.evaluation.misread import COCO_FORM
 from swift_vlrft.geometry.readings import READINGS, Reading
+from swift_vlrft.rewards import REWARDS
 
 SIZES = {image["id"]: (image["width"], image["height"]) for image in detection_set()[1]["images"]}
 
@@ -86,3 +88,36 @@ def test_answers_in_shares_or_beyond_their_images_get_a_note(tmp_path, task, sai
         rows = [shared | {"id": n, "completion": answer(said % box)} for n in range(12)]
         notes = eval_json(write_lines(tmp_path / "p.jsonl", rows))["notes"]
         assert any(note in one for one in notes) if note else not any("boxes" in n for n in notes)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("'Confidence': 95, 'label': 'a'", "40 of 40 confidences are outside 0 to 1"),
+        ("'Confidence': '95%', 'label': 'a'", "40 of 40 confidences are outside 0 to 1"),
+        ("'label': 'a'", "40 of 40 boxes state no confidence"),
+        ("'Confidence': 0.9, 'class': 'a'", "40 of 40 boxes hold 'class', which is not read"),
+        ("'Confidence': 0.9, 'label': 'a', 'class': 'a'", "40 of 40 boxes hold 'class'"),
+        ("'Confidence': '0.9', 'label': 'a'", ""),
+    ],
+)
+def test_what_boxes_say_and_nobody_reads_is_said(tmp_path, caplog, monkeypatch, more, said):
+    monkeypatch.setattr(watching, "_said", {})
+    shared = {"task": "detection", "frame": "norm1000"}
+    texts = [f"[{{'Position': [{n}, 200, 300, 400], %s}}]" for n in range(40)]
+    answers, golds = (
+        [answer(text % more) for text in texts],
+        [text % "'label': 'a'" for text in texts],
+    )
+    rows = [
+        shared | {"id": str(n), "completion": text, "solution": golds[n]}
+        for n, text in enumerate(answers)
+    ]
+    file, name = write_lines(tmp_path / "p.jsonl", rows), "vlrft_detection_confidence"
+    scored = json.loads(invoke("score", file, "--reward", name, "--json").stdout)
+    watched = watching.watch(name, REWARDS[name])
+    for _ in range(3):
+        watched(answers, golds)
+    log = [text.replace("120 of 120", "40 of 40") for text in caplog.messages]
+    for told in (eval_json(file)["notes"], scored["notes"], log):
+        assert sum("40 of 40" in text and said in text for text in told) == bool(said)
