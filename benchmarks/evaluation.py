@@ -124,7 +124,7 @@ def asking(model: Path, rows: int, max_tokens: int, options: dict[str, Any]) -> 
                 dtype="float32",
                 engine_options=options if engine == "vllm" else {},
             )
-            ask, _ = load_engine(settings)
+            ask, *_ = load_engine(settings)
             found = list(QuerySet(settings).read(Problems()))
             answer_batch(ask, config, settings, found[:1], Problems())  # warm
             began = time.perf_counter()

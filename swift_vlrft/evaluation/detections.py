@@ -34,6 +34,7 @@ from swift_vlrft.evaluation.predictions import (
     Problems,
 )
 from swift_vlrft.geometry.boxes import Box
+from swift_vlrft.geometry.readings import ENOUGH
 from swift_vlrft.parsing.answers import BoxList, normalise, read
 from swift_vlrft.rewards.matching import read_gold
 
@@ -199,7 +200,11 @@ def _listed(
             problems.add("boxes of unknown images, left out", entry["image_id"])
         else:
             located.append({**entry, "image_id": image})
-    refuse_misread(annotations, located)
+    if (in_vain := refuse_misread(annotations, located)) >= ENOUGH:
+        what = (
+            "boxes of the best scores, of which none lies on a gold box: are image ids and sizes "
+        )
+        problems.add(f"{what}those of the annotations?", annotations.instances.path.name, in_vain)
     known = annotations.instances.categories
     for category in (box["category_id"] for box in located if box["category_id"] not in known):
         problems.add("boxes of unknown categories, left out", category)

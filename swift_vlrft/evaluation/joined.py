@@ -17,7 +17,7 @@ from pathlib import Path
 from msgspec.structs import replace as changed
 
 from swift_vlrft.datasets import DataError
-from swift_vlrft.datasets.image import ImageSize, image_hash, try_image_size
+from swift_vlrft.datasets.image import image_hash, try_image_size
 from swift_vlrft.datasets.prompt_sentences import stated_size, without_box_format
 from swift_vlrft.datasets.row import BOX_TASKS
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions
@@ -64,14 +64,18 @@ def join_gold(predictions: Predictions, queries: QuerySet, join: str | None = No
             problems.add("rows missing from the predictions, scored as unanswered", row.id)
         else:
             rows[key] = _answered(line, row, query, predictions.task)
+        if predictions.task in BOX_TASKS and rows[key].size is None and (size := _size(query)):
+            rows[key] = changed(rows[key], width=size[0], height=size[1])
+    if not rows:
+        raise EvaluationError(f"{dataset} holds no row of task {predictions.task}: {problems}")
     for key, line in lines.items():
         if key not in rows:
             problems.add("rows that the data set does not have, left out", _named(line))
     if not lines.keys() & rows.keys():
-        first = next(iter(rows.values()), None)
+        first, of_set = _named(predictions.rows[0]), _named(next(iter(rows.values())))
         raise EvaluationError(
-            f"no prediction belongs to a row of {dataset}: the first prediction is "
-            f"{_named(predictions.rows[0])}, the set's first row {first and _named(first)}"
+            f"no prediction belongs to a row of {dataset}: the first prediction is {first}, the "
+            f"set's first row {of_set}"
         )
     return replace(predictions, rows=list(rows.values()), problems=problems)
 
@@ -137,6 +141,12 @@ def _unanswered(query: Query, dataset: Path, hashed: bool) -> Prediction:
     )
 
 
+def _size(query: Query) -> tuple[int, int] | None:
+    """The size of the row's image, as its set states it, or as it is; None if it is not known."""
+    of = query.row.annotated_size or try_image_size(query.row.image)
+    return None if isinstance(of, str) else (round(of.width), round(of.height))
+
+
 def _named(row: Prediction) -> str:
     return row.place if row.own_id is None else f"{row.place}: id {row.own_id}"
 
@@ -155,8 +165,7 @@ def _gold_in_format_of(line: Prediction, query: Query, task: str) -> str:
         return gold
     size = line.size if line.seen else None
     if size is None and stored_in_pixels:
-        info = try_image_size(query.row.image)
-        size = (info.width, info.height) if isinstance(info, ImageSize) else None
+        size = _size(query)
     elif size is None and not in_pixels:
         size = 1, 1  # of no pixels
     size = size or seen

@@ -16,7 +16,7 @@ from swift_vlrft.diagnostics.readings import BoxFormatCheck
 from swift_vlrft.evaluation.annotations import Annotations
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction
 from swift_vlrft.geometry.boxes import Box
-from swift_vlrft.geometry.readings import Answer, Reading, cause, leaving, misfit
+from swift_vlrft.geometry.readings import Answer, Reading, cause, leaving, matches, misfit
 from swift_vlrft.parsing.answers import read
 from swift_vlrft.rewards import Task
 
@@ -25,8 +25,9 @@ COCO_FORM = Reading()
 MOST_IMAGES = 500
 
 
-def refuse_misread(annotations: Annotations, entries: Sequence[dict[str, Any]]) -> None:
-    """Raise EvaluationError if the boxes of a list cannot be COCO's results.
+def refuse_misread(annotations: Annotations, entries: Sequence[dict[str, Any]]) -> int:
+    """Raise EvaluationError if the boxes of a list cannot be COCO's results; return how many boxes
+    were compared with the gold in vain, if none lies on it.
 
     ``entries`` are of images of the annotations, their categories known or not.
     """
@@ -56,7 +57,7 @@ def refuse_misread(annotations: Annotations, entries: Sequence[dict[str, Any]]) 
         wrong = misfit(boxes, COCO_FORM)
         problem = wrong.said() if wrong else f"{outside} of {len(boxes)} boxes leave their images"
     else:
-        return
+        return 0 if matches(best, None) else sum(len(answer.boxes) for answer in best)
     raise EvaluationError(
         f"the list of boxes does not hold COCO's results: {problem}. Write bbox as {COCO_FORM} "
         "of the stored image"

@@ -63,6 +63,8 @@ class Prediction(msgspec.Struct, omit_defaults=True):
     width: Side | None = None
     height: Side | None = None
     prompt: str = ""
+    system: str | None = None
+    """The system prompt that the model was given, the row's or its template's."""
     task: str | None = None
     aliases: Any = None
     tolerance: Any = None

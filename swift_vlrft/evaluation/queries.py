@@ -175,7 +175,8 @@ class QuerySet:
         if settings.max_turns > 1 and settings.samples > 1:
             yield "--max-turns takes one answer per row; leave --samples out"
         if not self.count:
-            yield f"{settings.dataset} holds no query of task {settings.task}"
+            next(self.read(others := Problems(), without_images=True), None)
+            yield f"{settings.dataset} holds no query of task {settings.task}: {others}"
 
     # ---- a set of rows -----------------------------------------------------------------------
 
@@ -193,8 +194,8 @@ class QuerySet:
         for number, row in enumerate(rows_of(opened, without_images=without_images)):
             if isinstance(row, BadRow):
                 problems.add("rows of the data set that cannot be read, skipped", row.place)
-            elif has_task and row.columns.get("task") not in (None, settings.task):
-                problems.add("rows of another task, skipped", row.place)
+            elif has_task and (task := row.columns.get("task")) not in (None, settings.task):
+                problems.add(f"rows of the task {task}, skipped", row.place)
             else:
                 row = replace(row, columns=row.columns | {"task": settings.task})
                 yield Query(str(number), row, number, settings.samples)

@@ -25,7 +25,7 @@ from swift_vlrft.evaluation.predictions import (
     Problems,
     read_predictions,
 )
-from swift_vlrft.evaluation.queries import QuerySet
+from swift_vlrft.evaluation.queries import QuerySet, default_split
 from swift_vlrft.evaluation.run import begin, finish, gold_of, keep, make_room, versions
 from swift_vlrft.evaluation.settings import Scoring, Settings
 from swift_vlrft.evaluation.summary import Summary, summarise
@@ -76,7 +76,8 @@ def evaluate(
         if model is not None:
             raise EvaluationError(f"give {model} or --predictions, not both")
         predictions, gold, settings = _existing(scoring, settings)
-        run: dict[str, Any] = {"predictions": given}
+        run: dict[str, Any] = {"predictions": given, "gold": scoring.gold and str(scoring.gold)}
+        run["split"] = settings.split
     elif model is None or dataset is None or task is None:
         raise EvaluationError(
             "give MODEL, DATASET and --task, or --predictions FILE; "
@@ -91,6 +92,10 @@ def evaluate(
         out = out or output_folder(given, dataset)
         predictions, gold = _run_model(settings, out, scoring.workers, scoring.force, progress)
         run = as_json(settings) | {"engine": chosen_engine(settings.engine), "versions": versions()}
+        if gold.annotations is None:
+            run["split"] = settings.split or default_split(path)
+    run["system_prompts"] = sorted({row.system for row in predictions.rows if row.system})
+    run["box_formats"] = sorted({row.box_format for row in predictions.rows if row.box_format})
     summary = summarise(predictions, gold, bootstrap=scoring.bootstrap, seed=seed, run=run)
     if out is not None:
         if scoring.predictions is not None:
@@ -128,6 +133,8 @@ def _existing(scoring: Scoring, settings: Settings) -> tuple[Predictions, Gold, 
                 f"{file} is a list of boxes, and --gold {gold} is no annotation file; give the "
                 "annotation file that they were made on, such as instances_val2017.json"
             )
+        split = settings.split or default_split(gold)
+        settings = structs.replace(settings, split=split)
         every = structs.replace(settings, protocol=None, categories=(), samples=1)
         predictions = join_gold(predictions, QuerySet(every), scoring.join)
     elif scoring.join is not None:

@@ -107,9 +107,10 @@ Ask = Callable[..., list[Any]]
 
 
 @errors_only()
-def load_engine(settings: Settings) -> tuple[Ask, int]:
-    """Return a function that answers a list of requests, and the number of queries per call. It
-    gets the arguments of `swift infer`: without them an engine drops the family's system prompt.
+def load_engine(settings: Settings) -> tuple[Ask, int, str | None]:
+    """Return a function that answers a list of requests, the number of queries per call, and the
+    system prompt of rows that have none. The function gets the arguments of `swift infer`: without
+    them an engine drops the family's system prompt.
     """
     from swift.arguments import InferArguments
     from swift.pipelines.infer.infer import SwiftInfer
@@ -142,7 +143,8 @@ def load_engine(settings: Settings) -> tuple[Ask, int]:
         )
     runner = SwiftInfer(InferArguments(**{**options, **settings.engine_options}))
     at_once = max(VLLM_CHUNK, settings.batch_size) if engine == "vllm" else settings.batch_size
-    return partial(runner.infer_engine.infer, use_tqdm=False, **runner.infer_kwargs), at_once
+    ask = partial(runner.infer_engine.infer, use_tqdm=False, **runner.infer_kwargs)
+    return ask, at_once, runner.infer_engine.template.template_meta.default_system
 
 
 WantedFormat = tuple[str, str | None, ImageResize | None]
@@ -161,8 +163,11 @@ def answer_batch(
     queries: Sequence[Query],
     problems: Problems,
     wanted: WantedFormat | None = None,
+    system: str | None = None,
 ) -> list[str]:
-    """Return the lines of a batch. Broken images are counted, an engine's error ends the run."""
+    """Return the lines of a batch. Broken images are counted, an engine's error ends the run.
+    ``system``: the prompt that the template adds to rows without one.
+    """
     from swift.infer_engine import InferRequest
 
     from swift_vlrft.datasets.training import with_prompt
@@ -220,6 +225,7 @@ def answer_batch(
                     image_id=image_id,
                     image_hash=hashed,
                     size=image.size,
+                    system=query.column("system") or system,
                     sample=sample,
                     tokens=tokens if len(choices) == len(responses) else None,
                     finish=choice.finish_reason,
@@ -244,11 +250,11 @@ def run_worker(
         return problems  # no model is loaded
     run = _run(model_and_adapter(settings.model, settings.base_model)[0], settings)
     wanted = wanted_box_format(run, settings.box_format, str(settings.dataset))
-    ask, at_once = load_engine(settings)
+    ask, at_once, system = load_engine(settings)
     config = _request_config(settings)
     left, part = chain([first], left), new_part(folder)
     while batch := list(islice(left, at_once)):
-        lines = answer_batch(ask, config, settings, batch, problems, wanted)
+        lines = answer_batch(ask, config, settings, batch, problems, wanted, system)
         with space_named(part), part.open("a", encoding="ascii") as file:
             file.write("".join(lines))
         progress(len(lines))

@@ -50,6 +50,7 @@ def whole(tiny_qwen2_5_vl, shapes, tmp_path_factory) -> Path:
     assert (summary["rows"], summary["images"]) == (16, 16)
     assert summary["run"]["engine"] == "transformers"
     assert summary["run"]["versions"]["ms-swift"]
+    assert summary["run"]["system_prompts"] == ["You are a helpful assistant."]
     return out
 
 

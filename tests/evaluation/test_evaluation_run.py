@@ -343,7 +343,11 @@ def test_the_summary_says_why_a_query_has_no_answer(tmp_path, monkeypatch, worke
     def engine(settings):
         message = SimpleNamespace(content="<answer>red</answer>")
         choice = SimpleNamespace(message=message, finish_reason="stop")
-        return lambda requests, _: [SimpleNamespace(choices=[choice])] * len(requests), 8
+        return (
+            lambda requests, _: [SimpleNamespace(choices=[choice])] * len(requests),
+            8,
+            "Be brief.",
+        )
 
     def process(command, **_):
         inference.main(command[3:])
@@ -358,6 +362,7 @@ def test_the_summary_says_why_a_query_has_no_answer(tmp_path, monkeypatch, worke
     kind = "images that cannot be opened, skipped"
     assert summary.rows == 4 and summary.problems == {kind: 2, "queries without an answer": 2}
     assert "1.png" in "".join(summary.named[kind])
+    assert (summary.run["system_prompts"], summary.run["split"]) == (["Be brief."], "test")
     write_lines(file, rows[:2])
     with pytest.raises(EvaluationError, match=r"test\.jsonl: .*0\.png"):
         swift_vlrft.evaluate("m", file, out=tmp_path / "none", **settings)

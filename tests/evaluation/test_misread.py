@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from PIL import Image
 from scored import answer, detection_set, eval_json, invoke, refusal, write_lines
 from support.written_boxes import written
 
@@ -66,7 +67,10 @@ def test_a_weak_model_and_an_empty_list_are_scored(scored):
     _, coco, results = detection_set()
     weak = boxes(lambda x, y, w, h, W, H: (W - w - x / 3, (H - h) / 2, w, h), results)
     summary = eval_json(*scored(weak, coco))
-    assert summary["metrics"]["AP"]["value"] < 0.1 and summary["problems"] == {}
+    assert summary["metrics"]["AP"]["value"] < 0.1
+    halves = boxes(lambda x, y, w, h, *_: (x / 3, y / 3, w / 3, h / 3), results)
+    (named,) = eval_json(*scored(halves, coco))["problems"]
+    assert "none lies on a gold box" in named
     summary = eval_json(*scored([], coco))
     assert "the list holds no box: every gold box counts as missed" in summary["notes"]
 
@@ -88,6 +92,33 @@ def test_answers_in_shares_or_beyond_their_images_get_a_note(tmp_path, task, sai
         rows = [shared | {"id": n, "completion": answer(said % box)} for n in range(12)]
         notes = eval_json(write_lines(tmp_path / "p.jsonl", rows))["notes"]
         assert any(note in one for one in notes) if note else not any("boxes" in n for n in notes)
+
+
+def test_answers_that_are_joined_are_read_in_every_way(tmp_path):
+    size, forms = (80, 60), {"pixels": "pixels", "norm1000": "norm1000", "unit": "unit"}
+    boxes_in_pixels = [(30 + n, 4 + n, 66 + n, 14 + n) for n in range(12)]
+    pictures = [f"{n}.png" for n in range(12)]
+    for name in pictures:
+        Image.new("RGB", size).save(tmp_path / name)
+    for frame, unit in forms.items():
+        golds = [written(box, Reading("xyxy", unit), size) for box in boxes_in_pixels]
+        shared = {"problem": "Where?", "task": "grounding", "frame": frame}
+        rows = [
+            shared | {"id": str(n), "image": name, "solution": str(gold)}
+            for n, (name, gold) in enumerate(zip(pictures, golds, strict=True))
+        ]
+        gold = write_lines(tmp_path / "set.jsonl", rows)
+        for reading in READINGS:
+            texts = [answer(str(written(box, reading, size))) for box in boxes_in_pixels]
+            lines = [{"id": str(n), "completion": text} for n, text in enumerate(texts)]
+            file = write_lines(tmp_path / "p.jsonl", lines)
+            told = eval_json(file, "--gold", gold, "--join", "id", "--task", "grounding")
+            assert told["run"]["box_formats"] == [frame] and told["run"]["gold"] == str(gold)
+            notes = told["notes"]
+            named = [note for note in notes if f"match if read as {reading}" in note]
+            assert bool(named) == (reading != Reading("xyxy", unit)), (frame, reading, notes)
+    other = "eval", "--predictions", file, "--gold", gold, "--join", "id", "--task", "counting"
+    assert "no row of task counting: 12 rows of the task grounding" in refusal(*other)
 
 
 @pytest.mark.parametrize(
