@@ -3,7 +3,7 @@
 from swift_vlrft import REWARDS, check, evaluate, plan, register
 REWARDS["vlrft_counting"](["<answer>4</answer>"], ["4"])        [1.0]
 check("train.sh")                                               problems of a recipe
-plan("train.sh", "4x80").plan.verdict                           fits, tight or out of memory
+plan("train.sh", "4x80").plan.verdict                           fits, tight, out of memory, ..
 evaluate("model", "data/held_out", "detection").metrics         as printed by `vlrft eval`
 register(["train.jsonl"])                                       usable as --dataset in ms-swift
 """

@@ -92,8 +92,9 @@ def engine_flags(text: str) -> dict[str, Any]:
 
 def print_summary(summary: Any) -> None:
     kind = f"{summary.task}, protocol {summary.protocol}" if summary.protocol else summary.task
-    title = f"{kind}: {summary.rows} rows, {summary.images} images"
-    metrics = table("metric", ">value", ">95 %", title=title)
+    rows = f"{summary.rows} rows, " if summary.rows else "a list of boxes, "
+    say(f"{kind}: {rows}{summary.images} images")
+    metrics = table("metric", ">value", ">95 %")
     for name, m in summary.metrics.items():
         bounds = "-" if m.low is None else f"{m.low:.3f} to {m.high:.3f}"
         metrics.add_row(name, number(m.value), bounds)

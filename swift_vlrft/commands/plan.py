@@ -69,7 +69,7 @@ def plan(
 
     Flags of ms-swift after the recipe are planned as `bash RECIPE --flag value` runs them.
 
-    Exit code 0: it fits; 1: out of memory; 2: the input cannot be used.
+    Exit code 0: it fits; 1: out of memory, or vLLM does not start; 2: the input cannot be used.
     """
     from swift_vlrft.memory.recipe_plan import plan_recipe
 
@@ -147,15 +147,19 @@ def print_memory(planned: RecipePlan, name: str) -> None:
     plan, gpus = planned.plan, planned.gpus
     peak, colour = plan.peak, {"fits": "green", "tight": "yellow"}.get(plan.verdict, "red")
     room = f"{abs(plan.headroom) / GIB:.1f} GiB {'too much' if plan.headroom < 0 else 'to spare'}"
+    verdict: tuple[object, ...] = (plan.verdict, colour), f": {name}"
+    if plan.headroom >= 0 and plan.failures:
+        say_styled(*verdict, f": {'; '.join(plan.failures)}")
+        verdict = (f"its memory: {name}",)
     say_styled(
-        (plan.verdict, colour),
-        f": {name} needs {peak.total / GIB:.1f} of {gpus.gib:.1f} GiB on each GPU ({gpus.name}) "
+        *verdict,
+        f" needs {peak.total / GIB:.1f} of {gpus.gib:.1f} GiB on each GPU ({gpus.name}) "
         f"in the phase `{peak.name}`, {room} (error {ERROR:.0%})",
     )
     _print_phases(plan.phases, peak)
     if plan.host:
         say_styled(f"host memory for offloading: {plan.host / GIB:.0f} GiB a node")
-    for failure in plan.failures:
+    for failure in plan.failures if plan.headroom < 0 else ():
         say_styled((failure, "red"))
     for note in plan.settings.assumptions:
         say_styled(f"assumed: {note}")

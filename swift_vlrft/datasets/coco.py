@@ -82,10 +82,10 @@ class CocoFile(StoredSet):
             yield BadRow(RowLocation(self.path, image, "image"), text)
         column = instances.column_of
         rows = plan_rows(instances, [(name,) for name in instances.categories.values()])
-        for number, row in enumerate(rows):
+        for row in rows:
             image = instances.images[row.image_id]
             yield (
-                RowLocation(self.path, number),
+                RowLocation(self.path, row.image_id, "image"),
                 {
                     "image": file_of(image),
                     "image_id": column(row.image_id),

@@ -75,7 +75,7 @@ class DeclaredBoxes:
 
     def notes(self, path: Path) -> list[str]:
         low = [box for box in self.boxes.get("norm1000", []) if max(box[1]) < FAR_EDGE]
-        if len(low) < 2 * ENOUGH or leaving(low, READINGS["pixels"]):
+        if len(low) < 2 * ENOUGH or leaving(low, READINGS["pixels"]) or self.problem(path):
             return []
         return [
             f"{path}: none of {len(low)} boxes declared as norm1000 reaches beyond its image's "

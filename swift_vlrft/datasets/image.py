@@ -175,6 +175,8 @@ def image_path(path: str, folder: Path, root: Path | None) -> Path:
     if path.startswith(("http://", "https://")):
         raise DataError(f"the image is the address {path[:100]}; download it and name the file")
     full = Path(os.path.normpath(os.path.join(os.path.abspath(root or folder), path)))
+    if "\\" in path and not full.exists():
+        raise DataError(f"the image path {path} has backslashes; write / between its folders")
     if root is not None and not full.is_relative_to(os.path.abspath(root)):
         raise DataError(
             f"the image path {path} lies outside the root {root}; paths must stay in it"
@@ -259,7 +261,7 @@ def _opened(content: bytes, image: Mapping[str, Any]) -> Image:
     except Exception as error:
         unknown = isinstance(error, UnidentifiedImageError)  # whose text tells an address in memory
         why = "its bytes are in no known format" if unknown else error
-        raise _refused(image, f"is not an image ({why}); get it again") from error
+        raise _refused(image, f"is no image that is read ({why}): get it again") from error
 
 
 def _seems_whole(image: Image) -> bool:

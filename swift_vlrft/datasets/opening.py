@@ -168,16 +168,17 @@ def check_columns(stored: StoredSet) -> None:
     if stored.kind == "Arrow":
         others = "; ms-swift itself reads nothing that save_to_disk wrote: write its own forms as "
         others += "Parquet or JSON Lines"
-    elif known and (len(missing) > 1 or is_for_swift(columns)):
+    elif known and (len(missing) == len(EXPLICIT) or is_for_swift(columns)):
         others = (
-            f", or leave it as it is: its column {known[0]} is of a form of ms-swift's own, which "
-            "training reads without us, but which cannot be checked here"
+            f". Rows with {known[0]} are ms-swift's own form: it "
+            "reads them, and they are not checked here; our rewards need a column solution beside"
         )
     name = "images" if missing[:1] == ["image"] and "images" in columns else "NAME"
     raise DataError(
         f"{stored.path} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
-        f"it has {', '.join(columns) or 'none'}. "
-        f'Rename yours with --columns \'{{"{name}": "{missing[0]}"}}\'{others}'
+        f"it has {', '.join(columns) or 'none'}. Rename yours: `vlrft data convert "
+        f'{stored.path} NEW --columns \'{{"{name}": "{missing[0]}"}}\'`, or --columns of a '
+        f"training and of `vlrft data check`{others}"
     )
 
 

@@ -126,8 +126,9 @@ def _divided(source: Path, rows: list[dict[str, Any]], seed: int, why: str) -> I
     pictures = sorted(set(map(_picture, rows)))
     if len(pictures) < LEAST:
         raise DataError(
-            f"{source} has {len(pictures)} pictures that are fit to train on; {LEAST} or more are "
-            f"needed to hold some out and tell a difference from chance{why}"
+            f"{source} has {len(rows)} rows that are fit to train on, of {len(pictures)} different "
+            f"pictures; {LEAST} or more are needed to hold some out and tell a difference from "
+            f"chance{why}"
         )
     count = round(HELD_OUT_SHARE * len(pictures))
     held_out = set(random.Random(seed).sample(pictures, count))

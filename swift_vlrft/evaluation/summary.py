@@ -27,6 +27,7 @@ PROTOCOL_NOTES = {
     "not comparable with protocol all",
     "rows": "protocol rows: the queries are those of the data set",
 }
+COCO_NOTE = "a list of boxes: every gold box that it lacks is missed, as in COCO's own evaluation"
 NO_NMS_AP = "NMS-AP (OVDEval) is not provided"
 SUBSTRING_NOTE = (
     f"{SUBSTRING}: only for comparison with numbers published for Visual-RFT; it accepts any "
@@ -107,7 +108,8 @@ def summarise(
             if by_class.keys() >= set(names):
                 values = [v for c in names if (v := by_class[c].get("AP")) is not None]
                 selected[name] = sum(values) / len(values) if values else None
-        notes.append(PROTOCOL_NOTES[table.protocol or "rows"])
+        listed = predictions.detections is not None
+        notes.append(COCO_NOTE if listed else PROTOCOL_NOTES[table.protocol or "rows"])
         if not table.sizes_known:
             notes.append("the images' sizes are not known: no AP by size")
         notes.append(NO_NMS_AP)

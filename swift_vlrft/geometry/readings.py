@@ -166,7 +166,7 @@ def misfit(
 ) -> Misfit | None:
     """Say that ``reading`` does not fit a set's boxes where another one of ``among`` does."""
     share = shares(boxes, [reading])[reading]
-    if not boxes or share >= FITS:
+    if not boxes or share >= FITS or (len(boxes) < ENOUGH and share > 0.5):
         return None
     far = max(max(box) for box, _ in boxes) >= FAR_EDGE
     others = {way: s for way, s in shares(boxes, among).items() if far or way.unit != "norm1000"}

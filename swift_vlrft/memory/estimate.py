@@ -64,14 +64,14 @@ class Plan:
 
     @property
     def verdict(self) -> str:
-        """Return fits, tight or out of memory."""
+        """Return fits, tight, does not start or out of memory."""
         if self.headroom < 0 or self.failures:
-            return "out of memory"
+            return "out of memory" if self.headroom < 0 else "does not start"
         return "tight" if self.peak.total * (1 + ERROR) > self.settings.gpu_bytes else "fits"
 
     @property
     def fits(self) -> bool:
-        return self.verdict != "out of memory"
+        return self.headroom >= 0 and not self.failures
 
     def with_notes(self, *notes: str) -> Plan:
         """Add assumptions, except those that are empty."""

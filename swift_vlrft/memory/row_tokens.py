@@ -19,6 +19,7 @@ from swift_vlrft.memory.settings import Settings
 from swift_vlrft.recipe.rules.turns import most_turns
 from swift_vlrft.recipe.run import Run
 
+NO_SET = "no data set is read without `vlrft plan --dataset PATH`"
 PROMPT_TEXT = 256
 """Tokens, assumed without a data set: the detection prompts of this package have 120 to 200."""
 
@@ -85,7 +86,7 @@ def images_of(run: Run, model: Model, longest: Longest | None, notes: list[str])
     if longest and longest.text:
         notes.append(f"text of the longest row of {longest.source}: {prompt} tokens (characters/3)")
     elif longest or run.grpo:
-        no_text = f"no text in {longest.source}" if longest else "no --dataset given"
+        no_text = f"no text in {longest.source}" if longest else NO_SET
         notes.append(f"{no_text}: a prompt of {prompt} text tokens")
     if not model.sees:
         return values
@@ -113,7 +114,7 @@ def images_of(run: Run, model: Model, longest: Longest | None, notes: list[str])
             size = f"in {len(sizes)} tiles of {tile}, the most (max_patches in the checkpoint)"
         elif by == "fixed":
             size = f"seen {rule.seen}: {sizes[0][0]} x {sizes[0][1]} pixels"
-        notes.append(f"no --dataset given: one image a row {size}, {tokens} tokens")
+        notes.append(f"{NO_SET}: one image a row {size}, {tokens} tokens")
     return values | {"grids": _grids(model, sizes)}
 
 

@@ -86,10 +86,13 @@ def test_a_prompt_that_the_family_cannot_be_asked_is_left_out_where_it_stands(tm
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (rows(LEAST - 1), f"has {LEAST - 1} pictures that are fit to train on; {LEAST} or more"),
+        (rows(LEAST - 1), f"of {LEAST - 1} different pictures; {LEAST} or more"),
         (rows(60, answer=lambda i: "<answer>2</answer>"), "every row has the same answer"),
         (boxed(60, 40), "set: 60 of 60 boxes do not fit .* in percent"),
-        ([row | {"task": "poetry"} for row in rows(60)], "has 0 pictures .*unknown task 'poetry'"),
+        (
+            [row | {"task": "poetry"} for row in rows(60)],
+            "of 0 different pictures.*unknown task 'poetry'",
+        ),
     ],
 )
 def test_a_set_that_teaches_nothing_is_refused_with_the_reason(made, said, tmp_path):

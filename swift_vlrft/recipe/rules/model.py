@@ -21,9 +21,7 @@ from swift_vlrft.recipe.run import Run
 EXPERTS = re.compile(r"-a\d+(?:\.\d+)?b(?![a-z])", re.IGNORECASE)
 """In the name of a mixture of experts, the parameters that a token uses: 30B-A3B."""
 PLUGINS = ("external_plugins", "custom_register_path")
-SHADOWS = (
-    *("datasets", "swift", "json", "rewards", "torch", "transformers", "vllm", "eval", "typing"),
-)
+SHADOWS = ("datasets", "swift", "json", "torch", "transformers", "vllm", "typing")
 FILES = (
     ("system", ".txt", "Give the text itself, or a file"),
     ("deepspeed", ".json", "Give zero2, zero3, zero3_offload, or a file"),

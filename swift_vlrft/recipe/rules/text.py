@@ -45,6 +45,7 @@ READ = (
     *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOG_LEVEL"),
 )
 """Variables of a run that hold neither a number nor a switch."""
+ASSIGNS = re.compile(r"[A-Z_][A-Z0-9_]*=")
 QUOTES = "\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb"
 VARIABLE = re.compile(r"^\s*(?:export\s+)?([A-Z_]+)=[\"']?([^\s\"'$]+)")
 
@@ -62,6 +63,8 @@ def names(run: Run) -> Iterator[Finding]:
     for flag in run.recipe.flags:
         if not flag.name and flag.known:
             text = f"{' '.join(flag.values)} belongs to no flag"
+            if ASSIGNS.match(flag.values[0]):
+                text += ": write a variable in front of the command"
             yield problem(run, flag.line, "stray-word", text)
         if not flag.name or not run.flags or flag.name in {*run.flags, *run.old_flags}:
             continue
@@ -71,10 +74,26 @@ def names(run: Run) -> Iterator[Finding]:
             edit = Edit(flag.name, flag.line, name=name)
             yield note(run, flag.line, "abbreviated-flag", text, edit)
         elif not run.is_negated(flag.name):
-            near = difflib.get_close_matches(flag.name, run.flags, n=1, cutoff=0.7)
-            text = f"ms-swift {run.facts.versions['ms-swift']} has no --{flag.name}"
-            text += f". Did you mean --{near[0]}?" if near else ""
+            near = [name for name in run.flags if is_slip(flag.name, name)]
+            near = difflib.get_close_matches(flag.name, near, n=1)
+            version = run.facts.versions["ms-swift"]
+            text = f"`{run.recipe.command[0]} {run.command}` of ms-swift {version} has no "
+            text += f"--{flag.name}" + (f". Did you mean --{near[0]}?" if near else "")
             yield problem(run, flag.line, "unknown-flag", text)
+
+
+def is_slip(written: str, name: str) -> bool:
+    """Tell whether each word of a name is as good as there: max_prompt_length is no slip of
+    max_completion_length, and num_epochs none of num_ppo_epochs.
+    """
+    mine, theirs = written.split("_"), name.split("_")
+    of_words = [alike(*pair) for pair in zip(mine, theirs, strict=False)]
+    whole = name.startswith(f"{written}_") or alike("".join(mine), "".join(theirs)) > 0.92
+    return whole or (len(mine) == len(theirs) and min(of_words) >= 0.7)
+
+
+def alike(a: str, b: str) -> float:
+    return difflib.SequenceMatcher(None, a, b).ratio()
 
 
 def values(run: Run) -> Iterator[Finding]:
