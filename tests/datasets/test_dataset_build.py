@@ -318,6 +318,7 @@ FILES = [
     ("images", 2, {"width": "64"}, [], "images[2]: width is '64'"),
     ("images", 2, {"height": 0}, [], "images[2]: height is 0"),
     ("images", 2, {"file_name": "../x.jpg"}, [], "lies outside"),
+    ("images", 2, {"file_name": "train\\2.jpg"}, [], "has backslashes; write /"),
     ("images", 2, {"file_name": "no.jpg"}, [], "no.jpg does not exist"),
     ("images", 2, {"neg_category_ids": []}, ["whole"], "neg_category_ids"),
     ("categories", 0, {"name": "cat"}, [], "two names are one"),

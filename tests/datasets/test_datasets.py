@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.stored_sets import picture
 from support.written_sets import write_set
 
 from swift_vlrft.datasets import DataError
@@ -85,10 +86,16 @@ def test_a_class_of_the_name_none_makes_no_detection(tmp_path):
 
 @pytest.mark.parametrize(
     ("box", "noted"),
-    [(lambda i: [0, 1, 2 + i % 5, 7], [True]), (lambda i: [0, 1, 100 + i * 20, 700], [])],
+    [
+        (lambda i: [0, 1, 100 + i * 10, 290], [True]),
+        (lambda i: [0, 1, 100 + i * 20, 700], []),
+        (lambda i: [0, 1, 20 + i, 70], []),  # percent: that is said, and not both
+    ],
 )
 def test_boxes_that_look_like_pixels_are_noted(box, noted, tmp_path):
-    report = check_set(write_set(tmp_path, 30, solution=[str(box(i)) for i in range(30)]))
+    images = [{"bytes": picture(size=(400, 300)), "path": "a.png"}] * 30
+    boxes = [str(box(i)) for i in range(30)]
+    report = check_set(write_set(tmp_path, 30, image=images, solution=boxes))
     assert [True for note in report.notes if "look like pixels" in note] == noted
 
 

@@ -176,10 +176,10 @@ NO_SETS = [
     ("x.csv", "image;problem;solution\n0.png,a,b,c\n", "a header is needed"),
     ("x.csv", f"{HEADER}\n0.png,Where?,a,more\n", "line 2: 1 more"),
     ("x.csv", f"{HEADER}\n".encode() + b"0.png,W\xff,a\n", "UTF-8"),
-    ("x.jsonl", '{"messages": 1, "images": 1}', "its column messages "),
-    ("x.jsonl", '{"messages": 1, "images": 1, "solution": 1}', "its column messages "),
-    ("x.jsonl", '{"query": 1, "response": 1, "images": 1}', "its column query "),
-    ("x.jsonl", '{"instruction": 1}', "its column instruction "),
+    ("x.jsonl", '{"messages": 1, "images": 1}', "Rows with messages are"),
+    ("x.jsonl", '{"messages": 1, "images": 1, "solution": 1}', "Rows with messages are"),
+    ("x.jsonl", '{"query": 1, "response": 1, "images": 1}', "Rows with query are"),
+    ("x.jsonl", '{"instruction": 1}', "Rows with instruction are"),
     ("instances_train2017.json", json.dumps(COCO), "ROOT_IMAGE_DIR=FOLDER"),  # has no images
     # training refuses it, too
     ("x.jsonl", '{"image": 1, "problem": 1, "response": 1}', "lacks the column solution"),
