@@ -27,8 +27,8 @@ def score(
     reward: Annotated[
         list[str] | None,
         typer.Option(
-            help="A reward by name; repeat for several. Default: the file's rewards, else those "
-            "that fit its golds."
+            help="A reward by name; repeat for several. Default: the file's rewards, else the "
+            "first of each task that its rows state."
         ),
     ] = None,
     external_plugins: Annotated[

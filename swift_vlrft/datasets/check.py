@@ -27,7 +27,6 @@ from swift_vlrft.datasets.validate import (
     tasks_of_row,
     training_row,
 )
-from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.rewards import PAYING, REWARDS, TASK_NAMES
 
 NO_TASK = "without a task"
@@ -318,7 +317,6 @@ def check_rows(
 ) -> Iterator[Validated]:
     """Yield every row with its problem; when all were read, ``report`` also has the notes."""
     sizes = ImageSizeReader()
-    repeated: list[str] = []
     rows = (
         (row, sizes(row.image) if images and isinstance(row, Row) else None)
         for row in rows_of(stored, without_images=not images)
@@ -328,24 +326,10 @@ def check_rows(
         if checked.problem is None and size is not None and isinstance(row, Row):
             known = tasks_of_row(row, rules.rewards) if rules.every_reward else ()
             report.fits.update(fitting_tasks(row, size, known))
-            if row.has_boxes and (box := _repeated(row)):
-                repeated.append(f"row {row.place.row}: {box}")
         yield checked
     for bad in report.problems[-1:]:
         if bad.kind is Kind.SET:
             yield Validated(bad, None, None, bad)
-    if repeated:
-        report.notes.append(
-            f"{stored.path}: {len(repeated)} solutions hold a box twice, such as {repeated[0]}; "
-            "an answer that gives it once does not earn 1.0. For one object, keep one box"
-        )
     report.left_out = sum(map(len, stored.left_out.values()))
     report.notes += report.mixed_notes() if not rules.rewards else []
     report.notes += [*left_out_notes(stored), *file_notes(stored)]
-
-
-def _repeated(row: Row) -> str | None:
-    """The first box that stands twice in the solution, under one label."""
-    gold = read_boxes(gold_text(row.solution))
-    seen = Counter(zip(gold.boxes, gold.labels, strict=True) if gold is not None else ())
-    return next((str(box) for (box, _), count in seen.items() if count > 1), None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from string import ascii_uppercase
 
 from swift_vlrft.datasets.image import image_hash
 from swift_vlrft.datasets.row import Row
-from swift_vlrft.parsing.answers import gold_text
+from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.rewards import TASK_NAMES
 
 _OPTION = re.compile(r"(?:^|[\s(（\[])([A-Z])[.):：、．）\]]", re.MULTILINE)
@@ -46,6 +47,11 @@ class Questions:
     def add(self, row: Row, task: str) -> None:
         """Add a row that is fit to train on, as a row of ``task``."""
         gold, place = gold_text(row.solution), str(row.place)
+        boxes = read_boxes(gold) if row.has_boxes else None
+        if boxes and any(
+            count > 1 for count in Counter(zip(boxes.boxes, boxes.labels, strict=True)).values()
+        ):
+            self._say("solutions hold a box twice: for one object, keep one", place)
         listed = "".join(dict.fromkeys(_OPTION.findall(row.problem))) if task == "choice" else ""
         letter = TASK_NAMES[task].read_gold(gold)
         if listed[:2] == "AB" and listed in ascii_uppercase and letter not in listed:

@@ -18,8 +18,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 from swift_vlrft.datasets.box_format import (
     ImageResize,
@@ -29,13 +27,13 @@ from swift_vlrft.datasets.box_format import (
 )
 from swift_vlrft.datasets.image import ImageSize, size_problem
 from swift_vlrft.datasets.prompt_sentences import contradiction, without_box_format
-from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Kind, Row, RowLocation
+from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Kind, Row
 from swift_vlrft.datasets.schema import solution_problem, task_of
 from swift_vlrft.families.marks import first_mark
 from swift_vlrft.geometry.box_format import FORMATS, BoxFormat
 from swift_vlrft.geometry.readings import ROUNDING, is_dot
 from swift_vlrft.parsing.answers import Box, BoxList, gold_text, read_boxes
-from swift_vlrft.rewards import PAYING, REWARDS, TASK_NAMES, reward_columns
+from swift_vlrft.rewards import PAYING, REWARDS, TASK_NAMES
 
 Problems = Iterator[tuple[str, Kind]]
 TooLong = Callable[[Row, ImageSize], str | None]
@@ -250,27 +248,6 @@ def fitting_tasks(row: Row, size: ImageSize | None = None, known: Sequence[str] 
         if (row.guess is None or reads(task, row))
         and (task in known or not any(_task_problems(task, row, text, size, True)))
     ]
-
-
-def fitting_rewards(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """Return a reward that fits the golds of all rows of completions. If there is none, a reward
-    for each task.
-    """
-    fits: dict[str, set[str]] = {}
-    for columns in rows:
-        task, solution = columns.get("task"), columns.get("solution")
-        if solution is None or (key := f"{task} {gold_text(solution)}") in fits:
-            continue
-        # In pixels of any image: where a box lies is not asked.
-        stated = reward_columns(columns) | {"task": task, "frame": "pixels"}
-        guess = None if task else task_of(solution)
-        row = Row(RowLocation(Path()), {}, "", gold_text(solution), stated, guess=guess)
-        fits[key] = set(fitting_tasks(row))
-    known = [tasks for tasks in fits.values() if tasks]
-    every = set.intersection(*known) if known else set()
-    fitting = [task for task in PAYING if task in (every or set().union(*known))]
-    fitting.sort(key=lambda task: task == "classification")  # any short text reads as a class
-    return [PAYING[task][0] for task in (fitting[:1] if every else fitting)]
 
 
 def _misplaced(

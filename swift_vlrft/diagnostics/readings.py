@@ -9,6 +9,7 @@ the sizes at which families see it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +20,6 @@ from swift_vlrft.geometry.box_format import FORMATS
 from swift_vlrft.geometry.boxes import Box
 from swift_vlrft.geometry.readings import ENOUGH, UNITS, Answer, Cause, Reading, cause, leaving
 from swift_vlrft.parsing.answers import Answer as Completion
-from swift_vlrft.parsing.answers import BoxList
 from swift_vlrft.rewards import Task
 
 MOST_ROWS = 512
@@ -36,20 +36,18 @@ class BoxFormatCheck:
     def __init__(self) -> None:
         self.answers: list[Answer] = []
         self.points: list[Answer] = []
-        self.said = BoxList()
-        """Confidences and unread keys of all answers whose labels count, without their boxes."""
+        self.said, self.keys = Counter[str](), Counter[str]()
+        """Boxes, confidences and unread keys of all answers whose labels count."""
 
     def add_row(self, task: Task, gold: Any, answer: Completion, row: Mapping[str, Any]) -> None:
         """Add a row of a task whose golds are boxes.
 
         Without a frame they are norm1000 if they can be; else the row is not judged.
         """
-        if task.headline == "AP" and answer.boxes is not None:
-            self.said.confidences += answer.boxes.confidences
-            self.said.outside += answer.boxes.outside
-            for key in answer.boxes.unread if gold.names else ():
-                count = self.said.unread.get(key, 0)
-                self.said.unread[key] = count + answer.boxes.unread[key]
+        if task.headline == "AP" and (said := answer.boxes) is not None:
+            missing = said.confidences.count(None) - said.outside
+            self.said.update(boxes=len(said), outside=said.outside, missing=missing)
+            self.keys.update(said.unread if gold.names and len(self.keys) < MOST_ROWS else {})
         golds: list[Box] = [gold] if isinstance(gold, tuple) else gold.boxes
         if len(self.answers) >= MOST_ROWS or not golds:
             return
@@ -75,17 +73,18 @@ class BoxFormatCheck:
         """Return what boxes say and nobody reads, or do not say, where it is over a share of them:
         texts by codes. ``ranked``: confidences count.
         """
-        total, outside = len(self.said.confidences), self.said.outside
-        missing = self.said.confidences.count(None) - outside
-        key, named = max(self.said.unread.items(), key=lambda item: item[1], default=("", 0))
+        total, (key, named) = self.said["boxes"], max(self.keys.most_common(1), default=("", 0))
         told = {
-            "confidence_outside": (outside, "confidences are outside 0 to 1, and count as missing"),
-            "confidence_missing": (
-                missing if ranked else 0,
+            "outside": (
+                self.said["outside"],
+                "confidences are outside 0 to 1: they count as missing",
+            ),
+            "missing": (
+                self.said["missing"] * ranked,
                 "boxes state no confidence: vlrft_detection_confidence pays nothing for them, and "
                 "AP ranks them as 1, in the order of the answer",
             ),
-            "unread_label": (named, f"boxes hold {key[:40]!r}, which is not read: ask for label"),
+            "label": (named, f"boxes hold {key[:40]!r}, which is not read: ask for label"),
         }
         return {c: f"{n} of {total} {text}" for c, (n, text) in told.items() if n > least * total}
 

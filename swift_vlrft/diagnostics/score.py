@@ -18,7 +18,6 @@ from typing import Any
 
 import msgspec
 
-from swift_vlrft.datasets.validate import fitting_rewards
 from swift_vlrft.diagnostics.by_task import Scored, TaskFigures, by_task
 from swift_vlrft.diagnostics.health import Finding, Health, distinct, group_of
 from swift_vlrft.diagnostics.reasons import Reason, explain
@@ -26,7 +25,7 @@ from swift_vlrft.files.completions import Completion, read_completions
 from swift_vlrft.files.jsonl import finite
 from swift_vlrft.parsing.answers import gold_text, read
 from swift_vlrft.parsing.turns import earlier_turns
-from swift_vlrft.rewards import REWARDS, RewardFunction, reward_columns
+from swift_vlrft.rewards import PAYING, REWARDS, RewardFunction, reward_columns
 
 EMPTY: Mapping[str, RewardFunction] = MappingProxyType({})
 SAME = 1e-4  # logs round
@@ -83,7 +82,8 @@ def score_file(
 ) -> Report:
     """Score a file under ``names``, else under the rewards that it has columns for.
 
-    Where it has none: under ``own``, those of a plugin, else under what fits its golds.
+    Where it has none: under ``own``, those of a plugin, else under the first of each task that its
+    rows state.
     """
     notes: list[str] = []
     rows = list(read_completions(path, notes))
@@ -92,11 +92,10 @@ def score_file(
     known = (*REWARDS, *own)
     names = names or [name for name in known if any(name in row.row for row in rows)] or [*own]
     if not names:
-        names = fitting_rewards(row.row for row in rows)
-        notes.append(f"the file names no reward; these fit its golds: {', '.join(names)}")
+        names = [PAYING[task][0] for task in PAYING if any(task == r.row.get("task") for r in rows)]
     if not names:
         raise ValueError(
-            f"{path} names no reward of this package; say which with --reward. "
+            f"{path} names no reward of this package, and no task; say which with --reward. "
             f"Known: {', '.join(REWARDS)}."
         )
     report = score_completions(rows, names, show, own)

@@ -28,7 +28,6 @@ PROTOCOL_NOTES = {
     "rows": "protocol rows: the queries are those of the data set",
 }
 COCO_NOTE = "a list of boxes: every gold box that it lacks is missed, as in COCO's own evaluation"
-NO_NMS_AP = "NMS-AP (OVDEval) is not provided"
 SUBSTRING_NOTE = (
     f"{SUBSTRING}: only for comparison with numbers published for Visual-RFT; it accepts any "
     "part of the name"
@@ -112,7 +111,6 @@ def summarise(
         notes.append(COCO_NOTE if listed else PROTOCOL_NOTES[table.protocol or "rows"])
         if not table.sizes_known:
             notes.append("the images' sizes are not known: no AP by size")
-        notes.append(NO_NMS_AP)
     if SUBSTRING in metrics:
         notes.append(SUBSTRING_NOTE)
     return Summary(

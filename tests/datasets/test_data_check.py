@@ -1,7 +1,5 @@
 """``vlrft data check``: what it finds, where, and the clean copy."""
 
-import json
-
 import pytest
 from support.stored_sets import PROBLEM, columns, picture
 from support.written_sets import check, coco_with_a_crowd, data, spoiled_set, write_rows, write_set
@@ -44,15 +42,6 @@ def test_columns_are_renamed_as_the_error_says(tmp_path):
     for text in ("answer", '{"picture": 5}'):
         done = data("check", folder, "--columns", text)
         assert done.exit_code == 2 and f"--columns {text}" in done.output
-
-
-@pytest.mark.parametrize("labels", [("dog", "dog"), ("dog", "cat")])
-def test_a_box_that_stands_twice_is_noted(labels, tmp_path):
-    gold = [{"bbox_2d": [10, 20, 30, 40], "label": label} for label in labels]
-    write_set(tmp_path, solution=[json.dumps(gold)] * 3)
-    code, report = check(tmp_path)
-    noted = "3 solutions hold a box twice, such as row 0: (10, 20, 30, 40)"
-    assert code == 0 and (noted in " ".join(report["notes"])) == (labels[0] == labels[1])
 
 
 def test_half_a_character_is_named_and_shown(tmp_path):

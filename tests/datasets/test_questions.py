@@ -59,14 +59,17 @@ def test_what_a_set_holds_twice_is_counted(tmp_path):
     ask = "Which? A. dog B. cat"
     train = [(1, ask, "choice", "A"), (1, ask, "choice", "B"), (2, ask, "choice", "E")]
     train += [(2, ask, "choice", "E"), (3, "Which one?", "choice", "E"), (4, ask, "choice", "A")]
+    golds = [str([BOX | {"label": label} for label in labels]) for labels in ("aa", "ab")]
+    train += [(6 + n, "Find all.", "detection", gold) for n, gold in enumerate(golds)]
     folder = folder_of(tmp_path / "set", *train)
     folder_of(folder, (3, ask, "choice", "A"), (5, ask, "choice", "B"), name="test")
     code, report = check(folder)
     found = (
+        "1 solutions hold a box twice",
         "1 rows ask what another",
         "1 rows repeat another",
         "2 golds are none of",
-        "1 of 4 pict",
+        "1 of 6 pict",
     )
     assert code == 0 and len(report["notes"]) == len(found)
     assert all(any(text in note for note in report["notes"]) for text in found)

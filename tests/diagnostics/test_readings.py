@@ -60,20 +60,11 @@ CAUSES = {
     ),
     "several boxes": (PIXELS, {"boxes": 4, "more": SIZED}, "192 of 192", "pixels of 640 x 480"),
     "y first": (read_as("yxyx", "norm1000"), {}, "43 of 43", f"{ASK}, or use SET:yx1000"),
-    "width and height": (read_as("xywh", "norm1000"), {}, "45 of 45", f"in norm1000{ASK}"),
-    "shares": (read_as("xyxy", "unit"), {}, "48 of 48", "shares of the sides: use SET:unit"),
-    "percent": (read_as("xyxy", "percent"), {}, "48 of 48", "in percent: use SET:native"),
     "pixels, y first": (
         read_as("yxyx", "pixels"),
         {"more": SIZED},
         "48 of 48",
         f"corners y1, x1, y2, x2 in pixels of 640 x 480: use SET:pixels, and{ASK[1:]}",
-    ),
-    "thousandths, the gold in pixels": (
-        lambda b, *_: b,
-        {"gold": PIXELS, "more": SIZED | {"frame": "pixels"}},
-        "48 of 48",
-        "in norm1000: use SET:norm1000",
     ),
     "half of them in pixels": (
         lambda b, n, _: PIXELS(b) if n % 2 else b,
@@ -119,24 +110,3 @@ def test_chance_is_no_cause(answer, boxes, same):
 
 def test_few_boxes_have_no_cause():
     assert problem(read_as("yxyx", "norm1000"), rows=7) is None
-
-
-def test_what_models_write_raises_nothing():
-    check = BoxFormatCheck()
-    huge = "9" * 400
-    for text in (
-        f"[{huge}, 1, 2, 3]",
-        "[NaN, 1, 2, 3]",
-        "[[1, 2], [3]]",
-        "[0, 0, 0, 0]",
-        "",
-        "[-1e308, 0, 1e308, 1]",
-    ):
-        for gold in ("[1, 2, 3, 4]", "No Objects", "[0, 0, 1, 1]", "a"):
-            for more in ({}, {"width": 0, "height": "x"}, {"images": ["none.png"]}):
-                row = {"completion": f"<answer>{text}</answer>", "solution": gold} | more
-                for name in ("vlrft_grounding_iou", "vlrft_detection_iou", "vlrft_pointing"):
-                    task = REWARDS[name].task
-                    if (golds := task.read_gold(gold)) is not None:
-                        check.add_row(task, golds, read(row["completion"]), row)
-    assert check.problem() is None or isinstance(check.problem(), str)

@@ -151,24 +151,10 @@ def test_the_command_takes_the_rewards_that_the_file_names(tmp_path):
     assert code == 0 and list(rewards) == ["vlrft_format"] and rewards["vlrft_format"]["mean"] == 1
 
 
-@pytest.mark.parametrize(
-    ("golds", "names"),
-    [
-        ([GOLD], "vlrft_detection_iou"),
-        (["[1, 2, 3, 4]", "No Objects"], "vlrft_detection_iou"),
-        (["4", "5"], "vlrft_counting"),
-        (["4.5", "5"], "vlrft_number"),
-        (["a rose", "4"], "vlrft_classification"),
-        (["[[1, 2, 3, 4], [5, 6, 7, 8]]", "a rose"], "vlrft_detection_iou vlrft_classification"),
-    ],
-)
-def test_a_file_that_names_no_reward_is_scored_by_what_fits_its_golds(golds, names, tmp_path):
-    rows = [{"completion": RIGHT, "solution": gold} for gold in golds]
+def test_a_file_that_names_no_reward_is_scored_by_those_of_its_tasks(tmp_path):
+    rows = [{"completion": RIGHT, "solution": GOLD, "task": task} for task in ("ocr", "detection")]
     report = score_file(write(tmp_path / "c.jsonl", *rows))
-    assert list(report.rewards) == names.split()
-    assert "fit its golds" in report.notes[0]
-    task = score_file(write(tmp_path / "t.jsonl", {**rows[0], "task": "ocr"}))
-    assert list(task.rewards) == ["vlrft_ocr"]
+    assert list(report.rewards) == ["vlrft_detection_iou", "vlrft_ocr"]
 
 
 def test_rewards_of_a_plugin_are_asked(tmp_path):

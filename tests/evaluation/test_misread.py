@@ -75,25 +75,6 @@ def test_a_weak_model_and_an_empty_list_are_scored(scored):
     assert "the list holds no box: every gold box counts as missed" in summary["notes"]
 
 
-@pytest.mark.parametrize(
-    ("task", "said"),
-    [
-        ("detection", "[{'Position': [%s, %s, %s, %s], 'Confidence': 1}]"),
-        ("grounding", "[%s, %s, %s, %s]"),
-    ],
-)
-def test_answers_in_shares_or_beyond_their_images_get_a_note(tmp_path, task, said):
-    shared = {"task": task, "frame": "norm1000", "solution": said % (100, 200, 300, 400)}
-    for box, note in (
-        ((0.1, 0.2, 0.3, 0.4), "12 of 12 misplaced boxes match if read as"),
-        ((1100, 200, 1300, 400), "12 of 12 boxes do not fit their images"),
-        ((100, 200, 310, 420), None),
-    ):
-        rows = [shared | {"id": n, "completion": answer(said % box)} for n in range(12)]
-        notes = eval_json(write_lines(tmp_path / "p.jsonl", rows))["notes"]
-        assert any(note in one for one in notes) if note else not any("boxes" in n for n in notes)
-
-
 def test_answers_that_are_joined_are_read_in_every_way(tmp_path):
     size, forms = (80, 60), {"pixels": "pixels", "norm1000": "norm1000", "unit": "unit"}
     boxes_in_pixels = [(30 + n, 4 + n, 66 + n, 14 + n) for n in range(12)]

@@ -74,26 +74,12 @@ def names(run: Run) -> Iterator[Finding]:
             edit = Edit(flag.name, flag.line, name=name)
             yield note(run, flag.line, "abbreviated-flag", text, edit)
         elif not run.is_negated(flag.name):
-            near = [name for name in run.flags if is_slip(flag.name, name)]
-            near = difflib.get_close_matches(flag.name, near, n=1)
+            # A slip of a letter; num_epochs is no slip of num_ppo_epochs.
+            near = difflib.get_close_matches(flag.name, run.flags, n=1, cutoff=0.9)
             version = run.facts.versions["ms-swift"]
             text = f"`{run.recipe.command[0]} {run.command}` of ms-swift {version} has no "
             text += f"--{flag.name}" + (f". Did you mean --{near[0]}?" if near else "")
             yield problem(run, flag.line, "unknown-flag", text)
-
-
-def is_slip(written: str, name: str) -> bool:
-    """Tell whether each word of a name is as good as there: max_prompt_length is no slip of
-    max_completion_length, and num_epochs none of num_ppo_epochs.
-    """
-    mine, theirs = written.split("_"), name.split("_")
-    of_words = [alike(*pair) for pair in zip(mine, theirs, strict=False)]
-    whole = name.startswith(f"{written}_") or alike("".join(mine), "".join(theirs)) > 0.92
-    return whole or (len(mine) == len(theirs) and min(of_words) >= 0.7)
-
-
-def alike(a: str, b: str) -> float:
-    return difflib.SequenceMatcher(None, a, b).ratio()
 
 
 def values(run: Run) -> Iterator[Finding]:
