@@ -108,9 +108,10 @@ Ask = Callable[..., list[Any]]
 
 @errors_only()
 def load_engine(settings: Settings) -> tuple[Ask, int, str | None]:
-    """Return a function that answers a list of requests, the number of queries per call, and the
-    system prompt of rows that have none. The function gets the arguments of `swift infer`: without
-    them an engine drops the family's system prompt.
+    """Return a function that answers requests, the queries per call, and the system prompt.
+
+    That is of rows without one. The function gets the arguments of `swift infer`: without them an
+    engine drops the family's system prompt.
     """
     from swift.arguments import InferArguments
     from swift.pipelines.infer.infer import SwiftInfer

@@ -105,7 +105,7 @@ def test_the_protocols_differ_in_what_is_missed(file, gold):
     assert every.metrics["AP50"].value == pytest.approx(1.0)
     assert mapped.metrics["AP50"].value < 0.7  # boxes of questions that were not asked are missed
     assert (every.protocol, mapped.protocol) == ("all", "visual-rft")
-    assert every.notes[0] != mapped.notes[0] and every.notes[1:] == mapped.notes[1:] != []
+    assert every.notes[0] != mapped.notes[0] and every.notes[1:] == mapped.notes[1:]
 
 
 def test_an_image_whose_gold_cannot_be_read_leaves_the_others_their_intervals(file):
