@@ -147,20 +147,16 @@ def print_memory(planned: RecipePlan, name: str) -> None:
     plan, gpus = planned.plan, planned.gpus
     peak, colour = plan.peak, {"fits": "green", "tight": "yellow"}.get(plan.verdict, "red")
     room = f"{abs(plan.headroom) / GIB:.1f} GiB {'too much' if plan.headroom < 0 else 'to spare'}"
-    verdict: tuple[object, ...] = (plan.verdict, colour), f": {name}"
-    if plan.headroom >= 0 and plan.failures:
-        say_styled(*verdict, f": {'; '.join(plan.failures)}")
-        verdict = (f"its memory: {name}",)
+    for failure in plan.failures:
+        say_styled(("does not start", "red"), f": {name}: {failure}")
     say_styled(
-        *verdict,
-        f" needs {peak.total / GIB:.1f} of {gpus.gib:.1f} GiB on each GPU ({gpus.name}) "
+        ("memory" if plan.verdict == "does not start" else plan.verdict, colour),
+        f": {name} needs {peak.total / GIB:.1f} of {gpus.gib:.1f} GiB on each GPU ({gpus.name}) "
         f"in the phase `{peak.name}`, {room} (error {ERROR:.0%})",
     )
     _print_phases(plan.phases, peak)
     if plan.host:
         say_styled(f"host memory for offloading: {plan.host / GIB:.0f} GiB a node")
-    for failure in plan.failures if plan.headroom < 0 else ():
-        say_styled((failure, "red"))
     for note in plan.settings.assumptions:
         say_styled(f"assumed: {note}")
 

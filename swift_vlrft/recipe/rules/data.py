@@ -210,12 +210,12 @@ def _of_set(run: Run, data_set: _Set) -> Iterator[Finding]:
     needing = [name for name in ours if "solution" in REWARDS[name].needs]
     if needing and data_set.columns and "solution" not in data_set.columns:
         run.text("columns")  # which may rename one to it
-        text = f"--{flag} {value} has the columns {', '.join(data_set.columns)}; "
-        text += f"{', '.join(needing)} need solution: "
-        if "answer" in data_set.columns:
-            text += 'rename by --columns \'{"answer": "solution"}\''
-        else:
-            text += "add it, with the right answer of each row"
+        own = "answer" if "answer" in data_set.columns else "NAME"
+        text = (
+            f"--{flag} {value} has the columns {', '.join(data_set.columns)}; "
+            f"{', '.join(needing)} need solution, the right answer of each row: add it, or rename "
+            f"""yours by --columns '{{"{own}": "solution"}}'"""
+        )
         yield problem(run, flag, "reward-columns", text)
     for name in ours if data_set.columns else ():
         if (column := REWARDS[name].zero_without) not in (None, *data_set.columns):
