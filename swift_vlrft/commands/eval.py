@@ -91,9 +91,12 @@ def engine_flags(text: str) -> dict[str, Any]:
 
 
 def print_summary(summary: Any) -> None:
-    kind = f"{summary.task}, protocol {summary.protocol}" if summary.protocol else summary.task
-    rows = f"{summary.rows} rows, " if summary.rows else "a list of boxes, "
-    say(f"{kind}: {rows}{summary.images} images")
+    kind, of_rows = summary.task, f"{summary.rows} rows, "
+    if not summary.rows:
+        of_rows = "a list of boxes, "
+    elif summary.protocol:
+        kind += f", protocol {summary.protocol}"
+    say(f"{kind}: {of_rows}{summary.images} images")
     metrics = table("metric", ">value", ">95 %")
     for name, m in summary.metrics.items():
         bounds = "-" if m.low is None else f"{m.low:.3f} to {m.high:.3f}"

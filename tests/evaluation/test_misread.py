@@ -71,6 +71,8 @@ def test_a_weak_model_and_an_empty_list_are_scored(scored):
     halves = boxes(lambda x, y, w, h, *_: (x / 3, y / 3, w / 3, h / 3), results)
     (named,) = eval_json(*scored(halves, coco))["problems"]
     assert "none lies on a gold box" in named
+    shown = invoke("eval", "--predictions", *scored(halves, coco), "--bootstrap", "0").stdout
+    assert shown.startswith("detection: a list of boxes, 20 images\n")
     summary = eval_json(*scored([], coco))
     assert "the list holds no box: every gold box counts as missed" in summary["notes"]
 
