@@ -225,9 +225,6 @@ def convert(
             "nothing from rows that are always or never answered correctly.",
         ),
     ] = None,
-    order: Annotated[
-        str | None, typer.Option(help="pass_rate: the easiest rows first; default: as they are.")
-    ] = None,
     pass_rates: Annotated[
         Path | None,
         typer.Option(
@@ -266,7 +263,6 @@ def convert(
         box_key=key,
         keep_going=keep_going,
         keep=keep,
-        order=order,
         rates=pass_rates,
     )
     print_written(written, as_json)

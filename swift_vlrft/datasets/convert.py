@@ -19,7 +19,7 @@ from swift_vlrft.datasets.box_format import row_in_box_format
 from swift_vlrft.datasets.check import Report, Validated, check_rows
 from swift_vlrft.datasets.image import ImageSize, stored_image, try_image_size
 from swift_vlrft.datasets.opening import open_set, refuse_missing, splits_of
-from swift_vlrft.datasets.pass_rates import easiest_first, pass_rates
+from swift_vlrft.datasets.pass_rates import pass_rates
 from swift_vlrft.datasets.row import BadRow, Kind, Row
 from swift_vlrft.datasets.schemas import schema_of
 from swift_vlrft.datasets.source import DataError
@@ -46,14 +46,12 @@ def convert_folder(
     box_key: str | None = None,
     keep_going: bool = False,
     keep: str | None = None,
-    order: str | None = None,
     rates: Path | None = None,
 ) -> Written:
     """Do what ``vlrft data convert`` does, for all splits unless ``splits`` names some. ``boxes``
     and ``unit`` state what the numbers of a box are, as ``--boxes`` and ``--unit`` do. Boxes stay
-    as they are stored unless ``box_format`` names another, under ``box_key`` if given. ``keep``,
-    ``order`` and ``rates`` choose and order rows by their pass rates (pass_rates.py). ``counts`` of
-    the result are rows that were not made though nothing is wrong with them, ``notes`` say which
+    as they are stored unless ``box_format`` names another, under ``box_key`` if given. ``keep``
+    and ``rates`` choose rows by their pass rates (pass_rates.py). ``counts`` of the result are rows that were not made though nothing is wrong with them, ``notes`` say which
     files were not read.
 
     DataError names the file and the row that cannot be used; with ``keep_going`` such rows are
@@ -76,7 +74,7 @@ def convert_folder(
         state_boxes(stored, boxes, unit)
     base = image_base(source, root)
 
-    chosen = pass_rates(source, first.columns, keep, order, rates)
+    chosen = pass_rates(source, first.columns, keep, rates)
     if chosen is not None and len(wanted) > 1:
         raise DataError(
             f"{source} has the splits {', '.join(wanted)}; pass rates are for one: add --split"
@@ -97,7 +95,6 @@ def convert_folder(
         folder,
         {names[split]: items(split) for split in wanted},
         keep_going=keep_going,
-        sort_key=None if order is None else easiest_first,
     )
     written.notes = file_notes(first) + [n for r in reports.values() for n in r.mixed_notes()]
     written.counts += chosen.counts if chosen else Counter()

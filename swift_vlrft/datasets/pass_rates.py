@@ -1,7 +1,7 @@
-"""``vlrft data convert`` keeps and orders rows by how often a model answers them rightly.
+"""``vlrft data convert`` keeps rows by how often a model answers them rightly.
 
     vlrft eval MODEL SET --task counting --samples 8 --temperature 1 --out runs/eval/m
-    vlrft data convert SET data/kept --pass-rates runs/eval/m --keep 0.1:0.9 --order pass_rate
+    vlrft data convert SET data/kept --pass-rates runs/eval/m --keep 0.1:0.9
 
 The rates are the column ``pass_rate`` of the set, or stand in what ``vlrft eval`` wrote, whose
 lines carry the number of the row and the hash of its image.
@@ -47,11 +47,11 @@ class Share:
 
 @dataclass
 class PassRates:
-    """Pass rates choose the rows to ``keep`` (None: all). ``rates`` come from the run in ``file``,
-    by the number of the row, with the hash of its image; None: from the set's own column.
+    """Pass rates choose the rows to ``keep``. ``rates`` come from the run in ``file``, by the number
+    of the row, with the hash of its image; None: from the set's own column.
     """
 
-    keep: Share | None = None
+    keep: Share
     rates: dict[int, tuple[float, str]] | None = None
     file: Path | None = None
     counts: Counter[str] = field(default_factory=Counter)
@@ -66,14 +66,12 @@ class PassRates:
                 yield item
                 continue
             rate = self._rate(number, row)
-            if self.keep is None or (rate is not None and self.keep.holds(rate)):
+            if rate is not None and self.keep.holds(rate):
                 left += 1
                 yield {**item, COLUMN: rate}
-            elif rate is not None:
-                self.counts["rows outside --keep"] += 1
-            if rate is None:
-                outcome = "written last" if self.keep is None else "left out"
-                self.counts[f"rows without a pass rate, {outcome}"] += 1
+            else:
+                why = "without a pass rate, left out" if rate is None else "outside --keep"
+                self.counts[f"rows {why}"] += 1
         if not left and self.counts:
             counts = ", ".join(f"{n} {what}" for what, n in self.counts.items())
             raise DataError(f"no row is left: {counts}; give a wider --keep")
@@ -100,26 +98,20 @@ def _share(value: Any, place: object) -> float:
     return rate
 
 
-def easiest_first(item: Mapping[str, Any]) -> float:
-    """Return the key of ``--order pass_rate``; rows without a rate come last."""
-    return 1.0 if item[COLUMN] is None else -float(item[COLUMN])
-
-
 def pass_rates(
     source: Path,
     columns: Iterable[str],
     keep: str | None,
-    order: str | None,
     file: Path | None,
 ) -> PassRates | None:
-    """Read the three options of ``vlrft data convert``; None if none is given. DataError for
+    """Read the two options of ``vlrft data convert``; None if none is given. DataError for
     options that cannot be followed.
     """
-    if order not in (None, COLUMN):
-        raise DataError(f"--order {order}: unknown; known: {COLUMN} (from easy to hard)")
-    if keep is None and order is None and file is None:
+    if keep is None:
+        if file is not None:
+            raise DataError("--pass-rates needs --keep LOW:HIGH, such as 0.1:0.9")
         return None
-    share = None if keep is None else Share.of(keep)
+    share = Share.of(keep)
     if file is None:
         if COLUMN not in columns:
             raise DataError(

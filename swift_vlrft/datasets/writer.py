@@ -19,7 +19,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,11 +68,9 @@ def write_folder(
     keep_going: bool = True,
     total: int | None = None,
     shard_bytes: int = SHARD_BYTES,
-    sort_key: Callable[[Mapping[str, Any]], Any] | None = None,
 ) -> Written:
     """Write every split's rows to ``folder``. ``total`` is the number of rows, where it is known,
-    for the progress bar. With ``sort_key``, rows are written in its order, those with an equal key
-    as they come.
+    for the progress bar.
 
     DataError if ``folder`` exists already, where another process is writing it, where a column
     holds values of several types, where no row is left, and, unless ``keep_going``, at the first
@@ -85,17 +83,17 @@ def write_folder(
     if folder.is_symlink() or folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError(f"{folder} is there already; name another folder, or remove it first")
     written = Written(folder)
-    keys: dict[str, list[Any]] = {split: [] for split in splits}
+    counts = dict.fromkeys(splits, 0)
 
     def to_write() -> Iterator[tuple[str, Mapping[str, Any]]]:
-        for split, of_split in keys.items():
+        for split in splits:
             for item in with_bar(splits[split], total):
                 if not isinstance(item, BadRow):
                     path = item["image"].get("path")
                     if path and os.path.isabs(path):  # whose folders are nobody's business
                         item = {**item, "image": {**item["image"], "path": os.path.basename(path)}}
-                    yield f"row {len(of_split)} of {split}", item
-                    of_split.append(sort_key(item) if sort_key else 0)
+                    yield f"row {counts[split]} of {split}", item
+                    counts[split] += 1
                 elif keep_going:
                     written.left_out.append(item)
                 else:
@@ -108,10 +106,9 @@ def write_folder(
             raise DataError(f"{folder}: no row to write; {why}")
         data = work / "folder" / "data"
         data.mkdir(parents=True)
-        for split, of_split in keys.items():
-            rows = table.slice(written.rows, len(of_split))
-            order = sorted(range(len(rows)), key=of_split.__getitem__)
-            written.shards += _write_shards(data / split, rows, order, shard_bytes)
+        for split, count in counts.items():
+            rows = table.slice(written.rows, count)
+            written.shards += _write_shards(data / split, rows, shard_bytes)
             written.rows += len(rows)
         if written.left_out:
             lines = [json.dumps(record) + "\n" for record in written.left_out_records()]
@@ -209,10 +206,9 @@ def _take_types(row: Mapping[str, Any], types: dict[str, pa.DataType], place: st
             ) from None
 
 
-def _write_shards(path: Path, table: pa.Table, order: list[int], size: int) -> int:
-    """Write the rows of a table as PATH-00000-of-N.parquet; return N.
-
-    In that order, with about ``size`` bytes of images each.
+def _write_shards(path: Path, table: pa.Table, size: int) -> int:
+    """Write the rows of a table as PATH-00000-of-N.parquet, each with about ``size`` bytes of
+    images; return N.
     """
     import pyarrow as pa
     from datasets import Dataset, Features, Image
@@ -224,7 +220,7 @@ def _write_shards(path: Path, table: pa.Table, order: list[int], size: int) -> i
     number: int = min(-(-image_bytes // size), len(table))
     group = max(1, min(GROUP_ROWS, GROUP_BYTES * len(table) // max(1, image_bytes)))
     # With a fingerprint given: to make one, all images would be read.
-    rows = Dataset(table.cast(features.arrow_schema), fingerprint="vlrft").select(order)
+    rows = Dataset(table.cast(features.arrow_schema), fingerprint="vlrft")
     silent = are_bars_off()
     disable_progress_bars()
     try:

@@ -1,8 +1,7 @@
-"""`vlrft data convert --keep --order --pass-rates`: rows chosen by how often a model is right."""
+"""`vlrft data convert --keep --pass-rates`: rows chosen by how often a model is right."""
 
 import hashlib
 import json
-import math
 from pathlib import Path
 
 import pyarrow as pa
@@ -54,22 +53,13 @@ def weights(folder: Path, split: str = "train") -> list[int]:
     width=st.integers(0, 8),
     of_column=st.booleans(),
 )
-def test_rows_are_kept_and_ordered_by_their_rates(tmp_path_factory, rates, low, width, of_column):
+def test_rows_are_kept_by_their_rates(tmp_path_factory, rates, low, width, of_column):
     folder = tmp_path_factory.mktemp("rates")
     source = write(folder / "set", rates, column=of_column)
     more: list[object] = []
     if not of_column:
         more = ["--pass-rates", predictions(folder / "predictions.jsonl", source, rates)]
-    code, said = convert(source, folder / "ordered", "--order", "pass_rate", *more)
     known = [n for n, rate in enumerate(rates) if rate is not None]
-    if not known:  # a column of nulls, or a file without lines, which is refused
-        assert code == (0 if of_column else 2)
-        return
-    assert code == 0, said
-    expected = sorted(range(len(rates)), key=lambda n: math.inf if rates[n] is None else -rates[n])
-    assert weights(folder / "ordered") == expected
-    stored = [row["pass_rate"] for row in rows_in(folder / "ordered")]
-    assert stored == [rates[n] for n in expected]
     low, high = low / 8, min(1, (low + width) / 8)
     code, said = convert(source, folder / "kept", "--keep", f"{low}:{high}", *more)
     inside = [n for n in known if low <= rates[n] <= high]
@@ -85,9 +75,12 @@ def test_rows_are_kept_and_ordered_by_their_rates(tmp_path_factory, rates, low, 
         (["--keep", "0.9:0.1"], "--keep 0.9:0.1: give LOW:HIGH"),
         (["--keep", "half"], "--keep half: give LOW:HIGH"),
         (["--keep", "0:1.5"], "--keep 0:1.5: give LOW:HIGH"),
-        (["--order", "hard"], "--order hard"),
+        (["--pass-rates", "none.jsonl"], "--pass-rates needs --keep"),
         (["--keep", "0:1"], "has no column pass_rate"),
-        (["--pass-rates", "none.jsonl"], "--pass-rates: none.jsonl does not exist"),
+        (
+            ["--keep", "0:1", "--pass-rates", "none.jsonl"],
+            "--pass-rates: none.jsonl does not exist",
+        ),
     ],
 )
 def test_an_option_that_cannot_be_followed_is_refused(tmp_path, monkeypatch, options, named):

@@ -91,7 +91,7 @@ def test_rows_are_chosen_by_the_rates_of_several_answers(tiny_qwen2_5_vl, shapes
     assert len(answers) > 16  # drawn, so that some rows have different answers
     words = [VLRFT, "data", "convert", str(shapes), str(kept), "--split", "train"]
     done = subprocess.run(
-        [*words, "--pass-rates", str(out), "--keep", "0:0.5", "--order", "pass_rate", "--json"],
+        [*words, "--pass-rates", str(out), "--keep", "0:0.5", "--json"],
         capture_output=True, text=True, timeout=1800,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
