@@ -51,8 +51,9 @@ def convert_folder(
     """Do what ``vlrft data convert`` does, for all splits unless ``splits`` names some. ``boxes``
     and ``unit`` state what the numbers of a box are, as ``--boxes`` and ``--unit`` do. Boxes stay
     as they are stored unless ``box_format`` names another, under ``box_key`` if given. ``keep``
-    and ``rates`` choose rows by their pass rates (pass_rates.py). ``counts`` of the result are rows that were not made though nothing is wrong with them, ``notes`` say which
-    files were not read.
+    and ``rates`` choose rows by their pass rates (pass_rates.py). ``counts`` of the result
+    are rows that were not made though nothing is wrong with them, ``notes`` say which files were
+    not read.
 
     DataError names the file and the row that cannot be used; with ``keep_going`` such rows are
     left out and listed. It also names files that hold rows of no split, unless ``splits`` says

@@ -47,8 +47,8 @@ class Share:
 
 @dataclass
 class PassRates:
-    """Pass rates choose the rows to ``keep``. ``rates`` come from the run in ``file``, by the number
-    of the row, with the hash of its image; None: from the set's own column.
+    """Pass rates choose the rows to ``keep``. ``rates`` come from the run in ``file``, by the
+    number of the row, with the hash of its image; None: from the set's own column.
     """
 
     keep: Share
