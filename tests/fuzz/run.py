@@ -1,4 +1,4 @@
-"""Fuzz every reader of what strangers write: rewards, completions, predictions, data, images.
+"""Fuzz the readers of what strangers write: rewards, completions, data.
 
     python tests/fuzz/run.py --seconds 300
     python tests/fuzz/run.py --seconds 60 --only data --seed 7
@@ -31,7 +31,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from support.limits import TooSlow, time_limit  # noqa: E402
 
-NAMES = ("rewards", "completions", "predictions", "data", "images")
+NAMES = ("rewards", "completions", "data")
 MOST_MEMORY = 1 << 30
 """Bytes by which one case may raise the process's peak."""
 MOST_FAILURES = 20

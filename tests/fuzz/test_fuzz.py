@@ -3,8 +3,7 @@
 import pytest
 from fuzz.run import NAMES, fuzz
 
-INPUTS = {"rewards": 4000, "completions": 1000, "predictions": 3000}
-INPUTS |= {"data": 100, "images": 100}
+INPUTS = {"rewards": 4000, "completions": 1000, "data": 100}
 
 
 @pytest.mark.nightly
