@@ -217,21 +217,6 @@ def convert(
             "the column solution, where a row has no column frame."
         ),
     ] = None,
-    keep: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LOW:HIGH",
-            help="Keep only rows with a pass rate in this range, such as 0.1:0.9: GRPO learns "
-            "nothing from rows that are always or never answered correctly.",
-        ),
-    ] = None,
-    pass_rates: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of `vlrft eval --samples N` with the pass rates; default: the column "
-            "pass_rate of SRC."
-        ),
-    ] = None,
     model: Model = None,
     model_type: ModelType = None,
     keep_going: KeepGoing = False,
@@ -262,8 +247,6 @@ def convert(
         box_format=box_format,
         box_key=key,
         keep_going=keep_going,
-        keep=keep,
-        rates=pass_rates,
     )
     print_written(written, as_json)
 

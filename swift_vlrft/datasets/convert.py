@@ -10,7 +10,6 @@ checks of ``vlrft data check``.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from swift_vlrft.datasets.box_format import row_in_box_format
 from swift_vlrft.datasets.check import Report, Validated, check_rows
 from swift_vlrft.datasets.image import ImageSize, stored_image, try_image_size
 from swift_vlrft.datasets.opening import open_set, refuse_missing, splits_of
-from swift_vlrft.datasets.pass_rates import pass_rates
 from swift_vlrft.datasets.row import BadRow, Kind, Row
 from swift_vlrft.datasets.schemas import schema_of
 from swift_vlrft.datasets.source import DataError
@@ -45,15 +43,12 @@ def convert_folder(
     box_format: str = "",
     box_key: str | None = None,
     keep_going: bool = False,
-    keep: str | None = None,
-    rates: Path | None = None,
 ) -> Written:
     """Do what ``vlrft data convert`` does, for all splits unless ``splits`` names some. ``boxes``
     and ``unit`` state what the numbers of a box are, as ``--boxes`` and ``--unit`` do. Boxes stay
-    as they are stored unless ``box_format`` names another, under ``box_key`` if given. ``keep``
-    and ``rates`` choose rows by their pass rates (pass_rates.py). ``counts`` of the result
-    are rows that were not made though nothing is wrong with them, ``notes`` say which files were
-    not read.
+    as they are stored unless ``box_format`` names another, under ``box_key`` if given. ``counts`` of
+    the result are rows that were not made though nothing is wrong with them, ``notes`` say which
+    files were not read.
 
     DataError names the file and the row that cannot be used; with ``keep_going`` such rows are
     left out and listed. It also names files that hold rows of no split, unless ``splits`` says
@@ -75,19 +70,12 @@ def convert_folder(
         state_boxes(stored, boxes, unit)
     base = image_base(source, root)
 
-    chosen = pass_rates(source, first.columns, keep, rates)
-    if chosen is not None and len(wanted) > 1:
-        raise DataError(
-            f"{source} has the splits {', '.join(wanted)}; pass rates are for one: add --split"
-        )
-
     reports = {split: Report(source) for split in wanted}
 
     def items(split: str) -> Iterator[Item]:
         rules = RowRules(box_format="", every_reward=True)
         checked = check_rows(opened[split], rules, reports[split])
-        rows = _items(checked, base, box_format, box_key)
-        yield from (item for _, item in rows) if chosen is None else chosen.chosen(rows)
+        yield from _items(checked, base, box_format, box_key)
 
     names = {split: WORDS.get(split.lower(), split) for split in wanted}
     both = list(names.values())
@@ -98,7 +86,6 @@ def convert_folder(
         keep_going=keep_going,
     )
     written.notes = file_notes(first) + [n for r in reports.values() for n in r.mixed_notes()]
-    written.counts += chosen.counts if chosen else Counter()
     for form in opened.values():
         written.notes += reserved_notes(form)
         for reason, places in form.left_out.items():
@@ -140,7 +127,7 @@ def write_clean(
     while they are checked. ``checked`` is what ``check_rows`` gives.
     """
     base = image_base(source, root)
-    splits = {split: (item for _, item in _items(rows, base)) for split, rows in checked.items()}
+    splits = {split: _items(rows, base) for split, rows in checked.items()}
     return write_folder(folder, splits)
 
 
@@ -151,11 +138,8 @@ def image_base(source: Path, root: Path | None) -> Path:
 
 def _items(
     rows: Iterable[Validated], base: Path, box_format: str = "", key: str | None = None
-) -> Iterator[tuple[Row | BadRow, Item]]:
-    """Yield every row with what is written of it, or with its problem.
-
-    In ``box_format`` if given, its image's path below ``base``.
-    """
+) -> Iterator[Item]:
+    """Yield what is written of every row, or its problem; its image's path is below ``base``."""
     for checked in rows:
         row, size, problem = checked.row, checked.size, checked.problem
         if problem is not None and problem.kind is Kind.SET:
@@ -163,12 +147,12 @@ def _items(
         if isinstance(row, Row) and size is not None and problem is None:
             try:
                 image, _ = stored_image(row.image, base, size)
-                yield row, written_row(stored_in(row, size, box_format, key), image)
+                yield written_row(stored_in(row, size, box_format, key), image)
                 continue
             except ValueError as error:
                 problem = BadRow(row.place, str(error))
         if problem is not None:
-            yield row, problem
+            yield problem
 
 
 def stored_in(row: Row, size: ImageSize, box_format: str, key: str | None) -> Row:
