@@ -217,6 +217,9 @@ def convert(
             "the column solution, where a row has no column frame."
         ),
     ] = None,
+    ask: Annotated[
+        str, typer.Option(help="A sentence for the end of every prompt: the form of the answer.")
+    ] = "",
     keep: Annotated[
         str | None,
         typer.Option(
@@ -264,6 +267,7 @@ def convert(
         unit=unit,
         box_format=box_format,
         box_key=key,
+        ask=ask,
         keep_going=keep_going,
         keep=keep,
         order=order,

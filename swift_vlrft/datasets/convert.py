@@ -44,6 +44,7 @@ def convert_folder(
     unit: str | None = None,
     box_format: str = "",
     box_key: str | None = None,
+    ask: str = "",
     keep_going: bool = False,
     keep: str | None = None,
     order: str | None = None,
@@ -51,10 +52,10 @@ def convert_folder(
 ) -> Written:
     """Do what ``vlrft data convert`` does, for all splits unless ``splits`` names some. ``boxes``
     and ``unit`` state what the numbers of a box are, as ``--boxes`` and ``--unit`` do. Boxes stay
-    as they are stored unless ``box_format`` names another, under ``box_key`` if given. ``keep``,
-    ``order`` and ``rates`` choose and order rows by their pass rates (pass_rates.py). ``counts`` of
-    the result are rows that were not made though nothing is wrong with them, ``notes`` say which
-    files were not read.
+    as they are stored unless ``box_format`` names another, under ``box_key`` if given. Prompts end
+    with ``ask``. ``keep``, ``order`` and ``rates`` choose and order rows by their pass rates
+    (pass_rates.py). ``counts`` of the result are rows that were not made though nothing is wrong
+    with them, ``notes`` say which files were not read.
 
     DataError names the file and the row that cannot be used; with ``keep_going`` such rows are
     left out and listed. It also names files that hold rows of no split, unless ``splits`` says
@@ -88,7 +89,10 @@ def convert_folder(
         rules = RowRules(box_format="", every_reward=True)
         checked = check_rows(opened[split], rules, reports[split])
         rows = _items(checked, base, box_format, box_key)
-        yield from (item for _, item in rows) if chosen is None else chosen.chosen(rows)
+        for item in (item for _, item in rows) if chosen is None else chosen.chosen(rows):
+            if ask and isinstance(item, dict):
+                item["problem"] += f"\n{ask}"
+            yield item
 
     names = {split: WORDS.get(split.lower(), split) for split in wanted}
     both = list(names.values())

@@ -46,7 +46,8 @@ class RowRules:
     """A command asks this of rows: ``rewards`` are those that it names; boxes are to be in
     ``box_format``, under ``box_key`` if given; ``resize`` says how the model sees an image, needed
     to train in pixels; under ``every_reward`` the gold answer must earn 1.0, not only under the
-    first reward of its task; if ``tasks`` are given, rows of others are passed over.
+    first reward of its task; if ``tasks`` are given, rows of others are passed over. ``system`` is
+    the system turn of rows without one.
     """
 
     rewards: tuple[str, ...] = ()
@@ -56,6 +57,7 @@ class RowRules:
     too_long: TooLong | None = None
     every_reward: bool = False
     tasks: tuple[str, ...] = ()
+    system: str = ""
 
 
 def training_row(
@@ -80,7 +82,7 @@ def training_row(
         row = row if size is None else shown
     except ValueError as error:
         if size is not None or isinstance(error, UnknownSentence):
-            return None, BadRow(row.place, str(error))
+            return None, problem or BadRow(row.place, str(error))
     if unread:  # what it looks like keeps the named rewards from trying
         row = replace(row, columns=row.columns | {"task": row.guess})
     return row, problem
