@@ -25,11 +25,10 @@ from swift_vlrft.datasets.opening import check_columns, image_root, open_set
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 from swift_vlrft.datasets.storage import StoredSet, Table
 from swift_vlrft.datasets.training import LoadOptions, training_set
-from swift_vlrft.datasets.validate import length_check
 from swift_vlrft.families import known_family
 from swift_vlrft.files.text import lines
 from swift_vlrft.files.writing import DiskFull
-from swift_vlrft.recipe.rules.data import longest_row, no_stream, system_of, unasked_prompts
+from swift_vlrft.recipe.rules.data import no_stream, rules_of, unasked_prompts
 from swift_vlrft.recipe.rules.finding import PROBLEM
 from swift_vlrft.rewards import TASK_NAMES
 from swift_vlrft.swift_plugin.command_line import running_run, supervised
@@ -77,22 +76,14 @@ class VlrftLoader(DatasetLoader):
     def _options(self, subsets: list[str], name: str) -> LoadOptions:
         run = running_run(MODEL_TYPE["given"])
         subset = subset_of(subsets, name)
-        box_format, key, resize = wanted_box_format(run, subset.box_format, name)
-        too_long = None
-        if (limit := longest_row(run)) and resize is not None:
-            # ms-swift encodes a row to learn its length, in every step; headers tell it beforehand.
-            too_long = length_check(resize, limit, text_tokens(run))
+        wanted = wanted_box_format(run, subset.box_format, name)
+        # ms-swift encodes a row to learn its length, in every step; headers tell it beforehand.
+        rules = rules_of(run, subset.tasks, wanted, text_tokens)
         return LoadOptions(
+            **vars(rules),
             cache=CACHE,
             subset=tuple(subsets),
-            tasks=subset.tasks,
-            box_format=box_format,
-            box_key=key,
-            resize=resize,
             strict=self.strict,
-            too_long=too_long,
-            rewards=run.texts("reward_funcs"),
-            system=system_of(run) or "",
             num_proc=self.num_proc or 1,
             # GRPO samples answers; supervised training needs the gold one as the last turn.
             with_answers=supervised(),

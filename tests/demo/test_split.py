@@ -24,7 +24,8 @@ def rows(n, *, answer=lambda i: f"<answer>{i % 3}</answer>", each=1):
     for i in range(n):
         image = Image.new("RGB", (56, 56), (i % 256, i // 256, 7))
         found += [
-            Row(image, f"How many, {k}? {FORMAT}", answer(i), {"task": "counting"}) for k in range(each)
+            Row(image, f"How many, {k}? {FORMAT}", answer(i), {"task": "counting"})
+            for k in range(each)
         ]
     return [stored(row) for row in found]
 

@@ -7,7 +7,7 @@ a norm1000 set and Qwen2.5-VL, which writes pixels     a note that names :native
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -145,32 +145,42 @@ def _report(run: Run, stored: StoredSet, value: str, subset: formats.Subset) -> 
 
 def _rules(run: Run, value: str, subset: formats.Subset) -> RowRules:
     """Return what training asks of rows, without what is not known of the model."""
-    known, resize, too_long, box_format, key = None, None, None, subset.box_format, None
+    known, resize, box_format, key = None, None, subset.box_format, None
     with suppress(NoValue):
         known = family(run)
         resize = resize_of(run, known)
-        if resize is not None and (limit := longest_row(run)):
-            # A word is a token or more: without the tokenizer, the least that a prompt takes.
-            too_long = length_check(resize, limit, lambda text: len(text.split()))
     if known is not None and box_format == NATIVE:
         box_format, key = formats.native_format(parse(value).name, known)
     if box_format == NATIVE or (box_format == "pixels" and resize is None):
         box_format = ""
+    return rules_of(run, subset.tasks, (box_format, key, resize), _words)
+
+
+def _words(run: Run) -> Callable[[str], int]:
+    """Count the words of a text: the least that it takes in tokens, without the tokenizer."""
+    return lambda text: len(text.split())
+
+
+def rules_of(
+    run: Run,
+    tasks: tuple[str, ...],
+    wanted: tuple[str, str | None, formats.ImageResize | None],
+    text_tokens: Callable[[Run], Callable[[str], int]],
+) -> RowRules:
+    """Return what the run asks of rows in the box format, key and resize that are ``wanted``."""
+    (box_format, key, resize), limit = wanted, None
+    with suppress(NoValue):
+        if "truncation_strategy" in run.given and run.text("truncation_strategy") == "delete":
+            limit = run.optional("max_length")
     return RowRules(
         rewards=run.texts("reward_funcs"),
         box_format=box_format,
         box_key=key,
         resize=resize,
-        too_long=too_long,
-        tasks=subset.tasks,
+        too_long=length_check(resize, limit, text_tokens(run)) if resize and limit else None,
+        tasks=tasks,
         system=system_of(run) or "",
     )
-
-
-def longest_row(run: Run) -> int | None:
-    """Return --max_length, where longer rows are left out."""
-    deletes = "truncation_strategy" in run.given and run.text("truncation_strategy") == "delete"
-    return run.optional("max_length") if deletes else None
 
 
 def system_of(run: Run) -> str | None:
