@@ -6,14 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from swift_vlrft.datasets.row import Row
+from swift_vlrft.datasets.check import Report
 from swift_vlrft.rewards import REWARDS
-from swift_vlrft.rewards.contract import ANSWER, BOXED, CONFIDENCE, Words
-
-if TYPE_CHECKING:
-    from swift_vlrft.datasets.check import Report
+from swift_vlrft.rewards.contract import ANSWER, BOXED, CONFIDENCE
 
 LINES = {
     ANSWER[0]: "First think in <think> </think>, then answer in <answer> </answer>.",
@@ -21,7 +18,6 @@ LINES = {
     CONFIDENCE[0]: "Give each box a Confidence between 0 and 1.",
 }
 """What asks for it, for --system or the end of a prompt."""
-ASKED = dict.fromkeys(words for reward in REWARDS.values() for words in reward.asks or ())
 
 
 class Unasked(NamedTuple):
@@ -42,12 +38,6 @@ class Unasked(NamedTuple):
             f"without it earns 0 under {' and '.join(self.names)}: add --system {line} to the "
             f"training, or write it into the prompts by vlrft data convert SRC DST --ask {line}"
         )
-
-
-def lacks(row: Row, system: str) -> list[Words]:
-    """Return the words none of which the row's prompt holds, or ``system`` where it has no turn."""
-    text = f"{row.columns.get('system') or system}\n{row.problem}"
-    return [words for words in ASKED if not any(word in text for word in words)]
 
 
 def unasked(

@@ -13,7 +13,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.datasets.asks import lacks
 from swift_vlrft.datasets.declared import DeclaredBoxes
 from swift_vlrft.datasets.image import ImageSize, ImageSizeReader
 from swift_vlrft.datasets.opening import open_set, splits_of
@@ -24,6 +23,7 @@ from swift_vlrft.datasets.storage import MAX_SHOWN, StoredSet, file_notes, left_
 from swift_vlrft.datasets.validate import (
     RowRules,
     fitting_tasks,
+    lacks,
     named_tasks,
     routed,
     tasks_of_row,

@@ -36,9 +36,12 @@ from swift_vlrft.geometry.box_format import FORMATS, BoxFormat
 from swift_vlrft.geometry.readings import ROUNDING, is_dot
 from swift_vlrft.parsing.answers import Box, BoxList, gold_text, read_boxes
 from swift_vlrft.rewards import PAYING, REWARDS, TASK_NAMES, reward_columns
+from swift_vlrft.rewards.contract import Words
 
 Problems = Iterator[tuple[str, Kind]]
 TooLong = Callable[[Row, ImageSize], str | None]
+ASKED: set[Words] = {words for reward in REWARDS.values() for words in reward.asks or ()}
+"""What the prompts of some rewards must hold, one word of each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,7 +299,7 @@ def _misplaced(
             yield f"the box {tuple(round(v, 3) for v in box)} reaches beyond {meant}"
 
 
-# ---- which rewards score a row ------------------------------------------------------------------
+# ---- what prompts ask for, and which rewards score a row ---------------------------------------
 
 
 def named_tasks(rewards: Iterable[str]) -> dict[str, list[str]]:
@@ -306,6 +309,12 @@ def named_tasks(rewards: Iterable[str]) -> dict[str, list[str]]:
         if name in REWARDS and (task := REWARDS[name].task) is not None:
             named.setdefault(task.name, []).append(name)
     return named
+
+
+def lacks(row: Row, system: str) -> list[Words]:
+    """Return the words none of which the row's prompt holds, or ``system`` where it has no turn."""
+    text = f"{row.columns.get('system') or system}\n{row.problem}"
+    return [words for words in ASKED if not any(word in text for word in words)]
 
 
 def tasks_of_row(row: Row, rewards: Sequence[str] = ()) -> list[str]:

@@ -63,12 +63,16 @@ def folder(tmp_path_factory):
         "broken": ("solution", ["[1, 2, 3, 4]", "[5, 6]"]),
         "names": ("solution", ["c"]),
         "answers": ("answer", ["c"]),
+        "gone": ("solution", ["c"]),
     }
     for name, (column, values) in sets.items():
         (root / name).mkdir()
         (root / name / "a.png").write_bytes(picture())
         questions = {"image": ["a.png"] * len(values), "problem": ["<answer>"] * len(values)}
         pq.write_table(pa.table({**questions, column: values}), root / name / "a.parquet")
+    (root / "gone" / "a.png").unlink()
+    row = {"image": "names/a.png", "problem": "<answer>", "solution": "c"}
+    (root / "half.jsonl").write_text(f"{json.dumps(row)}\n{{half\n")
     roses = {"problem": ["<answer>?"] * 3, "solution": ["rose"] * 3}
     roses["task"] = ["classification"] * 3
     for n in (0, 1):

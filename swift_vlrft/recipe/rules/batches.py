@@ -87,9 +87,10 @@ def generation_batch(run: Run) -> Iterator[Finding]:
 
 
 def steps(run: Run, rows: int, stored: int) -> Iterator[Finding]:
-    """Count the optimizer's steps in an epoch of so many rows, which may repeat those that are
-    ``stored``: RepeatSampler (TRL) repeats the
-    prompts of a generation and leaves out the last rows that do not fill a generation.
+    """Count the optimizer's steps in an epoch of so many rows, of which ``stored`` are different.
+
+    RepeatSampler (TRL) repeats the prompts of a generation and leaves out the last rows that do not
+    fill a generation.
     """
     if not run.grpo or run.true("streaming") or run.number("split_dataset_ratio"):
         return

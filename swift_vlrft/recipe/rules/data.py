@@ -202,9 +202,9 @@ def unasked_prompts(
     if not run.grpo or system_of(run) is None:
         return
     known, read = family(run), [report for report in reports if report is not None and report.rows]
-    trained = run.text("resume_from_checkpoint") or run.texts("adapters")
-    trained = trained or checkpoint_arguments(run).get("dataset")
-    others = system_of(run) or trained or len(read) < len(reports)
+    trained = run.texts("adapters") or checkpoint_arguments(run).get("dataset")
+    others = trained or run.text("resume_from_checkpoint") or system_of(run)
+    others = others or len(read) < len(reports)
     for found in unasked(rewards, read, known.writes if known else ()):
         level = NOTE if others or found.lacking < found.rows else PROBLEM
         yield problem(run, "reward_funcs", "unasked", str(found), level=level)
