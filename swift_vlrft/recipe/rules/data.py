@@ -303,15 +303,12 @@ def _box_format(run: Run, data_set: _Set) -> Iterator[Finding]:
             formats.subset_of(names, data_set.value)
         elif is_for_swift(data_set.columns):
             formats.refuse_subset(data_set.name, names)
-    except DataError as error:
-        yield problem(run, data_set.flag, "dataset", str(error))
-        return
-    try:
         known = family(run)
         if known and subset == NATIVE:
             formats.native_format(data_set.name, known)
     except DataError as error:
         yield problem(run, data_set.flag, "dataset", str(error))
+        return
     except NoValue:
         return
     if known is None and subset == NATIVE:

@@ -90,10 +90,8 @@ def model(run: Run) -> Iterator[Finding]:
         yield problem(run, "model", "model", "--model has no value")
     told, its = family(run), family_of(name=_known_folder(run, name or ""))
     if told and its and told is not its:
-        text = (
-            f"--model_type {run.text('model_type')} is of {told.name}, but {name} of {its.name}, "
-        )
-        text += "whose boxes and images may be others; leave --model_type out"
+        text = f"--model_type {run.text('model_type')} is not the family of {name}, {its.name}: "
+        text += "boxes and images may be taken for another's. Leave it out"
         yield note(run, "model_type", "model", text)
     named = [("model", name or ""), *(("adapters", path) for path in run.texts("adapters"))]
     for flag, path in named:
