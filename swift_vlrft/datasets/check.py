@@ -336,9 +336,9 @@ def check_rows(
     repeated: list[str] = []
     for checked in validate_rows(_with_sizes(stored, images), rules, report):
         row, size = checked.row, checked.size
-        if checked.problem is None and size is not None and isinstance(row, Row):
-            known = tasks_of_row(row, rules.rewards) if rules.every_reward else ()
-            report.fits.update(fitting_tasks(row, size, known))
+        fit = rules.every_reward and checked.problem is None
+        if fit and size is not None and isinstance(row, Row):
+            report.fits.update(fitting_tasks(row, size, tasks_of_row(row, rules.rewards)))
             if row.has_boxes and (box := _repeated(row)):
                 repeated.append(f"row {row.place.row}: {box}")
         yield checked
