@@ -87,7 +87,7 @@ def generation_batch(run: Run) -> Iterator[Finding]:
 
 
 def steps(run: Run, rows: int, stored: int) -> Iterator[Finding]:
-    """Count the optimizer's steps in an epoch of so many rows, of which ``stored`` are different.
+    """Count the optimizer's steps in an epoch of rows, of which ``stored`` are different.
 
     RepeatSampler (TRL) repeats the prompts of a generation and leaves out the last rows that do not
     fill a generation.
