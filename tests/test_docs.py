@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.command_line import parsed
+from support.stored_sets import picture
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -143,6 +144,7 @@ def test_the_script_of_the_tutorial_and_what_is_said_of_it(tmp_path, monkeypatch
     old, new = [block for block in blocks(page, "bash") if "swift rlhf" in block]
     monkeypatch.chdir(tmp_path)
     Path("data/flowers").mkdir(parents=True)
+    Path("data/flowers/1.png").write_bytes(picture())
     row = {"image": "1.png", "question": "Which flower?", "answer": "rose"}
     Path("data/flowers/train.jsonl").write_text((json.dumps(row) + "\n") * 64)
     Path("my_grpo.sh").write_text(old)

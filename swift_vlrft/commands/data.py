@@ -217,6 +217,9 @@ def convert(
             "the column solution, where a row has no column frame."
         ),
     ] = None,
+    ask: Annotated[
+        str, typer.Option(help="A sentence for the end of every prompt: the form of the answer.")
+    ] = "",
     model: Model = None,
     model_type: ModelType = None,
     keep_going: KeepGoing = False,
@@ -246,6 +249,7 @@ def convert(
         unit=unit,
         box_format=box_format,
         box_key=key,
+        ask=ask,
         keep_going=keep_going,
     )
     print_written(written, as_json)

@@ -83,13 +83,14 @@ def check(
     Exit code 0: nothing found; 1: problems were found; 2: the input cannot be used.
     """
     from swift_vlrft.commands.output import print_json, say
+    from swift_vlrft.datasets.asks import unasked
     from swift_vlrft.datasets.check import Report, check_splits, nothing_scored
     from swift_vlrft.datasets.convert import write_clean
     from swift_vlrft.datasets.questions import shared_pictures
     from swift_vlrft.datasets.schemas import load_forms
     from swift_vlrft.datasets.validate import RowRules
     from swift_vlrft.datasets.writer import with_bar
-    from swift_vlrft.rewards import REWARDS
+    from swift_vlrft.rewards import PAYING, REWARDS
 
     load_forms(external_plugins or ())
     rewards = tuple(reward or ())
@@ -128,6 +129,8 @@ def check(
     elif report.good:
         notes += report.routing_notes(rewards)
     fits = report.fitting_rewards()
+    firsts = [names[0] for names in PAYING.values() if names[0] in fits]
+    notes += [f"{source}: {found}" for found in unasked(rewards or firsts[:1], [report])]
     if as_json:
         result = {
             "rows": report.rows,

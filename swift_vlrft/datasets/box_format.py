@@ -237,12 +237,13 @@ def in_box_format(
     before, after, asked_key = box_format(from_format), box_format(to_format), key
     key = after.key or key
     same = before == after and (before.scale is not None or size == to_size)
-    if same and before.scale is not None and key == before.key:
-        return problem, solution
+    as_it_is = same and before.scale is not None and key == before.key
     if key is None and before.y_first:
         key = DEFAULT_KEY
     if said := said_of_coordinates(problem, points=points):
-        if same and (key is None or (key in problem and all_under(key, gold_text(solution)))):
+        if as_it_is or (
+            same and (key is None or (key in problem and all_under(key, gold_text(solution))))
+        ):
             return problem, solution
         name = after.name if asked_key is None else NATIVE
         leave = "what it says" if name == "norm1000" else f"`:{name}`"
@@ -252,7 +253,7 @@ def in_box_format(
             f"{sentence(before, size)!r} into the column `problem`, or leave out {leave}"
         )
     problem = prompt_in(problem, after, to_size, key, points=points)
-    if same and key is None:
+    if as_it_is or (same and key is None):
         return problem, solution
     return problem, _converted(solution, before, after, size, to_size, key)
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field, fields
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +24,14 @@ from swift_vlrft.datasets.storage import MAX_SHOWN, StoredSet, file_notes, left_
 from swift_vlrft.datasets.validate import (
     RowRules,
     fitting_tasks,
+    lacks,
     named_tasks,
     routed,
     tasks_of_row,
     training_row,
 )
 from swift_vlrft.rewards import PAYING, REWARDS, TASK_NAMES
+from swift_vlrft.rewards.contract import CONFIDENCE, Words
 
 NO_TASK = "without a task"
 
@@ -58,13 +62,15 @@ class Report:
     """Those of the good rows, where they are known."""
     fits: Counter[str] = field(default_factory=Counter)
     """Good rows by the tasks whose rewards their gold would earn 1.0 under, where it was asked."""
+    unasked: Counter[tuple[str, Words]] = field(default_factory=Counter)
+    """Good rows whose prompts hold none of these words, by the tasks that score them; "": all."""
 
     def __add__(self, other: Report) -> Report:
         """Return the report on both, under this report's path."""
         both = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)[1:]}
         return Report(self.path, **both)
 
-    def add_good(self, row: Row, rewards: Sequence[str] = ()) -> list[str]:
+    def add_good(self, row: Row, rewards: Sequence[str] = (), system: str = "") -> list[str]:
         """Count a good row, and return the tasks whose rewards score it."""
         self.tasks[row.columns.get("task") or NO_TASK] += 1
         self.box_formats[row.columns.get("frame") or "none"] += 1
@@ -72,6 +78,8 @@ class Report:
         self.scored.update(tasks)
         if len(tasks) > 1:
             self.shared[" and ".join(tasks)] += 1
+        lacking = lacks(row, system)
+        self.unasked.update((task, words) for task in ("", *tasks) for words in lacking)
         return tasks
 
     def finish(self, *, strict: bool = False, tasks: Sequence[str] = ()) -> None:
@@ -113,14 +121,16 @@ class Report:
 
     def fitting_rewards(self) -> dict[str, list[int]]:
         """Return the rewards under which gold answers earn 1.0: for how many rows, of how many that
-        they would score.
+        they would score. One that needs confidences fits where prompts ask for them.
         """
-        return {
-            name: [rows, max(rows, self.tasks[task] + self.tasks[NO_TASK])]
-            for task, names in PAYING.items()
-            for name in names
-            if (rows := self.fits[task])
-        }
+        fits = {}
+        for task, names in PAYING.items():
+            rows = max(self.fits[task], self.tasks[task] + self.tasks[NO_TASK])
+            for name in names:
+                lacking = CONFIDENCE in (REWARDS[name].asks or ())
+                fitting = self.fits[task] - lacking * self.unasked[task, CONFIDENCE]
+                fits[name] = [fitting, rows]
+        return {name: counts for name, counts in fits.items() if counts[0] > 0}
 
     def mixed_notes(self) -> list[str]:
         """Note a set that states no task, and holds boxes and text: some may be broken boxes."""
@@ -152,6 +162,18 @@ class Report:
             "of them score these rows. State the task in a column task"
             for tasks, count in self.shared.items()
         ]
+
+    def bad_notes(self, shown: int = MAX_SHOWN) -> list[str]:
+        """Note the rows that a training leaves out."""
+        notes = []
+        if self.too_long:
+            notes.append(f"{self.path}: {self.too_long} rows are longer than allowed.")
+        if bad := len(self.problems) - self.too_long:
+            notes.append(
+                f"{self.path}: {bad} bad rows are left out (--strict true stops instead; `vlrft "
+                "data check` lists all, --fix writes a clean copy)."
+            )
+        return [*notes, f"left out:\n{self.listed(shown)}"] if self.problems else []
 
     @property
     def good(self) -> int:
@@ -253,7 +275,7 @@ def validate_rows(
         if problem is not None:
             report.problems.append(problem)
         elif trained is not None and isinstance(row, Row):
-            for task in report.add_good(trained, rules.rewards)[:1]:
+            for task in report.add_good(trained, rules.rewards, rules.system)[:1]:
                 questions.add(row, task)
         yield Validated(row, trained, size, problem)
     unread = [bad for bad in report.problems if bad.kind is Kind.NOT_READ]
@@ -280,17 +302,18 @@ def _is_of_another(task: Any, asked: Sequence[str]) -> bool:
 def check_set(
     path: Path | StoredSet,
     *,
-    images: bool = True,
+    images: bool | int = True,
     rewards: Sequence[str] = (),
-    tasks: Sequence[str] = (),
+    rules: RowRules | None = None,
     **options: Any,
 ) -> Report:
-    """Check every row, or those of ``tasks``, with ``images`` also its image. ``options`` are
-    ``open_set``'s. DataError only for a set that cannot be used at all.
+    """Check every row, with ``images`` also its image, or so many first images; by ``rules``, else
+    for these rewards. ``options`` are ``open_set``'s. DataError only for a set that cannot be used
+    at all.
     """
     stored = open_set(path, keep_going=True, **options) if isinstance(path, Path) else path
     report = Report(stored.path)
-    rules = RowRules(rewards=tuple(rewards), every_reward=images, tasks=tuple(tasks))
+    rules = rules or RowRules(rewards=tuple(rewards), every_reward=images is True)
     for _ in check_rows(stored, rules, report, images=images):
         pass
     return report
@@ -313,19 +336,14 @@ def check_splits(
 
 
 def check_rows(
-    stored: StoredSet, rules: RowRules, report: Report, *, images: bool = True
+    stored: StoredSet, rules: RowRules, report: Report, *, images: bool | int = True
 ) -> Iterator[Validated]:
     """Yield every row with its problem; when all were read, ``report`` also has the notes."""
-    sizes = ImageSizeReader()
-    rows = (
-        (row, sizes(row.image) if images and isinstance(row, Row) else None)
-        for row in rows_of(stored, without_images=not images)
-    )
-    for checked in validate_rows(rows, rules, report):
+    for checked in validate_rows(_with_sizes(stored, images), rules, report):
         row, size = checked.row, checked.size
-        if checked.problem is None and size is not None and isinstance(row, Row):
-            known = tasks_of_row(row, rules.rewards) if rules.every_reward else ()
-            report.fits.update(fitting_tasks(row, size, known))
+        fit = rules.every_reward and checked.problem is None
+        if fit and size is not None and isinstance(row, Row):
+            report.fits.update(fitting_tasks(row, size, tasks_of_row(row, rules.rewards)))
         yield checked
     for bad in report.problems[-1:]:
         if bad.kind is Kind.SET:
@@ -333,3 +351,23 @@ def check_rows(
     report.left_out = sum(map(len, stored.left_out.values()))
     report.notes += report.mixed_notes() if not rules.rewards else []
     report.notes += [*left_out_notes(stored), *file_notes(stored)]
+
+
+def _with_sizes(
+    stored: StoredSet, images: bool | int
+) -> Iterator[tuple[Row | BadRow, ImageSize | str | None]]:
+    """Yield rows with the size of their images, or of so many first ones: the other bytes stay
+    unread.
+    """
+    look = ImageSizeReader()
+
+    def size(row: Row | BadRow) -> ImageSize | str | None:
+        return look(row.image) if isinstance(row, Row) else None
+
+    if images is True:
+        yield from ((row, size(row)) for row in rows_of(stored))
+        return
+    (looked_at := copy(stored)).left_out = {}
+    sizes = map(size, islice(rows_of(looked_at), images))
+    for row in rows_of(stored, without_images=True):
+        yield row, next(sizes, None)

@@ -42,13 +42,14 @@ def convert_folder(
     unit: str | None = None,
     box_format: str = "",
     box_key: str | None = None,
+    ask: str = "",
     keep_going: bool = False,
 ) -> Written:
     """Do what ``vlrft data convert`` does, for all splits unless ``splits`` names some. ``boxes``
     and ``unit`` state what the numbers of a box are, as ``--boxes`` and ``--unit`` do. Boxes stay
-    as they are stored unless ``box_format`` names another, under ``box_key`` if given. ``counts`` of
-    the result are rows that were not made though nothing is wrong with them, ``notes`` say which
-    files were not read.
+    as they are stored unless ``box_format`` names another, under ``box_key`` if given. Prompts end
+    with ``ask``. ``counts`` of the result are rows that were not made though nothing is wrong with
+    them, ``notes`` say which files were not read.
 
     DataError names the file and the row that cannot be used; with ``keep_going`` such rows are
     left out and listed. It also names files that hold rows of no split, unless ``splits`` says
@@ -75,7 +76,10 @@ def convert_folder(
     def items(split: str) -> Iterator[Item]:
         rules = RowRules(box_format="", every_reward=True)
         checked = check_rows(opened[split], rules, reports[split])
-        yield from _items(checked, base, box_format, box_key)
+        for item in _items(checked, base, box_format, box_key):
+            if ask and isinstance(item, dict):
+                item["problem"] += f"\n{ask}"
+            yield item
 
     names = {split: WORDS.get(split.lower(), split) for split in wanted}
     both = list(names.values())

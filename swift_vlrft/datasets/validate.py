@@ -34,9 +34,12 @@ from swift_vlrft.geometry.box_format import FORMATS, BoxFormat
 from swift_vlrft.geometry.readings import ROUNDING, is_dot
 from swift_vlrft.parsing.answers import Box, BoxList, gold_text, read_boxes
 from swift_vlrft.rewards import PAYING, REWARDS, TASK_NAMES
+from swift_vlrft.rewards.contract import Words
 
 Problems = Iterator[tuple[str, Kind]]
 TooLong = Callable[[Row, ImageSize], str | None]
+ASKED: set[Words] = {words for reward in REWARDS.values() for words in reward.asks or ()}
+"""What the prompts of some rewards must hold, one word of each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +47,8 @@ class RowRules:
     """A command asks this of rows: ``rewards`` are those that it names; boxes are to be in
     ``box_format``, under ``box_key`` if given; ``resize`` says how the model sees an image, needed
     to train in pixels; under ``every_reward`` the gold answer must earn 1.0, not only under the
-    first reward of its task; if ``tasks`` are given, rows of others are passed over.
+    first reward of its task; if ``tasks`` are given, rows of others are passed over. ``system`` is
+    the system turn of rows without one.
     """
 
     rewards: tuple[str, ...] = ()
@@ -54,6 +58,7 @@ class RowRules:
     too_long: TooLong | None = None
     every_reward: bool = False
     tasks: tuple[str, ...] = ()
+    system: str = ""
 
 
 def training_row(
@@ -78,7 +83,7 @@ def training_row(
         row = row if size is None else shown
     except ValueError as error:
         if size is not None or isinstance(error, UnknownSentence):
-            return None, BadRow(row.place, str(error))
+            return None, problem or BadRow(row.place, str(error))
     if unread:  # what it looks like keeps the named rewards from trying
         row = replace(row, columns=row.columns | {"task": row.guess})
     return row, problem
@@ -276,7 +281,7 @@ def _misplaced(
             yield f"the box {tuple(round(v, 3) for v in box)} reaches beyond {meant}"
 
 
-# ---- which rewards score a row ------------------------------------------------------------------
+# ---- what prompts ask for, and which rewards score a row ---------------------------------------
 
 
 def named_tasks(rewards: Iterable[str]) -> dict[str, list[str]]:
@@ -286,6 +291,12 @@ def named_tasks(rewards: Iterable[str]) -> dict[str, list[str]]:
         if name in REWARDS and (task := REWARDS[name].task) is not None:
             named.setdefault(task.name, []).append(name)
     return named
+
+
+def lacks(row: Row, system: str) -> list[Words]:
+    """Return the words none of which the row's prompt holds, or ``system`` where it has no turn."""
+    text = f"{row.columns.get('system') or system}\n{row.problem}"
+    return [words for words in ASKED if not any(word in text for word in words)]
 
 
 def tasks_of_row(row: Row, rewards: Sequence[str] = ()) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from swift_vlrft.datasets.asks import unasked
 from swift_vlrft.datasets.check import ask_boxes, check_splits
 from swift_vlrft.datasets.convert import image_base, written_row
 from swift_vlrft.datasets.image import stored_image
@@ -108,6 +109,7 @@ def _fit_rows(source: Path, split: str, box_format: str, notes: list[str]) -> li
         notes.append(f"only the first {MOST_ROWS} rows of the split {split} are taken")
     if whole := [str(problem) for problem in report.problems if problem.kind in WHOLE_KINDS]:
         raise DataError(whole[0])
+    notes += map(str, unasked(["vlrft_format"], [report]))
     if report.problems:
         notes.append(
             f"rows of the split {split} that are left out: {len(report.problems)}, such as "

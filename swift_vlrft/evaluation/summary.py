@@ -99,6 +99,12 @@ def summarise(
         for name, columns in table.classes.items()
     }
     notes, selected = list(table.predictions.notes), dict[str, float | None]()
+    codes = Counter(reason.code for reason in table.reasons)
+    if (untagged := codes["no_answer"]) * 2 > len(rows):
+        notes.append(
+            f"{untagged} of {len(rows)} answers have no answer block (<answer>...</answer>), "
+            "without which none is read: ask for it in the prompt"
+        )
     if table.ap is not None:
         for name, scores in table.ap.by_category.items():
             known = {m: scores[m] for m in ("AP", "AP50", "AP75")}
@@ -120,7 +126,7 @@ def summarise(
         headline=TASK_NAMES[predictions.task].headline,
         metrics=metrics,
         by_class=dict(sorted(by_class.items())),
-        reasons=dict(Counter(reason.code for reason in table.reasons).most_common()),
+        reasons=dict(codes.most_common()),
         problems=dict(table.problems.counts),
         named=dict(table.problems.examples),
         protocol=table.protocol,

@@ -107,6 +107,8 @@ class Family:
     """The format it was trained to write (geometry/box_format.py); None: it writes no boxes."""
     box_answer: str | None = None
     """How it writes one box without instructions."""
+    writes: tuple[str, ...] = ()
+    """What it writes around every answer without instructions."""
     shared_prefix: tuple[str, ...] = ()
     """Its types in transformers that can share prefixes: tests compare the results with those of
     separate rows.

@@ -53,6 +53,7 @@ FAMILY = Family(
     ),
     box_format="norm1000",
     box_answer="<|begin_of_box|>[[254,303,291,365]]<|end_of_box|>",
+    writes=("<answer>",),
     shared_prefix=("glm4v",),
     registers="token_ids",
     memory=MemoryFacts(

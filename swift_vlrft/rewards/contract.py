@@ -28,6 +28,12 @@ RewardFunction = Callable[..., Scores]
 """What ms-swift calls: a ``Reward``, or a function around one."""
 
 
+Words = tuple[str, ...]
+ANSWER: Words = ("<answer>",)
+BOXED: Words = ("\\boxed",)
+CONFIDENCE: Words = ("confidence", "Confidence", "score", "Score")
+
+
 class Stated(NamedTuple):
     """Describes the short answer of a task: the field of ``Answer``, what it is called in the codes
     of reasons, and the reason where it is missing.
@@ -75,6 +81,11 @@ class Task:
     """What is wrong with the solution and further columns of a row, for the checks of data."""
 
     @property
+    def asks(self) -> tuple[Words, ...]:
+        """What a prompt must hold, one word of each, or answers to it are not read."""
+        return (ANSWER + BOXED if self.states and self.states.may_be_boxed else ANSWER,)
+
+    @property
     def gold_has_boxes(self) -> bool:
         return self.has_boxes or self.has_points
 
@@ -112,6 +123,10 @@ class Reward:
     needs: tuple[str, ...] = ("solution",)
     takes: tuple[str, ...] = ()
     reads_confidence: bool = False
+    asks: tuple[Words, ...] | None = None
+    """What a prompt must hold, one word of each, or every answer to it earns 0; None: what its
+    task's prompts must, and without a task the answer tags.
+    """
     scores_format: bool = False
     """It scores how the answer is written, not whether it is right."""
     zero_without: str | None = None
@@ -132,6 +147,8 @@ class Reward:
     def __post_init__(self) -> None:
         for name in ("__name__", "__doc__", "__module__"):
             object.__setattr__(self, name, getattr(self.score, name))
+        if self.asks is None:
+            object.__setattr__(self, "asks", self.task.asks if self.task else (ANSWER,))
 
     def __reduce__(self) -> str:
         """Return the name to pickle it by, as a function is: its module's attribute."""

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from swift_vlrft.parsing.answers import Answer
 from swift_vlrft.parsing.mathematics import mathematics
-from swift_vlrft.rewards.contract import Stated, Task, reward
+from swift_vlrft.rewards.contract import BOXED, Stated, Task, reward
 
 SECONDS = 20.0
 """A pair scores 0 after two seconds of processor time (math_worker.py), or so many in all: on a
@@ -129,7 +129,7 @@ def vlrft_math(answer: Answer, gold: str) -> float:
     return 1.0 if text == gold or _equal(gold, text) else 0.0
 
 
-@reward(needs=(), scores_format=True)
+@reward(needs=(), asks=(BOXED,), scores_format=True)
 def vlrft_boxed_format(answer: Answer) -> float:
     r"""1 if it is one non-empty think block, then text with one non-empty ``\boxed{}``; else 0."""
     return 1.0 if answer.well_boxed else 0.0

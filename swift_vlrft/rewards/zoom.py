@@ -22,7 +22,7 @@ NO_CALL = "an earlier turn is not one think block and one call with a crop"
 
 
 @reward(
-    needs=(), takes=(ZOOM_BOX, "turns"), recommended=False,
+    needs=(), takes=(ZOOM_BOX, "turns"), asks=(), recommended=False,
     reason=("low_cover", NO_CROP), problem_of=problem_of, zero_without=ZOOM_BOX,
 )  # fmt: skip
 def vlrft_zoom_cover(answer: Answer, zoom_box: Any = None, turns: Any = None) -> float:

@@ -25,11 +25,11 @@ from swift_vlrft.datasets.opening import check_columns, image_root, open_set
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 from swift_vlrft.datasets.storage import StoredSet, Table
 from swift_vlrft.datasets.training import LoadOptions, training_set
-from swift_vlrft.datasets.validate import length_check
 from swift_vlrft.families import known_family
 from swift_vlrft.files.text import lines
 from swift_vlrft.files.writing import DiskFull
-from swift_vlrft.recipe.rules.data import no_stream
+from swift_vlrft.recipe.rules.data import no_stream, rules_of, unasked_prompts
+from swift_vlrft.recipe.rules.finding import PROBLEM
 from swift_vlrft.rewards import TASK_NAMES
 from swift_vlrft.swift_plugin.command_line import running_run, supervised
 from swift_vlrft.swift_plugin.model import text_tokens, wanted_box_format
@@ -76,22 +76,14 @@ class VlrftLoader(DatasetLoader):
     def _options(self, subsets: list[str], name: str) -> LoadOptions:
         run = running_run(MODEL_TYPE["given"])
         subset = subset_of(subsets, name)
-        box_format, key, resize = wanted_box_format(run, subset.box_format, name)
-        too_long = None
-        limit = run.optional("max_length") if "truncation_strategy" in run.given else None
-        if limit and run.text("truncation_strategy") == "delete" and resize is not None:
-            # ms-swift encodes a row to learn its length, in every step; headers tell it beforehand.
-            too_long = length_check(resize, limit, text_tokens(run))
+        wanted = wanted_box_format(run, subset.box_format, name)
+        # ms-swift encodes a row to learn its length, in every step; headers tell it beforehand.
+        rules = rules_of(run, subset.tasks, wanted, text_tokens)
         return LoadOptions(
+            **vars(rules),
             cache=CACHE,
             subset=tuple(subsets),
-            tasks=subset.tasks,
-            box_format=box_format,
-            box_key=key,
-            resize=resize,
             strict=self.strict,
-            too_long=too_long,
-            rewards=run.texts("reward_funcs"),
             num_proc=self.num_proc or 1,
             # GRPO samples answers; supervised training needs the gold one as the last turn.
             with_answers=supervised(),
@@ -108,7 +100,13 @@ class VlrftLoader(DatasetLoader):
         except DiskFull as error:
             raise DiskFull(f"{error}. MODELSCOPE_CACHE names the place of this cache") from error
         forget()
+        run = running_run(MODEL_TYPE["given"])
+        asked = [*unasked_prompts(run, options.rewards, [report])]
+        refused = [finding.text for finding in asked if finding.level == PROBLEM]
+        if refused and len(run.texts("dataset")) + len(run.texts("val_dataset")) == 1:
+            raise DataError("\n".join(refused))  # of several sets another may ask
         _tell(report, options)
+        _warn([finding.text for finding in asked])
         _warn(report.notes)
         return dataset
 
@@ -173,17 +171,7 @@ def _tell(report: Report, options: LoadOptions) -> None:
     logger.info(
         f"swift_vlrft: {path}: {report.good} of {report.rows} rows train ({tasks}{others})."
     )
-    notes = report.routing_notes(options.rewards)
-    if report.too_long:
-        notes.append(f"{path}: {report.too_long} rows are longer than allowed.")
-    if bad := len(report.problems) - report.too_long:
-        notes.append(
-            f"{path}: {bad} bad rows are left out (--strict true stops instead; `vlrft data check` "
-            "lists all, --fix writes a clean copy)."
-        )
-    if report.problems:
-        notes.append(f"left out:\n{report.listed(SHOWN)}")
-    _warn(notes)
+    _warn([*report.routing_notes(options.rewards), *report.bad_notes(SHOWN)])
 
 
 def dataset_meta(name: str, source: Source | None = None) -> DatasetMeta:

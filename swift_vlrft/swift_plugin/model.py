@@ -13,6 +13,7 @@ from swift_vlrft.families import IMAGE_TYPES, family_of
 from swift_vlrft.families.family import Family
 from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.geometry.box_format import NATIVE
+from swift_vlrft.recipe.rules.model import resize_of
 from swift_vlrft.recipe.run import Run
 
 
@@ -54,10 +55,7 @@ def image_resize_of(run: Run) -> ImageResize | None:
 
         meta = get_matched_model_meta(model)
         family = family_of(model_type=str(meta.model_type)) if meta else None
-    if family is None or family.images is None:
-        return None
-    low, high = family.images.limits(model=model)
-    return ImageResize(family.name, low, high, run.optional("max_pixels"))
+    return resize_of(run, family)
 
 
 def wanted_box_format(

@@ -1,5 +1,5 @@
-"""`vlrft data check`, conversion, training, and what is asked before a model is loaded find the
-same rows with the same words, whatever form a set lies in.
+"""`vlrft data check`, conversion, training and `vlrft check` find the same rows with the same
+words, whatever form a set lies in; what training refuses, `vlrft check` and the plugin refuse.
 """
 
 import csv
@@ -14,12 +14,15 @@ from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.datasets import DataError
-from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.convert import convert_folder
+from swift_vlrft.recipe.reader import read_text
+from swift_vlrft.recipe.rules import PROBLEM, check_recipe
+from swift_vlrft.recipe.rules.data import data_sets
+from swift_vlrft.recipe.run import resolve
 
 GOOD = {
     "image": "0.png",
-    "problem": "Where is the dog?",
+    "problem": "Where is the dog? <answer>",
     "solution": "[254, 303, 291, 365]",
     "task": "grounding",
     "frame": "norm1000",
@@ -41,8 +44,8 @@ FAULTS = {
     "gone": {"image": "9.png"},
     "broken": {"image": "broken.png"},
 }
-OF_IMAGES = ("gone", "broken")
-"""Not looked for before a model is loaded."""
+RECIPE = "swift rlhf --rlhf_type grpo --model Qwen/Qwen2-VL-2B-Instruct --strict {} --dataset {} "
+RECIPE += "--reward_funcs vlrft_grounding_iou"
 
 
 def rows_as_jsonl(folder, rows):
@@ -100,8 +103,12 @@ def of_conversion(path, out):
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(write=st.sampled_from(FORMS), faults=st.lists(st.sampled_from(list(FAULTS)), max_size=3))
-def test_four_askers_find_the_same(write, faults, tmp_path_factory):
+@given(
+    write=st.sampled_from(FORMS),
+    faults=st.lists(st.sampled_from(list(FAULTS)), max_size=3),
+    strict=st.booleans(),
+)
+def test_four_askers_find_the_same(write, faults, strict, tmp_path_factory):
     folder = tmp_path_factory.mktemp("case")
     (path := folder / "set").mkdir()
     (path / "0.png").write_bytes(picture())
@@ -114,14 +121,16 @@ def test_four_askers_find_the_same(write, faults, tmp_path_factory):
     assert sorted(int(place.rpartition(" ")[2]) for place, _ in checked) == bad
     assert of_conversion(path, folder / "out") == checked
 
-    before = {(str(one.place), one.problem) for one in check_set(path, images=False).problems}
-    of_images = {f"row {n}" for n, fault in enumerate(["", *faults]) if fault in OF_IMAGES}
-    assert before == {one for one in checked if one[0].rpartition(", ")[2] not in of_images}
-
+    (recipe,) = read_text(RECIPE.format(str(strict).lower(), path))
+    found = check_recipe(resolve(recipe), [data_sets])
+    refused = [finding.text for finding in found if finding.level == PROBLEM]
     try:
-        dataset, report = train_on(path, folder / "cache")
+        rewards = ("vlrft_grounding_iou",)
+        dataset, report = train_on(path, folder / "cache", strict=strict, rewards=rewards)
     except DataError as error:
         assert all(f"{place}: {problem}" in str(error) for place, problem in checked)
+        assert refused == [str(error)]
         return
+    assert refused == [] and (not bad or report.bad_notes()[0] in [one.text for one in found])
     assert {(str(one.place), one.problem) for one in report.problems} == checked
     assert len(dataset) == len(rows) - len(bad)

@@ -159,7 +159,7 @@ def test_files_in_other_formats_are_named(tmp_path):
     for name in ("part.csv", "more/train.jsonl", "labels.json", "README.md", "dataset_infos.json"):
         (source / name).parent.mkdir(exist_ok=True)
         (source / name).write_bytes(b"{}")
-    (note,) = run("check", source)[1]["notes"]
+    note, _ = run("check", source)[1]["notes"]
     assert note.endswith(": labels.json, more/train.jsonl, part.csv")
     code, said = run("convert", source, tmp_path / "out")
     assert code == 2 and "more/train.jsonl" in said  # its name says a split

@@ -41,7 +41,7 @@ BY_TASK = [(name, task.name) for name, reward in REWARDS.items() if (task := rew
 
 
 def rows_of(solutions, tasks=None):
-    rows = [{"problem": f"Question {n}?", "solution": s} for n, s in enumerate(solutions)]
+    rows = [{"problem": f"Question {n}? <answer>", "solution": s} for n, s in enumerate(solutions)]
     for row, task in zip(rows, tasks or (), strict=False):
         row["task"] = task
     return rows
@@ -267,7 +267,7 @@ def test_gold_that_the_named_reward_cannot_read_is_an_error_with_its_row(name, s
     code, report = checked(path, reward)
     assert code == 1 and said in report["problems"][0]["problem"]
     assert report["good"] == report["rows"] - 1
-    (found,) = [f for f in recipe_findings(path, reward) if f.rule == "reward-gold"]
+    (found,) = [f for f in recipe_findings(path, reward) if f.rule == "dataset"]
     assert said in found.text
 
 

@@ -11,7 +11,7 @@ from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.writer import write_folder
-from swift_vlrft.demo.rows import Row, stored
+from swift_vlrft.demo.rows import FORMAT, Row, stored
 from swift_vlrft.demo.split import LEAST, write_halves
 from swift_vlrft.demo.training import TrialError
 from swift_vlrft.demo.trial import TrialConfig, begin_trial, remove_trial
@@ -24,14 +24,15 @@ def rows(n, *, answer=lambda i: f"<answer>{i % 3}</answer>", each=1):
     for i in range(n):
         image = Image.new("RGB", (56, 56), (i % 256, i // 256, 7))
         found += [
-            Row(image, f"How many, {k}?", answer(i), {"task": "counting"}) for k in range(each)
+            Row(image, f"How many, {k}? {FORMAT}", answer(i), {"task": "counting"})
+            for k in range(each)
         ]
     return [stored(row) for row in found]
 
 
 def boxed(n, height):
     made = rows(n, answer=lambda i: f"<answer>[{{'Position': [1, 2, {i + 9}, {height}]}}]</answer>")
-    stated = {"problem": "Where is the cup?", "task": "detection", "frame": "norm1000"}
+    stated = {"problem": f"Where is the cup? {FORMAT}", "task": "detection", "frame": "norm1000"}
     return [row | stated for row in made]
 
 
@@ -73,7 +74,7 @@ def test_bad_rows_are_left_out_and_said(tmp_path):
 
 def test_a_prompt_that_the_family_cannot_be_asked_is_left_out_where_it_stands(tmp_path):
     made = boxed(60, 940)
-    made[7]["problem"] = "Where is the cup? Coordinates are relative to the centre."
+    made[7]["problem"] = f"Where is the cup? Coordinates are relative to the centre. {FORMAT}"
     write_folder(tmp_path / "set", {"train": made})
     kept = write_halves(tmp_path / "set", tmp_path / "data")
     assert sum(kept.train.values()) + sum(kept.test.values()) == 60

@@ -97,7 +97,7 @@ def sets(tmp_path_factory):
     tool = '<tool_call>{"name": "image_zoom_in_tool", "arguments": {"bbox_2d": [..]}}</tool_call>'
     asked = [  # as DeepEyes publishes it
         {"role": "system", "content": f"To look closer: {tool}"},
-        {"role": "user", "content": "<image>\nWhat colour is the shape?"},
+        {"role": "user", "content": "<image>\nWhat colour is the shape? <answer>...</answer>"},
     ]
     shared = {"data_source": "vstar", "ability": "vl_agent", "env_name": "visual_toolbox_v2"}
     deep_eyes = [

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from files.test_checkpoints import files as checkpoint_files
+from support.stored_sets import picture
 from support.written_sets import write_set
 
 from swift_vlrft.recipe.reader import read_text
@@ -62,12 +63,18 @@ def folder(tmp_path_factory):
         "broken": ("solution", ["[1, 2, 3, 4]", "[5, 6]"]),
         "names": ("solution", ["c"]),
         "answers": ("answer", ["c"]),
+        "gone": ("solution", ["c"]),
     }
     for name, (column, values) in sets.items():
         (root / name).mkdir()
-        questions = {"image": ["a"] * len(values), "problem": ["b"] * len(values)}
+        (root / name / "a.png").write_bytes(picture())
+        questions = {"image": ["a.png"] * len(values), "problem": ["<answer>"] * len(values)}
         pq.write_table(pa.table({**questions, column: values}), root / name / "a.parquet")
-    roses = {"solution": ["rose"] * 3, "task": ["classification"] * 3}
+    (root / "gone" / "a.png").unlink()
+    row = {"image": "names/a.png", "problem": "<answer>", "solution": "c"}
+    (root / "half.jsonl").write_text(f"{json.dumps(row)}\n{{half\n")
+    roses = {"problem": ["<answer>?"] * 3, "solution": ["rose"] * 3}
+    roses["task"] = ["classification"] * 3
     for n in (0, 1):
         write_set(root / "shards", name=f"train-0000{n}-of-00002.parquet", **roses)
     for name in ("complete", "half", "alone"):

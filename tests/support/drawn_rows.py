@@ -41,7 +41,7 @@ def boxed_rows(rng: random.Random, n: int) -> list[Row]:
         corners = (x * 28, y * 28, (x + w) * 28, (y + h) * 28)
         draw(image, rng, rng.choice(list(COLOURS)), corners)
         box = [v * GRID for v in (x, y, x + w, y + h)]
-        problem = f"Find the shape, in coordinates from 0 to 1000. {FORMAT}"
+        problem = f"Find the shape, with Confidence, in coordinates from 0 to 1000. {FORMAT}"
         solution = f"<answer>[{{'Position': {box}, 'Confidence': 1}}]</answer>"
         rows.append(Row(image, problem, solution))
     return rows

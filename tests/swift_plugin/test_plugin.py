@@ -31,6 +31,7 @@ def sets(tmp_path_factory) -> Path:
     }.items():
         write_parquet([*rows[:3], replace(rows[3], solution=solution)], folder / name)
     write_parquet(demo_rows(random.Random(0), 25), folder / "mixed")
+    write_parquet([replace(row, problem="Find it.") for row in rows], folder / "unasked")
     turn = [{"role": "user", "content": "?"}]
     for name, row in {
         "query": {"query": "?", "images": ["1.png"], "solution": "red"},

@@ -40,6 +40,11 @@ def rewards(run: Run) -> Iterator[Finding]:
         if len(weights) != count:
             text = f"--reward_weights has {len(weights)} numbers for {count} rewards"
             yield problem(run, "reward_weights", "reward-weights", text)
+        for name, weight in zip(names, weights, strict=False):
+            if float(weight) <= 0:
+                why = "counts for nothing" if float(weight) == 0 else "pays for what is wrong"
+                text = f"--reward_weights {weight}: {name} {why}"
+                yield note(run, "reward_weights", "reward-weights", text)
 
 
 def rollout_steps(run: Run) -> int:
@@ -81,9 +86,11 @@ def generation_batch(run: Run) -> Iterator[Finding]:
         yield problem(run, "num_generations", "generation-batch", text)
 
 
-def steps(run: Run, rows: int) -> Iterator[Finding]:
-    """Count the optimizer's steps in an epoch of so many rows: RepeatSampler (TRL) repeats the
-    prompts of a generation and leaves out the last rows that do not fill a generation.
+def steps(run: Run, rows: int, stored: int) -> Iterator[Finding]:
+    """Count the optimizer's steps in an epoch of rows, of which ``stored`` are different.
+
+    RepeatSampler (TRL) repeats the prompts of a generation and leaves out the last rows that do not
+    fill a generation.
     """
     if not run.grpo or run.true("streaming") or run.number("split_dataset_ratio"):
         return
@@ -94,7 +101,8 @@ def steps(run: Run, rows: int) -> Iterator[Finding]:
         return  # generation_batch says so
     trained = rows // prompts * batches * run.integer("num_iterations")
     number = math.ceil(trained / run.integer("gradient_accumulation_steps"))
-    text = f"rows {rows}, prompts of a generation {prompts}, its completions {answers}: "
+    repeated = f" ({stored} rows, repeated)" * (rows > stored)
+    text = f"rows {rows}{repeated}, prompts of a generation {prompts}, its completions {answers}: "
     if not number:
         text += "no generation can be filled, and nothing is trained; take a smaller batch"
         yield problem(run, "dataset", "steps", text)
@@ -185,9 +193,16 @@ def truncation(run: Run) -> Iterator[Finding]:
 
 
 def sampling(run: Run) -> Iterator[Finding]:
-    if run.grpo and (heat := run.number("temperature")) < 0.3:
-        text = f"--temperature {heat}: answers to one prompt, and their rewards, will be alike"
-        yield note(run, "temperature", "sampling", text)
+    """Find settings under which nothing, or not what is meant, is learned."""
+    if not run.grpo:
+        return
+    alike = {"temperature": run.number("temperature") < 0.3, "top_k": run.optional("top_k") == 1}
+    for name in (name for name, found in alike.items() if found):
+        text = f"--{name} {run.text(name)}: answers to one prompt, and their rewards, will be alike"
+        yield note(run, name, "sampling", text)
+    for name in ("learning_rate", "num_train_epochs"):
+        if run.number(name) == 0 and (name == "learning_rate" or run.integer("max_steps") < 1):
+            yield note(run, name, "sampling", f"--{name} 0: nothing is learned")
 
 
 def precision(run: Run) -> Iterator[Finding]:

@@ -7,27 +7,37 @@ a norm1000 set and Qwen2.5-VL, which writes pixels     a note that names :native
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 from swift_vlrft.datasets import SOURCES, DataError
 from swift_vlrft.datasets import box_format as formats
+from swift_vlrft.datasets.asks import unasked
 from swift_vlrft.datasets.check import Report, check_set, nothing_scored, report_of_source
 from swift_vlrft.datasets.opening import check_columns, image_root, is_ours, local_set
 from swift_vlrft.datasets.questions import Pictures, shared_pictures
-from swift_vlrft.datasets.row import STOPS
 from swift_vlrft.datasets.schemas import is_for_swift
 from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.datasets.syntax import parse
+from swift_vlrft.datasets.validate import RowRules, length_check
 from swift_vlrft.geometry.box_format import BOX_FORMATS, NATIVE, SUBSETS
 from swift_vlrft.recipe.plugins import read_plugin
 from swift_vlrft.recipe.rules.batches import steps
-from swift_vlrft.recipe.rules.finding import Finding, note, problem
-from swift_vlrft.recipe.rules.model import family, given_plugins, no_such_path
+from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Finding, note, problem
+from swift_vlrft.recipe.rules.model import (
+    checkpoint_arguments,
+    family,
+    given_plugins,
+    no_such_path,
+    resize_of,
+)
 from swift_vlrft.recipe.run import NoValue, Run
-from swift_vlrft.rewards import REWARDS, TASK_NAMES
+from swift_vlrft.rewards import REWARDS
 
+LOOKED_AT = 400
+"""So many first images of a set are looked at."""
 ANSWERS_OF_A_STREAM = (
     "--streaming true: of a stream ms-swift 4.6.0 samples one answer a prompt, so GRPO would "
     "compare answers to different prompts; leave it out"
@@ -86,13 +96,13 @@ class _Set:
 
     @property
     def rows(self) -> int:
-        """Return the number of rows, 0 if it is not known or they cannot be trained on."""
-        known = self.report.rows if self.report and not self.report.problems else 0
+        """Return the number of rows that train, 0 if it is not known."""
+        known = self.report.good if self.report else 0
         return known and (self.count or known)
 
 
-def _set(run: Run, flag: str, value: str, rewards: Sequence[str]) -> _Set:
-    """DataError if the set exists but cannot be read. ``rewards``: of its report, if any."""
+def _set(run: Run, flag: str, value: str) -> _Set:
+    """DataError if the set exists but training refuses it."""
 
     def exists(name: str) -> bool:
         path = run.recipe.at(name)
@@ -117,28 +127,88 @@ def _set(run: Run, flag: str, value: str, rewards: Sequence[str]) -> _Set:
     if streamed:
         raise DataError(no_stream(value))
     check_columns(stored)
-    report = _report(run, stored, asked.subsets, rewards)
+    report = _report(run, stored, value, formats.subset_of(asked.subsets, value))
     return described((*columns, "solution"), ours=True, report=report)
 
 
-def _report(
-    run: Run, stored: StoredSet, subsets: Sequence[str], rewards: Sequence[str]
-) -> Report | None:
-    """Return the report, None if the set cannot be opened here. DataError: it is misread or empty,
-    or no row is of the tasks that are asked for.
+def _report(run: Run, stored: StoredSet, value: str, subset: formats.Subset) -> Report | None:
+    """Return the report by which training judges the rows too, but for images behind the first;
+    None if the set cannot be opened here. DataError: what training refuses.
     """
-    tasks = [task for task in subsets if task in TASK_NAMES]
+    rules = _rules(run, value, subset)
     try:
-        report = check_set(stored, images=False, rewards=rewards, tasks=tasks)
+        report = check_set(stored, images=LOOKED_AT, rules=rules)
     except OSError:
         return None
-    if report.good and not run.true("strict"):
-        report.problems = [bad for bad in report.problems if bad.kind in STOPS]
-    if text := report.no_row_of(tasks):
-        raise DataError(text)
-    if not report.rows and not report.problems:
-        raise DataError(f"{stored.path} has no rows")
+    report.finish(strict=run.true("strict"), tasks=subset.tasks)
     return report
+
+
+def _rules(run: Run, value: str, subset: formats.Subset) -> RowRules:
+    """Return what training asks of rows, without what is not known of the model."""
+    known, resize, box_format, key = None, None, subset.box_format, None
+    with suppress(NoValue):
+        known = family(run)
+        resize = resize_of(run, known)
+    if known is not None and box_format == NATIVE:
+        box_format, key = formats.native_format(parse(value).name, known)
+    if box_format == NATIVE or (box_format == "pixels" and resize is None):
+        box_format = ""
+    return rules_of(run, subset.tasks, (box_format, key, resize), _words)
+
+
+def _words(run: Run) -> Callable[[str], int]:
+    """Count the words of a text: the least that it takes in tokens, without the tokenizer."""
+    return lambda text: len(text.split())
+
+
+def rules_of(
+    run: Run,
+    tasks: tuple[str, ...],
+    wanted: tuple[str, str | None, formats.ImageResize | None],
+    text_tokens: Callable[[Run], Callable[[str], int]],
+) -> RowRules:
+    """Return what the run asks of rows in the box format, key and resize that are ``wanted``."""
+    (box_format, key, resize), limit = wanted, None
+    with suppress(NoValue):
+        if "truncation_strategy" in run.given and run.text("truncation_strategy") == "delete":
+            limit = run.optional("max_length")
+    return RowRules(
+        rewards=run.texts("reward_funcs"),
+        box_format=box_format,
+        box_key=key,
+        resize=resize,
+        too_long=length_check(resize, limit, text_tokens(run)) if resize and limit else None,
+        tasks=tasks,
+        system=system_of(run) or "",
+    )
+
+
+def system_of(run: Run) -> str | None:
+    """Return --system, or what its file holds; None if that is not known."""
+    try:
+        text = run.text("system") or ""
+        path = run.recipe.at(text) if text.endswith(".txt") else None
+        return text if path is None else path.read_text("utf-8")
+    except (NoValue, OSError, UnicodeError):
+        return None
+
+
+def unasked_prompts(
+    run: Run, rewards: Sequence[str], reports: Sequence[Report | None]
+) -> Iterator[Finding]:
+    """Find rewards of an answer that no prompt asks for: a note where some prompts do, where a
+    system prompt is set, or where the model may have learnt it in an earlier training.
+    """
+    if not run.grpo or system_of(run) is None:
+        return
+    known, read = family(run), [report for report in reports if report is not None and report.rows]
+    trained = run.texts("adapters") or checkpoint_arguments(run).get("dataset")
+    others = trained or run.text("resume_from_checkpoint") or system_of(run)
+    others = others or len(read) < len(reports)
+    for found in unasked(rewards, read, known.writes if known else ()):
+        level = NOTE if others or found.lacking < found.rows else PROBLEM
+        yield problem(run, "reward_funcs", "unasked", str(found), level=level)
 
 
 def _adds_forms(run: Run) -> bool:
@@ -170,7 +240,7 @@ def data_sets(run: Run) -> Iterator[Finding]:
     for flag, value in named:
         report, known = None, 0
         try:
-            data_set = _set(run, flag, value, rewards if flag == "dataset" else ())
+            data_set = _set(run, flag, value)
         except DataError as error:
             yield problem(run, flag, "dataset", str(error))
         else:
@@ -180,7 +250,7 @@ def data_sets(run: Run) -> Iterator[Finding]:
         if flag == "dataset":
             reports.append(report)
             rows.append(known)
-            lines = report.routing_notes(rewards) if report and not report.problems else []
+            lines = report.routing_notes(rewards) if report else []
             notes += [note(run, flag, "reward-rows", line) for line in lines]
     for same in {*run.texts("dataset")} & {*run.texts("val_dataset")}:
         text = f"--val_dataset {same} is in --dataset, too: what is measured on it was trained on"
@@ -190,12 +260,12 @@ def data_sets(run: Run) -> Iterator[Finding]:
     if _groups_of_a_stream(run):
         yield problem(run, "streaming", "streaming", ANSWERS_OF_A_STREAM)
     if rewards and all(rows) and run.omits("cached_dataset"):
-        yield from steps(run, sum(rows))
+        yield from steps(run, sum(rows), sum(report.good for report in reports if report))
     if rewards and run.omits("cached_dataset"):
         if unscored := nothing_scored(rewards, reports):
             yield problem(run, "reward_funcs", "reward-rows", unscored)
         else:
-            yield from notes
+            yield from (*notes, *unasked_prompts(run, rewards, reports))
 
 
 def _of_set(run: Run, data_set: _Set) -> Iterator[Finding]:
@@ -222,9 +292,8 @@ def _of_set(run: Run, data_set: _Set) -> Iterator[Finding]:
             text = f"--{flag} {value} has no column {column}: {name} is 0 for each of its rows"
             yield note(run, flag, "reward-columns", text)
     yield from _box_format(run, data_set)
-    if report is not None and report.problems:
-        text = f"{len(report.problems)} rows of {value} cannot be trained on:\n{report.listed()}"
-        yield problem(run, flag, "reward-gold", text)
+    for text in report.bad_notes() if report is not None else ():
+        yield note(run, flag, "bad-rows", text)
 
 
 def _groups_of_a_stream(run: Run) -> bool:
@@ -244,15 +313,12 @@ def _box_format(run: Run, data_set: _Set) -> Iterator[Finding]:
             formats.subset_of(names, data_set.value)
         elif is_for_swift(data_set.columns):
             formats.refuse_subset(data_set.name, names)
-    except DataError as error:
-        yield problem(run, data_set.flag, "dataset", str(error))
-        return
-    try:
         known = family(run)
         if known and subset == NATIVE:
             formats.native_format(data_set.name, known)
     except DataError as error:
         yield problem(run, data_set.flag, "dataset", str(error))
+        return
     except NoValue:
         return
     if known is None and subset == NATIVE:

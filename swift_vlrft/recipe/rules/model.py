@@ -7,7 +7,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.syntax import is_a_path
 from swift_vlrft.families import family_of
 from swift_vlrft.families.family import Family
@@ -47,10 +49,33 @@ def family(run: Run) -> Family | None:
     checkpoint may name that alone.
     """
     name = run.text("model") or run.text("resume_from_checkpoint") or ""
+    return family_of(model_type=run.text("model_type"), name=_known_folder(run, name))
+
+
+def _known_folder(run: Run, name: str) -> str:
+    """Return the path of the folder of that name, if there is one, else the name."""
     folder = run.recipe.at(name) if name else None
-    if folder is not None and folder.is_dir():
-        name = str(folder)
-    return family_of(model_type=run.text("model_type"), name=name)
+    return str(folder) if folder is not None and folder.is_dir() else name
+
+
+def resize_of(run: Run, known: Family | None) -> ImageResize | None:
+    """Return how the family resizes images under the run's limits; None if it is not known."""
+    if known is None or known.images is None:
+        return None
+    name = run.text("model") or run.text("resume_from_checkpoint") or ""
+    limits = run.recipe.environment | run.limits_in_kwargs
+    low, high = known.images.limits(_known_folder(run, name), limits)
+    return ImageResize(known.name, low, high, run.optional("max_pixels"))
+
+
+def checkpoint_arguments(run: Run) -> dict[str, Any]:
+    """Return the args.json of the model's folder, which a training of ms-swift has written."""
+    folder = run.recipe.at(name) if (name := run.text("model")) else None
+    try:
+        arguments = read_json(folder / "args.json") if folder else {}
+    except (OSError, LineError):
+        return {}
+    return arguments if isinstance(arguments, dict) else {}
 
 
 def model(run: Run) -> Iterator[Finding]:
@@ -61,6 +86,11 @@ def model(run: Run) -> Iterator[Finding]:
     name = run.text("model")
     if name == "":
         yield problem(run, "model", "model", "--model has no value")
+    told, its = family(run), family_of(name=_known_folder(run, name or ""))
+    if told and its and told is not its:
+        text = f"--model_type {run.text('model_type')} is not the family of {name}, {its.name}: "
+        text += "boxes and images may be taken for another's. Leave it out"
+        yield note(run, "model_type", "model", text)
     named = [("model", name or ""), *(("adapters", path) for path in run.texts("adapters"))]
     for flag, path in named:
         if is_a_path(path):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from swift_vlrft.parsing.answers import well_formed
 from swift_vlrft.recipe.facts import Template
 from swift_vlrft.recipe.rules.finding import Finding, note, problem
-from swift_vlrft.recipe.rules.model import family
+from swift_vlrft.recipe.rules.model import checkpoint_arguments, family
 from swift_vlrft.recipe.run import Run
 from swift_vlrft.rewards import REWARDS
 
@@ -56,22 +55,13 @@ def _prefix(run: Run) -> tuple[str, str, str]:
 def _template(run: Run) -> tuple[str, Template | None]:
     """By --template, else the checkpoint's args.json, its name, or its family."""
     known, model = run.facts.templates, run.text("model") or ""
-    name = run.text("template") or _of_checkpoint(run, model)
+    name = run.text("template") or checkpoint_arguments(run).get("template")
     if name is None:
         called = PurePosixPath(model).name.lower()
         name = next((name for name, template in known.items() if called in template.models), None)
     if name is None and (its := family(run)) is not None and len(its.templates) == 1:
         name = next(iter(its.templates))
     return name or "", known.get(name or "")
-
-
-def _of_checkpoint(run: Run, model: str) -> str | None:
-    folder = run.recipe.at(model) if model else None
-    try:
-        arguments = json.loads((folder / "args.json").read_text()) if folder else {}
-        return str(arguments["template"]) if arguments.get("template") else None
-    except (OSError, ValueError, AttributeError):
-        return None
 
 
 PREFIX = (response_prefix,)
