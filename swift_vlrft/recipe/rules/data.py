@@ -232,7 +232,7 @@ def _box_format(run: Run, data_set: _Set) -> Iterator[Finding]:
     try:
         if data_set.ours:
             formats.subset_of(names, data_set.value)
-        elif is_for_swift(data_set.columns):
+        elif is_for_swift(data_set.columns, run.texts("reward_funcs")):
             formats.refuse_subset(data_set.name, names)
     except DataError as error:
         yield problem(run, data_set.flag, "dataset", str(error))
