@@ -33,7 +33,7 @@ Source = Annotated[
 Target = Annotated[Path, typer.Argument(metavar="DST", help="Parquet folder to write.")]
 KeepGoing = Annotated[
     bool,
-    typer.Option("--keep-going", help="Leave bad rows, images and shards out, and list them."),
+    typer.Option("--keep-going", help="Leave bad rows and images out, and list them."),
 ]
 
 data = typer.Typer(

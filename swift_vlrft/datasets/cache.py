@@ -86,16 +86,11 @@ def _mapped(
 
 
 def _table(stored: ColumnFiles, file: Path, folder: Path) -> pa.Table:
-    """Arrow where it lies; Parquet as Arrow in ``folder``; ValueError if it is damaged there."""
-    from datasets import Dataset, load_dataset
-    from datasets.table import table_cast
+    """Parquet as Arrow in ``folder``; ValueError if it is damaged there."""
+    from datasets import load_dataset
 
-    if stored.kind == "Arrow":
-        assert stored.features is not None
-        # Not by Dataset.cast, which writes a copy of all images beside the file.
-        return table_cast(Dataset.from_file(str(file)).data.table, stored.features.arrow_schema)
     rows = load_dataset(
-        **source("parquet", file),
+        **source(file),
         features=stored.features,
         cache_dir=str(folder),
         writer_batch_size=BATCH_ROWS,

@@ -1,7 +1,7 @@
 """``datasets`` reads files that state their columns.
 
 Parquet   train-00000-of-00002.parquet
-Arrow     data-00000-of-00001.arrow, as ``save_to_disk`` writes it
+Arrow     saved/state.json, data-00000-of-00001.arrow, as ``save_to_disk`` writes it
 
 JSON is not read by ``datasets``, which makes dates of texts like "2019-01-01" and forgets where a
 row stood: json_files.py.
@@ -11,33 +11,37 @@ from __future__ import annotations
 
 import glob
 import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swift_vlrft.datasets.row import RowLocation
-from swift_vlrft.datasets.source import FileError
+from swift_vlrft.datasets.source import DataError, FileError
 from swift_vlrft.datasets.storage import (
     BATCH_ROWS,
     Records,
     StoredSet,
-    read_files,
+    Table,
 )
+from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.files.writing import FULL
 
 if TYPE_CHECKING:
-    from datasets import Features
+    from datasets import Dataset, Features
 
-for _kind in ("parquet", "arrow"):  # what they log of a broken file is said by ``damage_named``
-    logging.getLogger(f"datasets.packaged_modules.{_kind}.{_kind}").setLevel(logging.CRITICAL)
+# What it logs of a broken file is said by ``damage_named``.
+logging.getLogger("datasets.packaged_modules.parquet.parquet").setLevel(logging.CRITICAL)
 
 
 @dataclass
 class ColumnFiles(StoredSet):
-    """A set in Parquet or Arrow."""
+    """A set in Parquet."""
 
+    kind: str = "Parquet"
     counts: dict[Path, int] = field(default_factory=dict)
     """Rows of Parquet files, as their footers say."""
 
@@ -50,15 +54,11 @@ class ColumnFiles(StoredSet):
             self.files.append(file)
 
     def _features_of(self, file: Path) -> Features:
-        import pyarrow as pa
         import pyarrow.parquet as pq
         from datasets import Features
 
-        source(self.kind, file)  # which refuses a path that datasets cannot read
-        with damage_named(file), file.open("rb") as opened:
-            if self.kind == "Arrow":
-                return Features.from_arrow_schema(pa.ipc.open_stream(opened).schema)
-            footer = pq.read_metadata(opened)
+        with damage_named(file):
+            footer = pq.read_metadata(file)
             self.counts[file] = footer.num_rows
             return Features.from_arrow_schema(footer.schema.to_arrow_schema())
 
@@ -84,55 +84,64 @@ class ColumnFiles(StoredSet):
                 f"it names other classes than {first}: {_briefly(labels)}, but "
                 f"{_briefly(before)}; save both with the same ClassLabel",
             )
-        both = self.features.arrow_schema, features.arrow_schema
         try:
-            joined = pa.unify_schemas(both, promote_options="permissive")
+            both = self.features.arrow_schema, features.arrow_schema
+            return Features.from_arrow_schema(pa.unify_schemas(both))
         except pa.ArrowException as error:
             raise FileError(
                 file, f"it has other types than {first} ({error}); all files need the same types"
             ) from error
-        kinds = [schema.field("solution").type for schema in both if "solution" in features]
-        if len({pa.types.is_integer(kind) for kind in kinds if not pa.types.is_null(kind)}) > 1:
-            raise FileError(
-                file,
-                f"the column 'solution' holds {kinds[1]}, but {kinds[0]} in {first}, and 4 would "
-                "become 4.0; all files of a set need the same type",
-            )
-        return Features.from_arrow_schema(joined)
 
     def _read(self, names: list[str]) -> Records:
-        return read_files(self.files, lambda file: self._rows(file, names))
+        return chain.from_iterable(self._rows(file, names) for file in self.files)
 
     def _rows(self, file: Path, names: list[str]) -> Records:
-        from datasets import Features, load_dataset
+        import pyarrow.parquet as pq
 
-        assert self.features is not None
-        options: dict[str, Any] = {}
-        if self.kind == "Parquet":
-            features = Features({name: self.features[name] for name in names})
-            options = {"columns": names, "features": features, **parquet_options()}
         row = 0
-        # As tables, images stay bytes, and nothing is decoded.
-        with damage_named(
-            file, lambda: f" after row {row - 1}" if row else " before its first row"
-        ):
-            rows = load_dataset(streaming=True, **source(self.kind, file), **options)
-            for table in rows.select_columns(names).with_format("arrow").iter(BATCH_ROWS):
-                for record in table.to_pylist():
+        with damage_named(file, lambda: f" after row {row - 1}" if row else ""):
+            # Buffered: a whole group of rows may be gigabytes of photographs.
+            opened = pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
+            for batch in opened.iter_batches(BATCH_ROWS, columns=names):
+                for record in batch.to_pylist():
                     yield RowLocation(file, row), record
                     row += 1
-            if row != (count := self.counts.get(file, row)):
-                raise ValueError(f"of {count} rows")
 
 
-def source(kind: str, file: Path) -> dict[str, Any]:
+def saved_dataset(folder: Path) -> Table:
+    """Open what ``save_to_disk`` wrote, memory-mapped."""
+    from datasets import Dataset, load_from_disk
+
+    state = folder / "state.json"
+    try:
+        for name in [entry["filename"] for entry in read_json(state)["_data_files"]]:
+            if not name or os.path.basename(str(name)) != name or name == "..":
+                raise ValueError(f"{name!r} is no name of a file in it")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{state} is damaged ({error}); save it again") from error
+    with damage_named(folder):
+        rows = load_from_disk(str(folder))
+        assert isinstance(rows, Dataset)
+    return table_of(folder, rows)
+
+
+def table_of(path: Path, rows: Dataset) -> Table:
+    """Return rows that are in memory, or mapped, as a set."""
+    rows = rows if rows._indices is None else rows.flatten_indices()
+    labels = labels_of(rows.features.to_dict())
+    stored = Table(path, [path], list(rows.column_names), labels, rows.features, kind="Arrow")
+    stored.table, stored.origin = rows.data.table, [(path, len(rows))]
+    return stored
+
+
+def source(file: Path) -> dict[str, Any]:
     """Return the arguments that name one file to ``load_dataset``.
 
     It takes names for patterns, and "::" for a file in an archive.
     """
     if "::" in str(file):
         raise FileError(file, "datasets cannot read a path with '::' in it; rename it")
-    return {"path": kind.lower(), "data_files": glob.escape(str(file)), "split": "train"}
+    return {"path": "parquet", "data_files": glob.escape(str(file)), "split": "train"}
 
 
 def parquet_options() -> dict[str, Any]:

@@ -62,7 +62,7 @@ def convert_folder(
     """
     refuse_missing(source)
     wanted = list(splits) or splits_of(source)
-    options: dict[str, Any] = {"keep_going": keep_going, "rename": rename, "root": root}
+    options: dict[str, Any] = {"rename": rename, "root": root}
     opened = {split: open_set(source, split=split, task=task, **options) for split in wanted}
     first = opened[wanted[0]]
     if not splits and (unread := unread_rows(first)):
