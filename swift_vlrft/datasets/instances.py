@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +110,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 @lru_cache(maxsize=2)
 def _decoded(path: Path, size: int, changed: int) -> Any:
     with json_errors(path):
-        return read_json(path, _with_outer_box)
+        return read_json(path, _outlines_as_boxes())
 
 
 @lru_cache(maxsize=2)
@@ -255,17 +255,27 @@ def refuse_shared_files(instances: Instances) -> None:
             )
 
 
-def _with_outer_box(entry: dict[str, Any]) -> dict[str, Any]:
-    """For json's ``object_hook``: of polygons, the corners of the box around them are kept."""
-    if "segmentation" in entry:
-        polygons = entry["segmentation"]
-        try:
-            xs = [float(side(p[::2])) for p in polygons for side in (min, max)]
-            ys = [float(side(p[1::2])) for p in polygons for side in (min, max)]
-            entry["segmentation"] = [min(xs), min(ys), max(xs), max(ys)]
-        except (TypeError, ValueError):  # a mask in runs, or none
-            entry["segmentation"] = None
-    return entry
+def _outlines_as_boxes() -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """For json's ``object_hook``: the first outlines become boxes, and the others are let go."""
+    seen = count()
+
+    def hook(entry: dict[str, Any]) -> dict[str, Any]:
+        if "segmentation" in entry:
+            looked_at = next(seen) < LOOKED_AT
+            entry["segmentation"] = _outer_box(entry["segmentation"]) if looked_at else None
+        return entry
+
+    return hook
+
+
+def _outer_box(polygons: Any) -> list[float] | None:
+    """The corners of the box around polygons; None for a mask in runs, or another value."""
+    try:
+        xs = [float(side(p[::2])) for p in polygons for side in (min, max)]
+        ys = [float(side(p[1::2])) for p in polygons for side in (min, max)]
+        return [min(xs), min(ys), max(xs), max(ys)]
+    except (TypeError, ValueError):
+        return None
 
 
 def _is_around(box: Corners, outer: Any) -> bool:

@@ -7,8 +7,8 @@
 
 or ``query`` and ``response`` for ``messages``. Corners are in pixels of the stored image (real, the
 default) or in shares (norm1). The solution is the answer with its tags filled in, as by ms-swift's
-template (normalize_bbox), or a list of objects where it is tags alone. What it would drop, or leave
-as a tag, is refused. Rows with a solution, and runs without a reward of ours, are for ms-swift.
+template (normalize_bbox), or a list of objects where it is tags alone. What that would drop is
+refused. Rows with a solution, and runs without a reward of ours, are for ms-swift.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from swift_vlrft.datasets.storage import Record
 from swift_vlrft.parsing.answers import read_boxes
 
 REF, BOX = "<ref-object>", "<bbox>"
+LISTS = ("ref", "bbox", "image_id")
 FRAMES = {"real": "pixels", "norm1": "unit"}
 _TAG = re.compile(f"{REF}|{BOX}")
-_BETWEEN_TAGS = re.compile(r"[\s,;，、]*")
 
 
 def _matches(columns: set[str]) -> bool:
@@ -38,20 +38,17 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
         raise ValueError(f"the row has {others[0]}; one image, a question and its answer are read")
     system, question, answer = _turns(record)
     names, boxes, frame = _objects(record["objects"])
-    if BOX in system + question:
-        raise ValueError(f"the question holds {BOX}, which no box format of a model rewrites")
-    if answer.count(BOX) != len(boxes):
-        raise ValueError(f"the answer and objects hold another count of {BOX}")
+    if BOX in system + question or answer.count(BOX) != len(boxes):
+        raise ValueError(f"of {len(boxes)} bbox, the answer needs each {BOX}, the question none")
     left = {REF: iter(names), BOX: iter(boxes)}
     system, question = _filled(system, left), _filled(question, left)
-    if boxes and answer != BOX and not _BETWEEN_TAGS.sub("", _TAG.sub("", answer)):
+    if boxes and answer != BOX and not re.sub(rf"{_TAG.pattern}|[\s,;，、]", "", answer):
         solution = _listed(answer, left)
     else:
         solution = _filled(answer, left)
     written = read_boxes(solution)
     if boxes and (written is None or (REF in answer and None in written.labels)):
-        form = f'[{{"bbox_2d": {BOX}, "label": "{REF}"}}, ...]'
-        raise ValueError(f"the names and boxes in {solution[:80]!r} are a sentence; write {form}")
+        raise ValueError(f"{solution[:60]!r} holds boxes in a sentence; write a list of objects")
     if written and not boxes and not (record.get("frame") or context.stored.box_format):
         raise ValueError(f"nothing states the format of {solution[:80]!r}; put boxes into objects")
     example = further(record, "messages", "query", "response", "images", "objects")
@@ -80,20 +77,20 @@ def _objects(objects: Any) -> tuple[list[str], list[list[float]], str]:
             objects = json.loads(objects)
         except ValueError as error:
             raise ValueError(f"objects is text, but no JSON ({error})") from None
-    if not isinstance(objects := objects or {}, dict):
-        raise ValueError(f"objects is {str(objects)[:80]}; it needs the lists ref and bbox")
-    names, boxes, images = (list(objects.get(key) or ()) for key in ("ref", "bbox", "image_id"))
+    objects = {} if objects is None else objects
+    lists: list[Any] = [None]
+    if isinstance(objects, dict):
+        lists = [objects.get(name) or [] for name in LISTS]
+    if not all(isinstance(values, list) for values in lists) or any(lists[2]):
+        raise ValueError(f"objects is {str(objects)[:60]}; it needs lists ref, bbox, image_id (0)")
+    names, boxes, _ = lists
     kind = objects.get("bbox_type") or "real"
     frame = FRAMES["real"] if kind == ["real"] else FRAMES.get(str(kind))  # as ms-swift takes it
     if frame is None:
         raise ValueError(f"bbox_type is {kind!r}; real or norm1 is needed")
-    if any(images):
-        raise ValueError(f"image_id is {images}; boxes lie on the one image of a row, which is 0")
     for box in boxes:
         if not four_numbers(box):
-            raise ValueError(
-                f"{str(box)[:60]} is a point or polygon; a box x1, y1, x2, y2 is needed"
-            )
+            raise ValueError(f"{str(box)[:60]} is a point or polygon; give a box x1, y1, x2, y2")
     return names, boxes, frame
 
 

@@ -243,13 +243,6 @@ def test_a_shard_without_rows_is_read_as_none(tmp_path):
     assert len(list(read_rows(tmp_path))) == len(train_on(tmp_path, tmp_path / "c")[0]) == left
 
 
-def test_golds_of_whole_numbers_beside_decimals_are_refused(tmp_path):
-    for number, golds in enumerate(([4, 5, 6], [4.0, 5.5, 6.0])):
-        table = columns() | {"solution": golds}
-        pq.write_table(pa.table(table), tmp_path / f"train-{number:05d}-of-00002.parquet")
-    refused(tmp_path, "train-00001", "solution has incompatible types: int64")
-
-
 def test_a_column_that_datasets_has_no_type_for_is_to_be_dropped(tmp_path):
     kind = pa.map_(pa.string(), pa.int64())
     table = pa.table(columns()).append_column("tags", pa.array([[("a", 1)]] * 3, kind))

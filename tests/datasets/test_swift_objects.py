@@ -12,7 +12,6 @@ from swift_vlrft.datasets.opening import find_set, is_ours
 from swift_vlrft.parsing.answers import read_boxes
 
 ROWS = 200
-NAMES = ["dog", "wet one", "狗"]
 ANSWERS = [
     '[{"bbox_2d": <bbox>, "label": "<ref-object>"}, {"bbox_2d": <bbox>, "label": "b"}]',
     "<ref-object><bbox>\n<ref-object><bbox>",
@@ -21,25 +20,23 @@ ANSWERS = [
 ]
 
 
-def picture_size(path):
-    return Image.open(path).size
-
-
-def drawn(rng, folder, n):
+def drawn(n, folder):
     """A row with boxes in pixels, whole or not, or in shares."""
-    width, height = size = rng.randint(60, 250), rng.randint(60, 250)
+    rng, kind = random.Random(n), ["real", "norm1"][n % 2]
+    size, answer, boxes = (rng.randint(60, 250), rng.randint(60, 250)), rng.choice(ANSWERS), []
     (folder / f"{n}.png").write_bytes(picture(size=size))
-    answer, kind, boxes = rng.choice(ANSWERS), rng.choice(["real", "norm1"]), []
     for _ in range(answer.count("<bbox>")):
-        xs, ys = (sorted(rng.sample(range(side), 2)) for side in size)
-        box = [xs[0], ys[0], xs[1], ys[1]]
-        if kind == "norm1":
-            box = [v / side for v, side in zip(box, (width, height) * 2, strict=True)]
-        boxes.append(box if rng.random() < 0.5 or kind == "norm1" else [v + 0.3 for v in box])
-    names = [rng.choice(NAMES) for _ in range(1 + answer.count("<ref-object>"))]
-    texts = rng.choice(["<image>Find the <ref-object>.", "Where is <ref-object>?"]), answer
-    turns = [{"role": r, "content": t} for r, t in zip(("user", "assistant"), texts, strict=True)]
-    objects = {"ref": names, "bbox": boxes, "bbox_type": kind}
+        (x1, x2), (y1, y2) = (sorted(rng.sample(range(side), 2)) for side in size)
+        add, to = rng.choice([0, 0.3]), size if kind == "norm1" else (1, 1)
+        boxes.append(
+            [
+                v / side + add * (kind == "real")
+                for v, side in zip((x1, y1, x2, y2), to * 2, strict=True)
+            ]
+        )
+    question = rng.choice(["<image>Find the <ref-object>.", "Where is <ref-object>?"])
+    turns = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    objects = {"ref": rng.choices(["dog", "wet one", "狗"], k=3), "bbox": boxes, "bbox_type": kind}
     return {"messages": turns, "images": [str(folder / f"{n}.png")], "objects": objects}
 
 
@@ -57,7 +54,7 @@ def test_rows_say_what_ms_swifts_template_says(family, box_format, tmp_path, mon
     write_tiny(family, tmp_path / "tiny")
     template = get_template(get_processor(str(tmp_path / "tiny")))
     template.set_mode("train")
-    rows = [drawn(random.Random(n), tmp_path, n) for n in range(ROWS)]
+    rows = [drawn(n, tmp_path) for n in range(ROWS)]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     pixels = {"min_pixels": 4 * 28 * 28, "max_pixels": 1280 * 28 * 28}
     resize = ImageResize(family, **pixels) if box_format == "pixels" else None
@@ -72,7 +69,7 @@ def test_rows_say_what_ms_swifts_template_says(family, box_format, tmp_path, mon
         assert ours["messages"][0]["content"].removeprefix("<image>").startswith(question)
         theirs, own = map(read_boxes, (answer.split("assistant\n")[1], ours["solution"]))
         assert own.labels == theirs.labels or "label" not in row["messages"][1]["content"]
-        size = picture_size(row["images"][0])
+        size = Image.open(row["images"][0]).size
         sides = (1, 1) if row["objects"]["bbox_type"] == "norm1" else size
         limits = resize.size(*size) if resize else (1000, 1000)
         for box, one, other in zip(row["objects"]["bbox"], own.boxes, theirs.boxes, strict=True):
@@ -83,7 +80,7 @@ def test_rows_say_what_ms_swifts_template_says(family, box_format, tmp_path, mon
 
 
 def test_who_reads_them_is_decided_by_the_rewards(tmp_path):
-    row = drawn(random.Random(1), tmp_path, 0)
+    row = drawn(0, tmp_path)
     (tmp_path / "rows.json").write_text(json.dumps([row]))
     stored = find_set(tmp_path / "rows.json")
     assert is_ours(stored, ["vlrft_detection_iou"]) and not is_ours(stored, ["accuracy"])
