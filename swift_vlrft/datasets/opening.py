@@ -212,7 +212,8 @@ def _row_files(path: Path) -> tuple[list[Path], list[Path]]:
     files = files or [file for file in here if file.suffix.lower() in OPENERS]
     others = [file for file in data if file not in {*files}]
     if not files:
-        text = f"{path} holds no known data set: no {', '.join(OPENERS)}, no folder of save_to_disk"
+        kinds = f"no {', '.join(OPENERS)}, no save_to_disk, no {CONFIG} of a YOLO folder"
+        text = f"{path} holds no known data set: {kinds}"
         more = f". Of {listed(others, path)}, give the file of rows" if others else ""
         raise DataError(text + more)
     return files, others

@@ -15,9 +15,7 @@ from support.stored_sets import PROBLEM, picture, train_on
 from support.written_sets import write_rows
 
 from swift_vlrft.datasets import DataError
-from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.read import read_rows
-from swift_vlrft.datasets.training import LoadOptions, training_set
 from swift_vlrft.files.writing import DiskFull
 
 NO_OBJECTS = "<answer>No Objects</answer>"
@@ -76,14 +74,6 @@ def test_a_full_disk_takes_no_shard_for_damaged(tmp_path):
 
 
 # ---- shards that vanish ------------------------------------------------------------------------
-
-
-def test_a_shard_that_vanishes_while_the_set_is_opened_is_named(tmp_path):
-    source = write_shards(tmp_path / "set")
-    stored = open_set(source)
-    (source / "train-00000-of-00002.parquet").unlink()
-    with pytest.raises(DataError, match="train-00000-of-00002.parquet"):
-        training_set(stored, LoadOptions(cache=tmp_path / "cache"))
 
 
 @pytest.mark.parametrize("spoil", [lambda file: os.truncate(file, 5000), Path.unlink])
