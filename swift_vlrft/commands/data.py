@@ -149,7 +149,7 @@ def list_sources(as_json: AsJson = False) -> None:
         hubs = ", ".join(source.hubs)
         drawn.add_row(source.hub_id, source.about, source.task, source.box_format or "-", hubs)
     show(drawn)
-    say("Name a set of your own by its path: Parquet, save_to_disk, JSON or COCO.")
+    say("Name a set of your own by its path: Parquet, save_to_disk, JSON, COCO or YOLO.")
 
 
 @data.command()
@@ -240,7 +240,7 @@ def convert(
     keep_going: KeepGoing = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a Parquet folder from Parquet, save_to_disk, JSON or COCO.
+    """Write a Parquet folder from Parquet, save_to_disk, JSON, COCO or YOLO.
 
     Example: vlrft data convert lisa/train.json data/lisa --root lisa/images
 

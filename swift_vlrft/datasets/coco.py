@@ -120,8 +120,6 @@ def image_folder(instances: Instances, root: Path | None) -> Path:
     here = Path(os.path.abspath(instances.path)).parent
     root = None if root is None else Path(os.path.abspath(root))
     split = instances.path.stem.partition("_")[2]  # instances_train2017
-    if not split and names and names[0].startswith("COCO_"):
-        split = names[0].split("_")[1]  # instances.json with COCO_train2014_000000000009.jpg
     tried = [root / split, root] if root else []
     tried += [here.parent / split, here / split, here.parent / "images" / split]
     tried += [here.parent / "images", here / "images", here / "data", here, here.parent]

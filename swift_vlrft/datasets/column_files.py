@@ -9,10 +9,8 @@ row stood: json_files.py.
 
 from __future__ import annotations
 
-import glob
-import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -32,9 +30,6 @@ from swift_vlrft.files.writing import FULL
 
 if TYPE_CHECKING:
     from datasets import Dataset, Features
-
-# What it logs of a broken file is said by ``damage_named``.
-logging.getLogger("datasets.packaged_modules.parquet.parquet").setLevel(logging.CRITICAL)
 
 
 @dataclass
@@ -96,13 +91,9 @@ class ColumnFiles(StoredSet):
         return chain.from_iterable(self._rows(file, names) for file in self.files)
 
     def _rows(self, file: Path, names: list[str]) -> Records:
-        import pyarrow.parquet as pq
-
         row = 0
         with damage_named(file, lambda: f" after row {row - 1}" if row else ""):
-            # Buffered: a whole group of rows may be gigabytes of photographs.
-            opened = pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
-            for batch in opened.iter_batches(BATCH_ROWS, columns=names):
+            for batch in batches(file, names):
                 for record in batch.to_pylist():
                     yield RowLocation(file, row), record
                     row += 1
@@ -134,24 +125,12 @@ def table_of(path: Path, rows: Dataset) -> Table:
     return stored
 
 
-def source(file: Path) -> dict[str, Any]:
-    """Return the arguments that name one file to ``load_dataset``.
+def batches(file: Path, columns: list[str] | None = None) -> Iterable[Any]:
+    """Read Parquet a few rows at a time: a group of rows may be gigabytes of photographs."""
+    import pyarrow.parquet as pq
 
-    It takes names for patterns, and "::" for a file in an archive.
-    """
-    if "::" in str(file):
-        raise FileError(file, "datasets cannot read a path with '::' in it; rename it")
-    return {"path": "parquet", "data_files": glob.escape(str(file)), "split": "train"}
-
-
-def parquet_options() -> dict[str, Any]:
-    """Read a few rows at a time: a whole group of rows may be gigabytes of photographs."""
-    from pyarrow.dataset import ParquetFragmentScanOptions
-
-    options = ParquetFragmentScanOptions(
-        pre_buffer=False, use_buffered_stream=True, buffer_size=1 << 20
-    )
-    return {"batch_size": BATCH_ROWS, "fragment_scan_options": options}
+    opened = pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
+    yield from opened.iter_batches(BATCH_ROWS, columns=columns)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from swift_vlrft.datasets.pass_rates import easiest_first, pass_rates
 from swift_vlrft.datasets.row import BadRow, Kind, Row
 from swift_vlrft.datasets.schemas import schema_of
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.datasets.splits import WORDS, listed
+from swift_vlrft.datasets.splits import listed
 from swift_vlrft.datasets.storage import StoredSet, file_notes, reserved_notes, unread_rows
 from swift_vlrft.datasets.validate import RowRules
 from swift_vlrft.datasets.writer import Item, Written, write_folder
@@ -90,12 +90,9 @@ def convert_folder(
         rows = _items(checked, base, box_format, box_key)
         yield from (item for _, item in rows) if chosen is None else chosen.chosen(rows)
 
-    names = {split: WORDS.get(split.lower(), split) for split in wanted}
-    both = list(names.values())
-    names = {split: name if both.count(name) == 1 else split for split, name in names.items()}
     written = write_folder(
         folder,
-        {names[split]: items(split) for split in wanted},
+        {split: items(split) for split in wanted},
         keep_going=keep_going,
         sort_key=None if order is None else easiest_first,
     )
