@@ -65,26 +65,20 @@ class ColumnFiles(StoredSet):
         from datasets import Features
 
         assert self.features is not None
+        both = self.features, features
         first = self.files[0].name if self.files else "a file before it"
-        if set(features) != set(self.features):
-            raise FileError(
-                file,
-                f"it has the columns {', '.join(features)}, but {first} has "
-                f"{', '.join(self.features)}; all files of a set need the same columns",
-            )
-        labels, before = labels_of(features.to_dict()), labels_of(self.features.to_dict())
-        if labels != before:
-            raise FileError(
-                file,
-                f"it names other classes than {first}: {_briefly(labels)}, but "
-                f"{_briefly(before)}; save both with the same ClassLabel",
-            )
         try:
-            both = self.features.arrow_schema, features.arrow_schema
-            return Features.from_arrow_schema(pa.unify_schemas(both))
-        except pa.ArrowException as error:
+            if set(features) != set(self.features):
+                raise ValueError(f"its columns are {', '.join(features)}")
+            before, classes = (labels_of(part.to_dict()) for part in both)
+            if classes != before:
+                raise ValueError(f"its classes are {classes}, those before {before}")
+            return Features.from_arrow_schema(pa.unify_schemas([p.arrow_schema for p in both]))
+        except (pa.ArrowException, ValueError) as error:
             raise FileError(
-                file, f"it has other types than {first} ({error}); all files need the same types"
+                file,
+                f"it has other columns, types or classes than {first} ({str(error)[:300]}); all "
+                "files of a set need the same",
             ) from error
 
     def _read(self, names: list[str]) -> Records:
@@ -167,7 +161,3 @@ def labels_of(features: Any) -> dict[str, list[str]]:
 
     items = features.items() if isinstance(features, dict) else ()
     return {column: classes for column, inside in items if (classes := names(inside))}
-
-
-def _briefly(labels: dict[str, list[str]]) -> str:
-    return "; ".join(f"{name}: {', '.join(n)[:100]}" for name, n in labels.items()) or "none"

@@ -42,7 +42,7 @@ def splits_in(name: str) -> list[str]:
 
 def splits_told(file: Path, root: Path) -> set[str]:
     """Return the splits that a file's name, and its folders' names below ``root``, tell."""
-    names = [file.stem, *(folder.name for folder in _folders(file, root))]
+    names = [file.stem, *(folder.name for folder in file.parents if root in folder.parents)]
     return {split for name in names for split in splits_in(name)}
 
 
@@ -69,11 +69,6 @@ def in_order(splits: Iterable[str | None]) -> list[str]:
     """Return each split once: train, validation, test, then the others."""
     unique = sorted({split for split in splits if split})
     return sorted(unique, key=lambda split: (*SPLITS, split).index(split))
-
-
-def _folders(file: Path, root: Path) -> list[Path]:
-    """The folders below ``root`` that the file lies in."""
-    return [folder for folder in reversed(file.parents) if root in folder.parents]
 
 
 def walk(folder: Path) -> list[Path]:

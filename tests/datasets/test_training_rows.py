@@ -106,9 +106,7 @@ def test_shards_of_types_that_do_not_go_together_are_named(tmp_path):
     for number, values in enumerate(([1, 2, 3], ["a", "b", "c"])):
         file = tmp_path / f"train-{number:05d}-of-00002.parquet"
         write_table(file, columns() | {"source": values})
-    with pytest.raises(
-        DataError, match="00001-of-00002.parquet: it has other types .* source .* string"
-    ):
+    with pytest.raises(DataError, match="00001-of-00002.parquet: it has other .* source .* string"):
         train_on(tmp_path, tmp_path / "cache")
 
 
