@@ -130,16 +130,10 @@ def image_folder(instances: Instances, root: Path | None) -> Path:
                 return folder
     if not names:
         return tried[0]
-    if outside := next((name for name in names if os.path.normpath(name).startswith("..")), None):
-        raise DataError(
-            f"{instances.path}: the file_name {outside} leads out of the image folder; write "
-            "names below one folder"
-        )
     raise DataError(
-        f"{instances.path}: its first image{'s' * (len(names) > 1)} {', '.join(names[:3])} "
-        f"{'are' if len(names) > 1 else 'is'} in none of "
-        f"{', '.join(dict.fromkeys(map(str, tried)))}; "
-        "say where the images are with ROOT_IMAGE_DIR=FOLDER"
+        f"{instances.path}: its images, {', '.join(names[:3])}, lie below none of "
+        f"{', '.join(dict.fromkeys(map(str, tried)))}; say where they are with "
+        "ROOT_IMAGE_DIR=FOLDER, and write names that do not lead out of it"
     )
 
 
