@@ -33,7 +33,7 @@ Source = Annotated[
 Target = Annotated[Path, typer.Argument(metavar="DST", help="Parquet folder to write.")]
 KeepGoing = Annotated[
     bool,
-    typer.Option("--keep-going", help="Leave bad rows, images and shards out, and list them."),
+    typer.Option("--keep-going", help="Leave bad rows and images out, and list them."),
 ]
 
 data = typer.Typer(
@@ -149,7 +149,7 @@ def list_sources(as_json: AsJson = False) -> None:
         hubs = ", ".join(source.hubs)
         drawn.add_row(source.hub_id, source.about, source.task, source.box_format or "-", hubs)
     show(drawn)
-    say("Name a set of your own by its path: Parquet, save_to_disk, JSON or COCO.")
+    say("Name a set of your own by its path: Parquet, save_to_disk, JSON, COCO or YOLO.")
 
 
 @data.command()
@@ -225,7 +225,7 @@ def convert(
     keep_going: KeepGoing = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a Parquet folder from Parquet, save_to_disk, JSON or COCO.
+    """Write a Parquet folder from Parquet, save_to_disk, JSON, COCO or YOLO.
 
     Example: vlrft data convert lisa/train.json data/lisa --root lisa/images
 

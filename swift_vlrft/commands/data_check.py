@@ -39,7 +39,7 @@ def check(
         Path,
         typer.Argument(
             help="A set on disk in any form: Parquet file or folder, folder of save_to_disk, "
-            "JSON or JSON Lines with image paths, COCO's instances_*.json. SET:pixels (unit, "
+            "JSON or JSON Lines with image paths, COCO's instances_*.json, YOLO. SET:pixels (unit, "
             "yx1000, native) asks whether it can be trained on in that box format."
         ),
     ],

@@ -1,8 +1,8 @@
 """Between starts, Parquet is kept as memory-mapped Arrow, and so is the sizes of images.
 
-    train-00000-of-00007.parquet   ->   CACHE/3f9c.../             what ``datasets`` makes of it
-                                        CACHE/3f9c.../infos.json   of every image [640, 480, true]
-    image files                    ->   CACHE/77ab...infos.json    the same
+    train-00000-of-00007.parquet   ->   CACHE/3f9c.arrow        the same rows
+                                        CACHE/3f9c.infos.json   of every image [640, 480, true]
+    image files                    ->   CACHE/77ab.infos.json   the same
     an image of a data: URL        ->   CACHE/images/51c0...
     an image to be changed         ->   CACHE/upright/9d04...png
 
@@ -20,19 +20,18 @@ from contextlib import suppress
 from dataclasses import astuple, fields, replace
 from hashlib import sha256
 from pathlib import Path
-from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.datasets.column_files import ColumnFiles, damage_named, parquet_options, source
+from swift_vlrft.datasets.column_files import ColumnFiles, batches, damage_named
 from swift_vlrft.datasets.image import ImageSize, try_image_size, upright_bytes
 from swift_vlrft.datasets.row import RowLocation
-from swift_vlrft.datasets.storage import BATCH_ROWS, ImageSizes, StoredSet, Table, image_of
-from swift_vlrft.files.writing import space_named, write_atomically
+from swift_vlrft.datasets.storage import ImageSizes, StoredSet, Table, image_of
+from swift_vlrft.files.writing import beside, space_named, write_atomically
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VERSION = "7"
+VERSION = "8"
 MAX_THREADS = 4
 """Images looked at at once, unless ``--dataset_num_proc`` asks for more."""
 
@@ -70,40 +69,38 @@ def mapped(stored: ColumnFiles | Table, image: str, cache: Path, num_proc: int =
 def _mapped(
     stored: ColumnFiles, file: Path, image: str, cache: Path, pool: ThreadPoolExecutor
 ) -> tuple[pa.Table, ImageSizes]:
-    cache.mkdir(parents=True, exist_ok=True)
-    with space_named(cache), damage_named(file):
-        key = f"{VERSION} {file.resolve()} {_stamp(file)} {image} {stored.features}"
-        folder = cache / sha256(key.encode()).hexdigest()[:32]
-        known = folder.exists()
-        try:
-            table = _table(stored, file, folder)
-        except Exception:
-            if not known:
-                raise
-            rmtree(folder)
-            table = _table(stored, file, folder)
-        return table, _sizes_of_column(table.column(image), pool, folder / "infos.json")
-
-
-def _table(stored: ColumnFiles, file: Path, folder: Path) -> pa.Table:
-    """Arrow where it lies; Parquet as Arrow in ``folder``; ValueError if it is damaged there."""
-    from datasets import Dataset, load_dataset
+    import pyarrow as pa
     from datasets.table import table_cast
 
-    if stored.kind == "Arrow":
-        assert stored.features is not None
-        # Not by Dataset.cast, which writes a copy of all images beside the file.
-        return table_cast(Dataset.from_file(str(file)).data.table, stored.features.arrow_schema)
-    rows = load_dataset(
-        **source("parquet", file),
-        features=stored.features,
-        cache_dir=str(folder),
-        writer_batch_size=BATCH_ROWS,
-        **parquet_options(),
-    )
-    if len(rows) != stored.counts[file]:
-        raise ValueError(f"{folder} is damaged")
-    return rows.data.table
+    assert stored.features is not None
+    schema = stored.features.arrow_schema
+    with space_named(cache), damage_named(file):
+        key = f"{VERSION} {file.resolve()} {_stamp(file)} {image} {stored.features}"
+        arrow = cache / f"{sha256(key.encode()).hexdigest()[:32]}.arrow"
+        if (table := _table(arrow, stored.counts[file])) is None:
+            with (
+                beside(arrow) as unfinished,
+                unfinished.open("wb") as out,
+                pa.ipc.new_stream(out, schema) as writer,
+            ):
+                for batch in batches(file):
+                    part = pa.Table.from_batches([batch]).select(schema.names)
+                    writer.write_table(table_cast(part, schema))
+            table = _table(arrow, stored.counts[file])
+        if table is None:
+            raise ValueError(f"{arrow} is damaged")
+        sizes = _sizes_of_column(table.column(image), pool, arrow.with_suffix(".infos.json"))
+        return table, sizes
+
+
+def _table(arrow: Path, rows: int) -> pa.Table | None:
+    """The rows of a file, memory-mapped; None if it is not there, or damaged."""
+    import pyarrow as pa
+
+    with suppress(OSError, pa.ArrowInvalid):
+        table = pa.ipc.open_stream(pa.memory_map(str(arrow))).read_all()
+        return table if len(table) == rows else None
+    return None
 
 
 def _stamp(path: str | Path) -> str:

@@ -185,7 +185,7 @@ class Report:
 
     @property
     def unreadable(self) -> int:
-        """Count the problems that stop a training: a gold solution or a file cannot be read."""
+        """Count the problems that stop a training."""
         return sum(problem.kind in STOPS for problem in self.problems)
 
     @property
@@ -193,8 +193,6 @@ class Report:
         """Say how many rows cannot be trained on, for the start of a message."""
         if any(problem.kind is Kind.SET for problem in self.problems):
             return f"{self.path} cannot be trained on as it is declared"
-        if files := sum(problem.kind is Kind.FILE for problem in self.problems):
-            return f"{self.path}: {files} of its files cannot be read"
         return f"{len(self.problems)} of {self.rows} rows of {self.path} cannot be trained on"
 
     def listed(self, most: int = MAX_SHOWN) -> str:
@@ -311,7 +309,7 @@ def check_set(
     for these rewards. ``options`` are ``open_set``'s. DataError only for a set that cannot be used
     at all.
     """
-    stored = open_set(path, keep_going=True, **options) if isinstance(path, Path) else path
+    stored = open_set(path, **options) if isinstance(path, Path) else path
     report = Report(stored.path)
     rules = rules or RowRules(rewards=tuple(rewards), every_reward=images is True)
     for _ in check_rows(stored, rules, report, images=images):
@@ -329,7 +327,7 @@ def check_splits(
     """
     checked = {}
     for name in [split] if split else splits_of(path):
-        stored = open_set(path, split=name, keep_going=True, **options)
+        stored = open_set(path, split=name, **options)
         report = Report(path)
         checked[name] = check_rows(stored, rules, report), report
     return checked

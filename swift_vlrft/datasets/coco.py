@@ -41,6 +41,7 @@ from swift_vlrft.datasets.instances import (
 )
 from swift_vlrft.datasets.row import AnnotatedSize, BadRow, RowLocation
 from swift_vlrft.datasets.schema import (
+    LOOKED_AT,
     Context,
     RawExample,
     RecordSchema,
@@ -119,8 +120,6 @@ def image_folder(instances: Instances, root: Path | None) -> Path:
     here = Path(os.path.abspath(instances.path)).parent
     root = None if root is None else Path(os.path.abspath(root))
     split = instances.path.stem.partition("_")[2]  # instances_train2017
-    if not split and names and names[0].startswith("COCO_"):
-        split = names[0].split("_")[1]  # instances.json with COCO_train2014_000000000009.jpg
     tried = [root / split, root] if root else []
     tried += [here.parent / split, here / split, here.parent / "images" / split]
     tried += [here.parent / "images", here / "images", here / "data", here, here.parent]
@@ -131,16 +130,10 @@ def image_folder(instances: Instances, root: Path | None) -> Path:
                 return folder
     if not names:
         return tried[0]
-    if outside := next((name for name in names if os.path.normpath(name).startswith("..")), None):
-        raise DataError(
-            f"{instances.path}: the file_name {outside} leads out of the image folder; write "
-            "names below one folder"
-        )
     raise DataError(
-        f"{instances.path}: its first image{'s' * (len(names) > 1)} {', '.join(names[:3])} "
-        f"{'are' if len(names) > 1 else 'is'} in none of "
-        f"{', '.join(dict.fromkeys(map(str, tried)))}; "
-        "say where the images are with ROOT_IMAGE_DIR=FOLDER"
+        f"{instances.path}: its images, {', '.join(names[:3])}, lie below none of "
+        f"{', '.join(dict.fromkeys(map(str, tried)))}; say where they are with "
+        "ROOT_IMAGE_DIR=FOLDER, and write names that do not lead out of it"
     )
 
 
@@ -227,9 +220,8 @@ def _reading(context: Context) -> Reading:
         sides = (size.width, size.height) if size else context.size_of(record.get("image"))
         return _objects(record["objects"])[0], sides
 
-    if sized:
-        return context.reading(LIGHT, boxes_of, Reading("xyxy"), rival=COCO, most=None)
-    return context.reading((*LIGHT, "image"), boxes_of, Reading("xyxy"), rival=COCO)
+    columns, most = (LIGHT, None) if sized else ((*LIGHT, "image"), LOOKED_AT)
+    return context.reading(columns, boxes_of, Reading("xyxy"), rival=COCO, most=most)
 
 
 COCO_PARQUET_SCHEMA = RecordSchema(

@@ -1,7 +1,7 @@
 """``datasets`` reads files that state their columns.
 
 Parquet   train-00000-of-00002.parquet
-Arrow     data-00000-of-00001.arrow, as ``save_to_disk`` writes it
+Arrow     saved/state.json, data-00000-of-00001.arrow, as ``save_to_disk`` writes it
 
 JSON is not read by ``datasets``, which makes dates of texts like "2019-01-01" and forgets where a
 row stood: json_files.py.
@@ -9,35 +9,34 @@ row stood: json_files.py.
 
 from __future__ import annotations
 
-import glob
-import logging
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swift_vlrft.datasets.row import RowLocation
-from swift_vlrft.datasets.source import FileError
+from swift_vlrft.datasets.source import DataError, FileError
 from swift_vlrft.datasets.storage import (
     BATCH_ROWS,
     Records,
     StoredSet,
-    read_files,
+    Table,
 )
+from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.files.writing import FULL
 
 if TYPE_CHECKING:
-    from datasets import Features
-
-for _kind in ("parquet", "arrow"):  # what they log of a broken file is said by ``damage_named``
-    logging.getLogger(f"datasets.packaged_modules.{_kind}.{_kind}").setLevel(logging.CRITICAL)
+    from datasets import Dataset, Features
 
 
 @dataclass
 class ColumnFiles(StoredSet):
-    """A set in Parquet or Arrow."""
+    """A set in Parquet."""
 
+    kind: str = "Parquet"
     counts: dict[Path, int] = field(default_factory=dict)
     """Rows of Parquet files, as their footers say."""
 
@@ -50,15 +49,11 @@ class ColumnFiles(StoredSet):
             self.files.append(file)
 
     def _features_of(self, file: Path) -> Features:
-        import pyarrow as pa
         import pyarrow.parquet as pq
         from datasets import Features
 
-        source(self.kind, file)  # which refuses a path that datasets cannot read
-        with damage_named(file), file.open("rb") as opened:
-            if self.kind == "Arrow":
-                return Features.from_arrow_schema(pa.ipc.open_stream(opened).schema)
-            footer = pq.read_metadata(opened)
+        with damage_named(file):
+            footer = pq.read_metadata(file)
             self.counts[file] = footer.num_rows
             return Features.from_arrow_schema(footer.schema.to_arrow_schema())
 
@@ -70,79 +65,66 @@ class ColumnFiles(StoredSet):
         from datasets import Features
 
         assert self.features is not None
+        both = self.features, features
         first = self.files[0].name if self.files else "a file before it"
-        if set(features) != set(self.features):
-            raise FileError(
-                file,
-                f"it has the columns {', '.join(features)}, but {first} has "
-                f"{', '.join(self.features)}; all files of a set need the same columns",
-            )
-        labels, before = labels_of(features.to_dict()), labels_of(self.features.to_dict())
-        if labels != before:
-            raise FileError(
-                file,
-                f"it names other classes than {first}: {_briefly(labels)}, but "
-                f"{_briefly(before)}; save both with the same ClassLabel",
-            )
-        both = self.features.arrow_schema, features.arrow_schema
         try:
-            joined = pa.unify_schemas(both, promote_options="permissive")
-        except pa.ArrowException as error:
-            raise FileError(
-                file, f"it has other types than {first} ({error}); all files need the same types"
-            ) from error
-        kinds = [schema.field("solution").type for schema in both if "solution" in features]
-        if len({pa.types.is_integer(kind) for kind in kinds if not pa.types.is_null(kind)}) > 1:
+            if set(features) != set(self.features):
+                raise ValueError(f"its columns are {', '.join(features)}")
+            before, classes = (labels_of(part.to_dict()) for part in both)
+            if classes != before:
+                raise ValueError(f"its classes are {classes}, those before {before}")
+            return Features.from_arrow_schema(pa.unify_schemas([p.arrow_schema for p in both]))
+        except (pa.ArrowException, ValueError) as error:
             raise FileError(
                 file,
-                f"the column 'solution' holds {kinds[1]}, but {kinds[0]} in {first}, and 4 would "
-                "become 4.0; all files of a set need the same type",
-            )
-        return Features.from_arrow_schema(joined)
+                f"it has other columns, types or classes than {first} ({str(error)[:300]}); all "
+                "files of a set need the same",
+            ) from error
 
     def _read(self, names: list[str]) -> Records:
-        return read_files(self.files, lambda file: self._rows(file, names))
+        return chain.from_iterable(self._rows(file, names) for file in self.files)
 
     def _rows(self, file: Path, names: list[str]) -> Records:
-        from datasets import Features, load_dataset
-
-        assert self.features is not None
-        options: dict[str, Any] = {}
-        if self.kind == "Parquet":
-            features = Features({name: self.features[name] for name in names})
-            options = {"columns": names, "features": features, **parquet_options()}
         row = 0
-        # As tables, images stay bytes, and nothing is decoded.
-        with damage_named(
-            file, lambda: f" after row {row - 1}" if row else " before its first row"
-        ):
-            rows = load_dataset(streaming=True, **source(self.kind, file), **options)
-            for table in rows.select_columns(names).with_format("arrow").iter(BATCH_ROWS):
-                for record in table.to_pylist():
+        with damage_named(file, lambda: f" after row {row - 1}" if row else ""):
+            for batch in batches(file, names):
+                for record in batch.to_pylist():
                     yield RowLocation(file, row), record
                     row += 1
-            if row != (count := self.counts.get(file, row)):
-                raise ValueError(f"of {count} rows")
 
 
-def source(kind: str, file: Path) -> dict[str, Any]:
-    """Return the arguments that name one file to ``load_dataset``.
+def saved_dataset(folder: Path) -> Table:
+    """Open what ``save_to_disk`` wrote, memory-mapped."""
+    from datasets import Dataset, load_from_disk
 
-    It takes names for patterns, and "::" for a file in an archive.
-    """
-    if "::" in str(file):
-        raise FileError(file, "datasets cannot read a path with '::' in it; rename it")
-    return {"path": kind.lower(), "data_files": glob.escape(str(file)), "split": "train"}
+    state = folder / "state.json"
+    try:
+        for name in [entry["filename"] for entry in read_json(state)["_data_files"]]:
+            if not name or os.path.basename(str(name)) != name or name == "..":
+                raise ValueError(f"{name!r} is no name of a file in it")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{state} is damaged ({error}); save it again") from error
+    with damage_named(folder):
+        rows = load_from_disk(str(folder))
+        assert isinstance(rows, Dataset)
+    return table_of(folder, rows)
 
 
-def parquet_options() -> dict[str, Any]:
-    """Read a few rows at a time: a whole group of rows may be gigabytes of photographs."""
-    from pyarrow.dataset import ParquetFragmentScanOptions
+def table_of(path: Path, rows: Dataset) -> Table:
+    """Return rows that are in memory, or mapped, as a set."""
+    rows = rows if rows._indices is None else rows.flatten_indices()
+    labels = labels_of(rows.features.to_dict())
+    stored = Table(path, [path], list(rows.column_names), labels, rows.features, kind="Arrow")
+    stored.table, stored.origin = rows.data.table, [(path, len(rows))]
+    return stored
 
-    options = ParquetFragmentScanOptions(
-        pre_buffer=False, use_buffered_stream=True, buffer_size=1 << 20
-    )
-    return {"batch_size": BATCH_ROWS, "fragment_scan_options": options}
+
+def batches(file: Path, columns: list[str] | None = None) -> Iterable[Any]:
+    """Read Parquet a few rows at a time: a group of rows may be gigabytes of photographs."""
+    import pyarrow.parquet as pq
+
+    opened = pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
+    yield from opened.iter_batches(BATCH_ROWS, columns=columns)
 
 
 @contextmanager
@@ -179,7 +161,3 @@ def labels_of(features: Any) -> dict[str, list[str]]:
 
     items = features.items() if isinstance(features, dict) else ()
     return {column: classes for column, inside in items if (classes := names(inside))}
-
-
-def _briefly(labels: dict[str, list[str]]) -> str:
-    return "; ".join(f"{name}: {', '.join(n)[:100]}" for name, n in labels.items()) or "none"

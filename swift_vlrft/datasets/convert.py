@@ -21,7 +21,7 @@ from swift_vlrft.datasets.opening import open_set, refuse_missing, splits_of
 from swift_vlrft.datasets.row import BadRow, Kind, Row
 from swift_vlrft.datasets.schemas import schema_of
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.datasets.splits import WORDS, listed
+from swift_vlrft.datasets.splits import listed
 from swift_vlrft.datasets.storage import StoredSet, file_notes, reserved_notes, unread_rows
 from swift_vlrft.datasets.validate import RowRules
 from swift_vlrft.datasets.writer import Item, Written, write_folder
@@ -57,7 +57,7 @@ def convert_folder(
     """
     refuse_missing(source)
     wanted = list(splits) or splits_of(source)
-    options: dict[str, Any] = {"keep_going": keep_going, "rename": rename, "root": root}
+    options: dict[str, Any] = {"rename": rename, "root": root}
     opened = {split: open_set(source, split=split, task=task, **options) for split in wanted}
     first = opened[wanted[0]]
     if not splits and (unread := unread_rows(first)):
@@ -81,12 +81,9 @@ def convert_folder(
                 item["problem"] += f"\n{ask}"
             yield item
 
-    names = {split: WORDS.get(split.lower(), split) for split in wanted}
-    both = list(names.values())
-    names = {split: name if both.count(name) == 1 else split for split, name in names.items()}
     written = write_folder(
         folder,
-        {names[split]: items(split) for split in wanted},
+        {split: items(split) for split in wanted},
         keep_going=keep_going,
     )
     written.notes = file_notes(first) + [n for r in reports.values() for n in r.mixed_notes()]

@@ -12,12 +12,13 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.row import BadRow, RowLocation
 from swift_vlrft.datasets.source import FileError
-from swift_vlrft.datasets.storage import Records, StoredSet, read_files
+from swift_vlrft.datasets.storage import Records, StoredSet
 from swift_vlrft.files.jsonl import Broken, LineError, json_lines, read_json
 
 FIRST_LINES = 100
@@ -41,7 +42,7 @@ class JsonFiles(StoredSet):
         self.files.append(file)
 
     def _read(self, names: list[str]) -> Records:
-        return read_files(self.files, _rows)
+        return chain.from_iterable(map(_rows, self.files))
 
 
 def _rows(file: Path) -> Records:

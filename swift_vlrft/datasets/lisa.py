@@ -16,7 +16,7 @@ Each instruction is a row; of several boxes the first is the gold one, as in Vis
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from swift_vlrft.datasets.schema import (
@@ -76,7 +76,11 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
         raise ValueError(f"boxes is {str(boxes)[:80]}; a list of [x1, y1, x2, y2] is needed")
     image_size = context.image_size(record["image_path"])
     size = (image_size.width, image_size.height)
-    reading = context.reading(("boxes", "image_path"), _boxes_of(context), Reading("xyxy"))
+
+    def boxes_of(record: Record) -> tuple[list[Any], PictureSize | None]:
+        return list(record["boxes"]), context.size_of(record["image_path"])
+
+    reading = context.reading(("boxes", "image_path"), boxes_of, Reading("xyxy"))
     if not fits(boxes[0], reading, size):
         raise ValueError(
             f"the box {boxes[0]} reaches beyond the image of {size[0]} x {size[1]}; boxes that are "
@@ -94,16 +98,6 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
                 "solution": f"<answer>({x1},{y1}),({x2},{y2})</answer>",
             }
         )
-
-
-def _boxes_of(
-    context: Context,
-) -> Callable[[Record], tuple[list[Any], PictureSize | None]]:
-    def boxes_of(record: Record) -> tuple[list[Any], PictureSize | None]:
-        boxes = record["boxes"]
-        return boxes if isinstance(boxes, list) else [], context.size_of(record["image_path"])
-
-    return boxes_of
 
 
 LISA_SCHEMA = RecordSchema("lisa", _matches, _rows, single=False, numbers="boxes")

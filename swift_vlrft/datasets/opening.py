@@ -1,26 +1,27 @@
-"""Find the set at a path by the ending of its name, or of the names in a folder.
+"""Find the set at a path by the ending of its name, or by what its folder holds.
 
+folder/data.yaml                              YOLO's pictures and labels
+folder/dataset_dict.json, folder/state.json   ``save_to_disk`` of a DatasetDict or a Dataset
 folder/train-00000-of-00002.parquet           Parquet, with splits and shards
-folder/dataset_dict.json, train/state.json    ``save_to_disk`` of a DatasetDict or a Dataset
 rows.jsonl, rows.json, rows.csv               JSON or CSV with image paths
 instances_train2017.json                      COCO's annotations
 
-A folder holds Parquet, or else one set in JSON or CSV; where it holds several, the file to read has
-to be named.
+A folder is of one kind: Parquet, whatever lies beside it, or else JSON or CSV. Where it holds
+several sets, the file to read has to be named.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.coco import CocoFile
-from swift_vlrft.datasets.column_files import ColumnFiles
+from swift_vlrft.datasets.column_files import ColumnFiles, saved_dataset
 from swift_vlrft.datasets.instances import decoded
 from swift_vlrft.datasets.json_files import JsonFiles, is_lines
 from swift_vlrft.datasets.row import BadRow, safe_name
@@ -30,7 +31,6 @@ from swift_vlrft.datasets.source import DataError, FileError
 from swift_vlrft.datasets.splits import (
     WORDS,
     by_split,
-    files_of_split,
     in_order,
     listed,
     splits_in,
@@ -38,12 +38,10 @@ from swift_vlrft.datasets.splits import (
     walk,
 )
 from swift_vlrft.datasets.storage import StoredSet
+from swift_vlrft.datasets.yolo import CONFIG, open_yolo, splits_of_yolo
 
 NO_ROWS = frozenset(
-    {
-        *("config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"),
-        *("state.json", "left_out.jsonl"),
-    }
+    ("config.json", "dataset_info.json", "dataset_infos.json", "state.json", "left_out.jsonl")
 )
 """JSON that says something of a set: written by ``datasets``, the hubs, and ``vlrft data``."""
 NOT_READ = (".arrow", ".gz", ".pq", ".tar", ".tsv", ".zip", ".zst")
@@ -56,7 +54,6 @@ def open_set(
     path: str | os.PathLike[str],
     *,
     split: str = "train",
-    keep_going: bool = False,
     rename: Mapping[str, str] | None = None,
     root: str | os.PathLike[str] | None = None,
     task: str | None = None,
@@ -66,9 +63,9 @@ def open_set(
 
     ``rename`` maps its columns to ours; relative image paths start from ``root`` (default:
     ms-swift's ROOT_IMAGE_DIR, else the set's own folder); ``task`` and ``box_format`` hold where a
-    row's own columns state none; with ``keep_going`` a broken file becomes a BadRow.
+    row's own columns state none.
     """
-    stored = find_set(Path(path), split, keep_going=keep_going, rename=rename)
+    stored = find_set(Path(path), split, rename=rename)
     check_columns(stored)
     stored.root, stored.task, stored.box_format = image_root(root), task, box_format
     return stored
@@ -81,24 +78,20 @@ def image_root(root: str | os.PathLike[str] | None = None) -> Path | None:
 
 
 def find_set(
-    path: Path,
-    split: str = "train",
-    *,
-    keep_going: bool = False,
-    rename: Mapping[str, str] | None = None,
+    path: Path, split: str = "train", *, rename: Mapping[str, str] | None = None
 ) -> StoredSet:
-    """Find the set at ``path``, whatever its columns are.
-
-    DataError if it does not exist, is in no known format, has splits but not this one, or a file is
-    broken.
+    """Find the set at ``path``, whatever its columns are. DataError if it does not exist, is in no
+    known format, has splits but not this one, or a file is broken.
     """
-    refuse_missing(path)
-    if (path / "dataset_dict.json").is_file():
-        stored = _saved_dataset(_folder_in_dict(path, split), keep_going)
-    elif (path / "state.json").is_file():
-        stored = _saved_dataset(path, keep_going)
-    else:
-        stored = _of_files(path, split, keep_going)
+    parts = _parts(path)
+    words = {name: WORDS.get(name.lower(), name) for name in parts if name}
+    asked = WORDS.get(split.lower(), split)
+    same = [split] if split in words else [name for name, word in words.items() if word == asked]
+    if len(same) != 1 and (words or not parts):
+        there = ", ".join(in_order(parts)) + (", and files of no split" if None in parts else "")
+        count = "more than one" if same else "no"
+        raise DataError(f"{path} has {count} split {split!r}; it has {there}")
+    stored = parts[same[0] if same else None]()
     stored.rename, stored.root = dict(rename or {}), image_root()
     return stored
 
@@ -149,26 +142,25 @@ def check_columns(stored: StoredSet) -> None:
     columns = stored.columns
     names = [safe_name(name) for name in columns]
     if twice := [name for name, count in Counter(names).items() if count > 1]:
-        from_columns = [n for n, name in zip(stored.names, names, strict=True) if name == twice[0]]
-        raise DataError(
-            f"{stored.path} has {len(from_columns)} columns for {twice[0]}: "
-            f"{', '.join(from_columns)}. Leave one of them out"
-            + (", or out of --columns" if stored.rename else "")
-        )
-    if isinstance(stored, JsonFiles) and not columns and not stored.broken:
+        both = [n for n, name in zip(stored.names, names, strict=True) if name == twice[0]]
+        text = f"{stored.path} has {len(both)} columns for {twice[0]}: {', '.join(both)}"
+        raise DataError(f"{text}. Leave one of them out, or out of --columns")
+    if isinstance(stored, JsonFiles) and not columns:
         first = next((row for row in stored.records() if isinstance(row, BadRow)), None)
-        files = listed(stored.files, Path())
-        empty = f"{files} ha{'s' if len(stored.files) == 1 else 've'} no rows"
-        raise DataError(str(first) if first else empty)
+        raise DataError(str(first or f"{listed(stored.files, Path())} has no rows"))
     if schema_of(columns) is not None or not (stored.files or columns):
         return
+    if videos := {"video", "videos"} & set(columns):
+        raise DataError(
+            f"{stored.path} has {', '.join(videos)}; a row is of one image, not of time"
+        )
     missing = [name for name in ("image", "problem", "solution") if name not in columns]
     known = [name for name in SWIFT_COLUMNS if name in columns]
     others = ""
-    if stored.kind == "Arrow":
+    if known and stored.kind == "Arrow":
         others = "; ms-swift itself reads nothing that save_to_disk wrote: write its own forms as "
         others += "Parquet or JSON Lines"
-    elif known and (len(missing) == len(EXPLICIT) or is_for_swift(columns)):
+    elif known and (len(missing) > 1 or is_for_swift(columns)):
         others = (
             f". Rows with {known[0]} are ms-swift's own form: it "
             "reads them, and they are not checked here; our rewards need a column solution beside"
@@ -184,54 +176,68 @@ def check_columns(stored: StoredSet) -> None:
 
 def splits_of(path: Path) -> list[str]:
     """Return the splits at ``path``, as its files name them; ["train"] where none are named."""
-    if (path / "dataset_dict.json").is_file():
-        try:
-            return _names_in(path / "dataset_dict.json", "splits") or ["train"]
-        except DataError:
-            return ["train"]  # reading it says what is wrong
-    files, _ = _row_files(path)
-    if files == [path]:
-        told = splits_in(path.stem)
-        return told if len(told) == 1 else ["train"]
-    return in_order(by_split(files, path).values()) or ["train"]
+    told = splits_in(path.stem) if path.is_file() else []
+    return in_order(_parts(path)) or (told if len(told) == 1 else ["train"])
 
 
 # ---- files and folders -----------------------------------------------------------------------
 
 
-def _row_files(path: Path) -> tuple[list[Path], list[Path]]:
-    """The files that hold rows, and the others in a format that is read: Parquet where there is
-    any, else JSON and CSV in the folder itself, or else those below it whose names tell a split, as
-    a folder of images may hold a JSON file for each.
-    """
-    if not path.is_dir():
-        return [path] if path.suffix.lower() in OPENERS else [], []
-    known = [file for file in walk(path) if file.name not in NO_ROWS]
-    below = [file for file in known if file.suffix.lower() in OPENERS]
-    parquet = [file for file in below if file.suffix.lower() == ".parquet"]
-    here = [file for file in below if file.parent == path]
-    files = parquet or here or [file for file in below if splits_told(file, path)]
-    files = [file for file in files if file.suffix.lower() != ".csv"] or files
-    data = [file for file in known if file.suffix.lower() in (*OPENERS, *NOT_READ)]
-    return files, [file for file in data if file not in {*files}]
-
-
-def _of_files(path: Path, split: str, keep_going: bool) -> StoredSet:
+def _parts(path: Path) -> dict[str | None, Callable[[], StoredSet]]:
+    """What opens the set at a path, by split; None: what is of no split."""
+    refuse_missing(path)
+    config = path if path.suffix.lower() in (".yaml", ".yml") else path / CONFIG
+    if config.is_file():
+        return {name: partial(open_yolo, config, name) for name in splits_of_yolo(config)}
+    if (path / "state.json").is_file():
+        return {None: partial(saved_dataset, path)}
+    if (path / "dataset_dict.json").is_file():
+        folders = [file.parent for file in sorted(path.glob("*/state.json"))]
+        return {folder.name: partial(saved_dataset, folder) for folder in folders}
     files, other = _row_files(path)
+    split_of = by_split(files, path) if path.is_dir() else dict.fromkeys(files)
+    parts: dict[str | None, list[Path]] = {}
+    for file in files:
+        parts.setdefault(split_of[file], []).append(file)
+    unnamed = parts.get(None, [])
+    return {
+        split: partial(_of_files, path, chosen, unnamed if split else [], other)
+        for split, chosen in parts.items()
+    }
+
+
+def _row_files(path: Path) -> tuple[list[Path], list[Path]]:
+    """The files that hold rows, and the others that may: Parquet where there is any, else JSON or
+    CSV in the folder itself, as a folder of images may hold a JSON file for each.
+    """
+    known = [path] if path.is_file() else [f for f in walk(path) if f.name not in NO_ROWS]
+    data = [file for file in known if file.suffix.lower() in (*OPENERS, *NOT_READ)]
+    files = [file for file in data if file.suffix.lower() == ".parquet"]
+    here = [file for file in data if path in (file, file.parent)]
+    files = files or [file for file in here if file.suffix.lower() in OPENERS]
+    others = [file for file in data if file not in {*files}]
     if not files:
-        text = f"{path} holds no known data set: no {', '.join(OPENERS)}, no folder of save_to_disk"
-        more = f". Of {listed(other, path)}, give the file of rows" if other else ""
+        kinds = f"no {', '.join(OPENERS)}, no save_to_disk, no {CONFIG} of a YOLO folder"
+        text = f"{path} holds no known data set: {kinds}"
+        more = f". Of {listed(others, path)}, give the file of rows" if others else ""
         raise DataError(text + more)
-    chosen, unnamed = (files, []) if files == [path] else files_of_split(files, path, split)
-    ending = chosen[0].suffix.lower()
-    series = {re.sub(r"\d+", "0", file.name) for file in chosen}
-    if ending != ".parquet" and len(series) > 1 and not splits_told(chosen[0], path):
+    return files, others
+
+
+def _of_files(path: Path, files: list[Path], unnamed: list[Path], other: list[Path]) -> StoredSet:
+    """The set in the files of a split."""
+    ending = files[0].suffix.lower()
+    told = splits_told(files[0], path) and len({file.suffix for file in files}) == 1
+    series = {re.sub(r"\d+", "0", file.name) for file in files}
+    folders = {str(file.parent) for file in files}
+    if len(folders) > 1 or (ending != ".parquet" and len(series) > 1 and not told):
         raise DataError(
-            f"{path} holds several files that may be the set: {listed(chosen, path)}. Give the "
-            "file of rows, or put train, validation or test into the names"
+            f"{path} holds several files that may be the set: {listed(files, path)}. Give the "
+            "file of rows, or one of their folders, or put train, validation or test into the names"
         )
-    stored = OPENERS[ending](path, chosen)
-    stored.add_files(chosen, keep_going=keep_going)
+    stored = OPENERS[ending](path, files)
+    for file in files:
+        stored.add(file)
     stored.unnamed, stored.other = unnamed, other
     return stored
 
@@ -255,41 +261,3 @@ OPENERS: dict[str, Callable[[Path, Sequence[Path]], StoredSet]] = {
     ".csv": lambda path, files: JsonFiles(path),
 }
 """What opens the files of a set, by the ending of their names."""
-
-
-# ---- save_to_disk ----------------------------------------------------------------------------
-
-
-def _names_in(file: Path, key: str) -> list[str]:
-    """The files, or folders, that a file of ``save_to_disk`` lists; DataError for one outside."""
-    try:
-        entries = json.loads(file.read_text())[key]
-        names = [entry["filename"] if key == "_data_files" else entry for entry in entries]
-        for name in names:
-            if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
-                raise TypeError(f"{str(name)[:80]!r} is no name of a file in it")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{file} is damaged ({error}); save it again") from error
-    return names
-
-
-def _folder_in_dict(path: Path, split: str) -> Path:
-    """The folder of a DatasetDict's split: of its name, or of the same word (val is validation)."""
-    names = _names_in(path / "dataset_dict.json", "splits")
-    asked = WORDS.get(split, split)
-    same = [split] if split in names else [n for n in names if WORDS.get(n.lower()) == asked]
-    if len(same) != 1:
-        raise DataError(
-            f"{path} has {'no' if not same else 'more than one'} split {split!r}; it has "
-            f"{', '.join(names)}"
-        )
-    return path / same[0]
-
-
-def _saved_dataset(folder: Path, keep_going: bool) -> StoredSet:
-    files = [folder / name for name in _names_in(folder / "state.json", "_data_files")]
-    stored = ColumnFiles(folder, kind="Arrow")
-    stored.add_files(files, keep_going=keep_going)
-    there = sorted(folder.glob("*.arrow"))
-    stored.other = [f for f in there if f not in files and not f.name.startswith("cache-")]
-    return stored

@@ -47,13 +47,9 @@ def read_rows(
     ``root`` is the folder that relative image paths start from, and that none may leave (default:
     ms-swift's ROOT_IMAGE_DIR, else the set's own folder). ``rename`` maps its columns to ours,
     ``task`` and ``box_format`` hold where a row's own columns state none. DataError for a set that
-    cannot be used at all, and for a row or file that cannot be read; with ``keep_going`` that is a
-    BadRow.
+    cannot be used at all, and for a row that cannot be read; with ``keep_going`` that is a BadRow.
     """
-    stored = open_set(
-        path, split=split, keep_going=keep_going, rename=rename, root=root, task=task,
-        box_format=box_format,
-    )  # fmt: skip
+    stored = open_set(path, split=split, rename=rename, root=root, task=task, box_format=box_format)
     for row in rows_of(stored):
         if isinstance(row, BadRow) and not keep_going:
             raise DataError(str(row))

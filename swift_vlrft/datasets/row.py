@@ -100,21 +100,17 @@ class Kind(Enum):
         "the gold solution is no answer to its task, or the task is unknown: the set is not "
         "trained on, since the same mistake usually stands in rows that read"
     )
-    FILE = "the file cannot be read: the set is not trained on without it"
     SET = "the boxes of the set are not in the format that it declares"
     NOT_READ = "the row states no task, and no reward that the command names reads its gold"
 
 
-STOPS = (Kind.GOLD, Kind.NOT_READ, Kind.FILE, Kind.SET)
+STOPS = (Kind.GOLD, Kind.NOT_READ, Kind.SET)
 """Problems with which a set is not trained on at all."""
 
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row that cannot be read, trained on or written, or a file that cannot be read at all.
-
-    ``problem`` does not name the place.
-    """
+    """A row that cannot be read, trained on or written; ``problem`` does not name the place."""
 
     place: RowLocation
     problem: str

@@ -13,6 +13,7 @@ from swift_vlrft.datasets.coco import COCO_PARQUET_SCHEMA, COCO_SCHEMA
 from swift_vlrft.datasets.lisa import LISA_SCHEMA
 from swift_vlrft.datasets.rec import REC_SCHEMA
 from swift_vlrft.datasets.schema import ANSWER_FORM, EXPLICIT, RecordSchema, further, text_in
+from swift_vlrft.datasets.swift_objects import SWIFT_OBJECTS_SCHEMA
 from swift_vlrft.datasets.verl import VERL_SCHEMA
 from swift_vlrft.datasets.virft import VIRFT_SCHEMA
 from swift_vlrft.rewards import REWARDS
@@ -21,6 +22,7 @@ __all__ = ["ANSWER_FORM", "SCHEMAS", "RecordSchema", "further", "text_in"]
 
 SCHEMAS: list[RecordSchema] = [
     COCO_SCHEMA,
+    SWIFT_OBJECTS_SCHEMA,
     REC_SCHEMA,
     VIRFT_SCHEMA,
     LISA_SCHEMA,
@@ -41,13 +43,17 @@ def load_forms(files: Sequence[Path]) -> None:
 def is_for_swift(columns: Iterable[str], rewards: Sequence[str] | None = None) -> bool:
     """Tell whether training hands a set with these columns to ms-swift's own loader.
 
-    Whatever else it holds: messages, or images with an answer where no reward of ours is named.
+    Whatever else it holds: messages; where no reward of ours is named, also messages with objects,
+    and images with an answer.
     """
     names = set(columns)
     if names >= EXPLICIT:
         return False
+    objects = SWIFT_OBJECTS_SCHEMA.matches(names)
     easy_r1 = names >= {"images", "answer"} and "reward_model" not in names
-    return "messages" in names or (easy_r1 and rewards is not None and not scores(rewards))
+    if "messages" in names and not objects:
+        return True
+    return (objects or easy_r1) and rewards is not None and not scores(rewards)
 
 
 def scores(rewards: Sequence[str]) -> bool:

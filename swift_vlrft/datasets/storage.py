@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import base64
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swift_vlrft.datasets.image import ImageSize, image_path
-from swift_vlrft.datasets.row import BadRow, Kind, RowLocation, safe_name
-from swift_vlrft.datasets.source import FileError
+from swift_vlrft.datasets.row import BadRow, RowLocation, safe_name
 from swift_vlrft.datasets.splits import SHARD, listed, splits_told
 
 if TYPE_CHECKING:
@@ -62,8 +61,6 @@ class StoredSet(ABC):
     box_format: str | None = None
     reading: Reading | None = None
     """The reading that a command states for boxes in a column of their own."""
-    broken: list[BadRow] = field(default_factory=list)
-    """Files of the set that cannot be read."""
     unnamed: list[Path] = field(default_factory=list)
     """Files of the same format without a split in their names, if others have one."""
     other: list[Path] = field(default_factory=list)
@@ -95,23 +92,14 @@ class StoredSet(ABC):
             return False
         return has_inline_bytes(self.features.arrow_schema.field(self.stored_name(column)).type)
 
-    def add_files(self, files: Sequence[Path], *, keep_going: bool) -> None:
-        """Add files; FileError for a broken one, which goes to ``broken`` with ``keep_going``."""
-        for file in files:
-            try:
-                self.add(file)
-            except FileError as error:
-                if not keep_going:
-                    raise
-                self.broken.append(BadRow(RowLocation(file), error.problem, Kind.FILE))
-
     def add(self, file: Path) -> None:
         """Add a file; FileError if it cannot be read, or does not go with those before."""
         self.files.append(file)
 
     def records(self, columns: Sequence[str] | None = None) -> Records:
-        """Yield every record, by default with all columns; a BadRow for what cannot be read."""
-        yield from self.broken
+        """Yield every record, by default with all columns; a BadRow for one that cannot be read.
+        FileError for a broken file.
+        """
         chosen = [
             name
             for name, column in zip(self.names, self.columns, strict=True)
@@ -130,15 +118,6 @@ class StoredSet(ABC):
     @abstractmethod
     def _read(self, names: list[str]) -> Records:
         """Every record with the columns that are stored as ``names``."""
-
-
-def read_files(files: Sequence[Path], read: Callable[[Path], Records]) -> Records:
-    """Yield the records of files, as ``read`` yields them; a BadRow for a FileError."""
-    for file in files:
-        try:
-            yield from read(file)
-        except FileError as error:
-            yield BadRow(RowLocation(file), error.problem, Kind.FILE)
 
 
 def image_of(value: Any, folder: Path, root: Path | None) -> dict[str, Any]:
@@ -283,7 +262,7 @@ def file_notes(stored: StoredSet) -> list[str]:
     if stored.other:
         others = listed(stored.other, path)
         notes.append(f"{path}: beside its {stored.kind} files, these are not read: {others}")
-    files = [*stored.files, *(bad.place.file for bad in stored.broken)] if path.is_dir() else []
+    files = stored.files if path.is_dir() else []
     shards = {(*m.groups(), f.suffix) for f in files if (m := SHARD.fullmatch(f.stem))}
     missing = sorted(
         f"{name}-{number:05d}-of-{total}{ending}"

@@ -152,15 +152,26 @@ def _as_table(rows: Iterable[tuple[str, Mapping[str, Any]]], work: Path) -> pa.T
     import pyarrow as pa
     from pyarrow import feather
 
-    types = {"image": pa.struct({"bytes": pa.binary(), "path": pa.string()})}
-    types |= dict.fromkeys(TEXTS, pa.string())
-    tables: list[pa.Table] = []
+    fixed = {"image": pa.struct({"bytes": pa.binary(), "path": pa.string()})}
+    fixed |= dict.fromkeys(TEXTS, pa.string())
+    types, tables = dict(fixed), list[pa.Table]()
     for group in _groups(rows):
-        for place, row in group:
-            _take_types(row, types, place)
-        table = pa.Table.from_pylist([row for _, row in group], pa.schema(types))
+        columns = {}
+        for name in dict.fromkeys(name for _, row in group for name in row):
+            values = [row.get(name) for _, row in group]
+            try:
+                name.encode()
+                column = columns[name] = pa.array(values, fixed.get(name))
+                both = [pa.schema({name: t}) for t in (types.get(name, column.type), column.type)]
+                types[name] = pa.unify_schemas(both, promote_options="permissive").field(0).type
+            except (pa.ArrowException, UnicodeError, OverflowError) as error:
+                raise DataError(
+                    f"{group[0][0]} to {group[-1][0]}: the column {name!r} cannot be stored "
+                    f"({str(error)[:300]}); give all its values one type that Parquet has, for "
+                    "instance by storing them as JSON text"
+                ) from None
         file = str(work / f"{len(tables)}.arrow")
-        feather.write_feather(table, file, compression="uncompressed")
+        feather.write_feather(pa.table(columns), file, compression="uncompressed")
         tables.append(feather.read_table(file, memory_map=True))
     whole = pa.schema(types).empty_table()
     return pa.concat_tables([whole, *tables], promote_options="permissive")
@@ -181,39 +192,13 @@ def _groups(
         yield group
 
 
-def _take_types(row: Mapping[str, Any], types: dict[str, pa.DataType], place: str) -> None:
-    """Take the types of a row's values into ``types``. DataError if a value is of another type than
-    those before: only a missing value and a whole number beside decimals are none.
-    """
-    import pyarrow as pa
-
-    for name, value in row.items():
-        if name == "image":
-            continue
-        try:
-            kind = pa.array([value]).type
-            if kind == types.get(name):
-                continue
-            name.encode()
-            if "\0" in name:  # where some readers end the name
-                raise UnicodeError("NUL in its name")
-            both = [pa.schema({name: known}) for known in (types.get(name, kind), kind)]
-            types[name] = pa.unify_schemas(both, promote_options="permissive").field(0).type
-        except (pa.ArrowException, UnicodeError, OverflowError) as error:
-            raise DataError(
-                f"{place}: the column {name!r} cannot be stored ({str(error)[:300]}); give all its "
-                "values one type that Parquet has, for instance by storing them as JSON text"
-            ) from None
-
-
 def _write_shards(path: Path, table: pa.Table, size: int) -> int:
     """Write the rows of a table as PATH-00000-of-N.parquet, each with about ``size`` bytes of
     images; return N.
     """
     import pyarrow as pa
+    import pyarrow.parquet as pq
     from datasets import Dataset, Features, Image
-    from datasets.utils import are_progress_bars_disabled as are_bars_off
-    from datasets.utils import disable_progress_bars, enable_progress_bars
 
     features = Features(Features.from_arrow_schema(table.schema) | {"image": Image()})
     image_bytes = table.column("image").nbytes
@@ -221,16 +206,12 @@ def _write_shards(path: Path, table: pa.Table, size: int) -> int:
     group = max(1, min(GROUP_ROWS, GROUP_BYTES * len(table) // max(1, image_bytes)))
     # With a fingerprint given: to make one, all images would be read.
     rows = Dataset(table.cast(features.arrow_schema), fingerprint="vlrft")
-    silent = are_bars_off()
-    disable_progress_bars()
-    try:
-        for index in range(number):
-            shard = path.with_name(f"{path.name}-{index:05d}-of-{number:05d}.parquet")
-            rows.shard(number, index).to_parquet(shard, batch_size=group)
-            on_disk(shard)
-    except pa.ArrowException as error:  # an object without any key, for instance
-        raise DataError(f"{path.name} cannot be stored as Parquet: {error}") from error
-    finally:
-        if not silent:
-            enable_progress_bars()
+    for index in range(number):
+        shard = path.with_name(f"{path.name}-{index:05d}-of-{number:05d}.parquet")
+        part = rows.shard(number, index).with_format("arrow")[:]
+        try:
+            pq.write_table(part.cast(features.arrow_schema), shard, row_group_size=group)
+        except pa.ArrowException as error:  # an object without any key, for instance
+            raise DataError(f"{path.name} cannot be stored as Parquet: {error}") from error
+        on_disk(shard)
     return number

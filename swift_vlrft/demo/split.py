@@ -29,7 +29,6 @@ LEAST = 40
 """The fewest pictures of a set: of fewer, at most eight are compared, too few for a verdict."""
 LEAST_OF = {"train": round(LEAST * (1 - HELD_OUT_SHARE)), "test": round(LEAST * HELD_OUT_SHARE)}
 """The fewest pictures of each half of a set that has both."""
-WHOLE_KINDS = (Kind.SET, Kind.FILE)
 """Problems of a whole set or file: leaving rows out does not mend them."""
 MOST_ROWS = 2000
 """Rows of a split that are taken: more do not fit into minutes."""
@@ -107,7 +106,7 @@ def _fit_rows(source: Path, split: str, box_format: str, notes: list[str]) -> li
     if more := next(iter(rows), None) is not None:
         ask_boxes(report)  # at the end of a set it was asked
         notes.append(f"only the first {MOST_ROWS} rows of the split {split} are taken")
-    if whole := [str(problem) for problem in report.problems if problem.kind in WHOLE_KINDS]:
+    if whole := [str(problem) for problem in report.problems if problem.kind is Kind.SET]:
         raise DataError(whole[0])
     notes += map(str, unasked(["vlrft_format"], [report]))
     if report.problems:

@@ -208,7 +208,7 @@ def _training_set(data: Path, family: str, cache: Path) -> tuple[Any, str]:
     box_format, key = resize.native(str(data))
     options = LoadOptions(cache=cache, box_format=box_format, box_key=key, resize=resize)
     splits = splits_of(data)
-    stored = open_set(data, split="train" if "train" in splits else splits[0], keep_going=True)
+    stored = open_set(data, split="train" if "train" in splits else splits[0])
     return training_set(stored, options)[0], box_format
 
 

@@ -185,7 +185,6 @@ class QuerySet:
         opened = open_set(
             settings.dataset,
             split=settings.split or default_split(settings.dataset),
-            keep_going=True,
             root=settings.images,
             task=settings.task,
         )

@@ -79,12 +79,13 @@ def longest_row(path: str | Path, rule: ImageRule, room: int | None = None) -> L
 
 def _rows(stored: StoredSet) -> Iterator[tuple[RowLocation, list[Any], str, str]]:
     """Yield place, images, the prompt's text and the answer of every row."""
-    if schema_of(stored.columns) is not None:
+    columns = set(stored.columns)
+    if schema_of(columns) is not None and not columns & {"messages", "query"}:
         for row in map(_good, rows_of(stored)):
             text = f"{row.columns.get('system') or ''}{row.problem}"
             yield row.place, [row.image], text, str(row.solution)
         return
-    if stored.columns and not set(COLUMNS) & set(stored.columns):
+    if columns and not columns & set(COLUMNS):
         raise ValueError(
             f"{stored.path} has the columns {', '.join(stored.columns)}; one of "
             f"{', '.join(COLUMNS)} is needed"

@@ -19,11 +19,11 @@ from swift.utils import get_logger, safe_ddp_context
 from swift_vlrft.datasets import DataError, Source
 from swift_vlrft.datasets.box_format import not_native, refuse_subset, subset_of
 from swift_vlrft.datasets.check import Report
-from swift_vlrft.datasets.column_files import labels_of
+from swift_vlrft.datasets.column_files import table_of
 from swift_vlrft.datasets.instances import forget
 from swift_vlrft.datasets.opening import check_columns, image_root, open_set
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
-from swift_vlrft.datasets.storage import StoredSet, Table
+from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.datasets.training import LoadOptions, training_set
 from swift_vlrft.families import known_family
 from swift_vlrft.files.text import lines
@@ -57,7 +57,7 @@ class VlrftLoader(DatasetLoader):
         options = self._options(subsets, name)
         if os.path.exists(name):
             with safe_ddp_context(None, True):
-                stored = open_set(name, keep_going=not self.strict, rename=self.columns)
+                stored = open_set(name, rename=self.columns)
                 return self._rows(stored, source, options)
         if use_hf and source is None and options.tasks and "default" not in subsets:
             _refuse_names_of_both(name, options.tasks)
@@ -129,12 +129,8 @@ class VlrftLoader(DatasetLoader):
             return usual(dataset, **further)
         if self.streaming:
             raise DataError(no_stream(name))
-        if dataset._indices is not None:
-            dataset = dataset.flatten_indices()
-        table, origin = dataset.data.table, [(Path(name), len(dataset))]
-        stored = Table(Path(name), table=table, origin=origin, features=dataset.features)
-        stored.names, stored.root = columns, image_root()
-        stored.labels = labels_of(dataset.features.to_dict())
+        stored = table_of(Path(name), dataset)
+        stored.root = image_root()
         check_columns(stored)
         return self._rows(stored, source, options)
 

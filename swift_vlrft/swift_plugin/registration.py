@@ -105,7 +105,7 @@ def _register_set(dataset: str, run: Run, *, check: bool) -> None:
     asked = parse(dataset)
     if not asked.path.exists():
         return _register_hub_id(asked, run, check=check)
-    stored = local_set(asked.path, keep_going=not run.true("strict"), rename=renamed(run))
+    stored = local_set(asked.path, rename=renamed(run))
     if stored is None or not is_ours(stored, run.texts("reward_funcs")):
         if check and stored is not None and is_glm4v(run):
             from swift_vlrft.swift_plugin.chatglm4v import refuse_several_images

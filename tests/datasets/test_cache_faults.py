@@ -4,8 +4,6 @@ import io
 import json
 import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,9 +15,7 @@ from support.stored_sets import PROBLEM, picture, train_on
 from support.written_sets import write_rows
 
 from swift_vlrft.datasets import DataError
-from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.read import read_rows
-from swift_vlrft.datasets.training import LoadOptions, training_set
 from swift_vlrft.files.writing import DiskFull
 
 NO_OBJECTS = "<answer>No Objects</answer>"
@@ -80,34 +76,6 @@ def test_a_full_disk_takes_no_shard_for_damaged(tmp_path):
 # ---- shards that vanish ------------------------------------------------------------------------
 
 
-def test_a_shard_that_vanishes_while_the_set_is_opened_is_named(tmp_path):
-    source = write_shards(tmp_path / "set")
-    stored = open_set(source, keep_going=True)
-    (source / "train-00000-of-00002.parquet").unlink()
-    with pytest.raises(DataError, match="train-00000-of-00002.parquet"):
-        training_set(stored, LoadOptions(cache=tmp_path / "cache"))
-
-
-CUT_WHILE_READ = """
-import os, sys
-from swift_vlrft.datasets.read import read_rows
-for n, row in enumerate(read_rows(sys.argv[1])):
-    if n == 70:
-        os.truncate(sys.argv[2], 4096)
-"""
-
-
-def test_a_file_that_is_cut_while_it_is_read_does_not_kill_the_reader(tmp_path):
-    from datasets import Dataset
-
-    Dataset.from_dict(noisy_rows(0, 300)).save_to_disk(tmp_path / "set")
-    (file,) = tmp_path.glob("set/*.arrow")
-    command = [sys.executable, "-c", CUT_WHILE_READ, str(tmp_path / "set"), str(file)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1, done  # not -7, SIGBUS
-    assert f"{file}: cannot be read after row " in done.stderr
-
-
 @pytest.mark.parametrize("spoil", [lambda file: os.truncate(file, 5000), Path.unlink])
 def test_a_parquet_shard_that_goes_while_others_are_read(spoil, tmp_path):
     source = write_shards(tmp_path / "set")
@@ -151,11 +119,11 @@ def cut(file: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "damage"),
     [
-        ("*/**/*.arrow", lambda file: os.truncate(file, 0)),
-        ("*/**/*.arrow", cut),
-        ("*/**/*.arrow", end_between_two_batches),
-        ("*/infos.json", cut),
-        ("*/infos.json", lambda file: os.truncate(file, 0)),
+        ("*.arrow", lambda file: os.truncate(file, 0)),
+        ("*.arrow", cut),
+        ("*.arrow", end_between_two_batches),
+        ("*.infos.json", cut),
+        ("*.infos.json", lambda file: os.truncate(file, 0)),
     ],
 )
 def test_a_damaged_cache_is_made_again(kind, damage, tmp_path):

@@ -63,16 +63,15 @@ def test_every_problem_is_named_by_row_and_the_good_rows_are_copied(tmp_path):
     assert code == 1 and (report["rows"], report["good"], report["clean"]["rows"]) == (8, 3, 3)
     problems = {p["place"].rsplit("/", 1)[-1]: p["problem"] for p in report["problems"]}
     named = {1: "is broken", 2: "prompt", 3: "[254, 303]", 4: "(0 to 1000)", 5: "not json"}
-    named = {f"train-00000-of-00002.parquet, row {row}": word for row, word in named.items()}
-    named["train-00001-of-00002.parquet"] = "Parquet"
+    named = {f"train-00000-of-00001.parquet, row {row}": word for row, word in named.items()}
     assert problems.keys() == named.keys()
     assert all(word in problems[place] for place, word in named.items())
     shown = data("check", source, "--show", "2", *detection)
-    assert shown.exit_code == 1 and "and 4 more" in shown.output
+    assert shown.exit_code == 1 and "and 3 more" in shown.output
     rows = list(read_rows(clean))
     assert [row.problem for row in rows] == [PROBLEM] * 3
     assert rows[0].image["bytes"] == picture()
-    assert len((clean / "left_out.jsonl").read_text().splitlines()) == 6
+    assert len((clean / "left_out.jsonl").read_text().splitlines()) == 5
     assert check(clean)[0] == 0
     again = data("check", source, "--fix", clean)
     assert again.exit_code == 2 and "is there already" in again.output

@@ -64,7 +64,9 @@ def write(folder, case):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(picture(size=tuple(size)))
     for name, content in case.get("beside", {}).items():
-        (folder / name).write_text(json.dumps(content))
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        text = content if isinstance(content, str) else json.dumps(content)
+        (folder / name).write_text(text)
     records, file = records_of(case), folder / case["file"]
     file.parent.mkdir(parents=True, exist_ok=True)
     if file.suffix == ".parquet":

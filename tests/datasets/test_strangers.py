@@ -12,7 +12,6 @@ from support.stored_sets import (
     command,
     picture,
     saved_dataset,
-    saved_dict,
     write_table,
 )
 
@@ -79,15 +78,6 @@ def test_a_saved_set_reads_no_file_outside_of_its_folder(name, tmp_path):
     (folder / "state.json").write_text(json.dumps(state))
     with pytest.raises(DataError, match=r"state\.json is damaged .*no name of a file in it"):
         list(read_rows(folder))
-
-
-def test_a_saved_dictionary_has_no_split_outside_of_its_folder(tmp_path):
-    saved_dataset(tmp_path)
-    folder = saved_dict(tmp_path)
-    for name in ("../saved", "/tmp", "..", None):
-        (folder / "dataset_dict.json").write_text(json.dumps({"splits": [name]}))
-        with pytest.raises(DataError, match=r"dataset_dict\.json is damaged"):
-            list(read_rows(folder, split="train"))
 
 
 @pytest.mark.parametrize("form", ["tar", "zip"])

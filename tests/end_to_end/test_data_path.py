@@ -17,29 +17,38 @@ pytestmark = pytest.mark.end_to_end
 
 
 def mixed_sets(folder):
-    """Detection saved by save_to_disk, classification in Parquet, grounding in JSON Lines: four
-    rows each, by the digest of their picture, and a fifth whose picture is broken.
+    """Detection saved by save_to_disk, classification in Parquet, grounding as ms-swift's own rows,
+    detection as a YOLO folder: three rows each, by the digest of their picture, and one of the
+    first whose picture is broken.
     """
     from datasets import Dataset
 
-    detection = boxed_rows(random.Random(1), 4)
+    detection = boxed_rows(random.Random(1), 3)
     bad = {"image": {"bytes": b"no", "path": None}, "problem": "?", "solution": "[]"}
     made = [*map(stored, detection), bad]  # one box: a grounding reward would read it, too
     Dataset.from_list([row | {"task": "detection"} for row in made]).save_to_disk(folder / "boxes")
-    colours = TASKS["colours"].rows(random.Random(2), 4)
+    colours = TASKS["colours"].rows(random.Random(2), 3)
     write_parquet(colours, folder / "colours")
-    phrases = boxed_rows(random.Random(3), 4)
+    phrases = boxed_rows(random.Random(3), 3)
     lines = []
     for i, row in enumerate(phrases):
         row.image.save(folder / f"{i}.png")
-        pixels = [v * 112 // 1000 for v in box_of(row)]
-        turns = [
-            {"from": "human", "value": f"<image>Where is the shape, number {i}?"},
-            {"from": "gpt", "value": str(pixels)},
-        ]
-        lines.append(json.dumps({"id": i, "image": f"{i}.png", "conversations": turns}))
+        objects = {"ref": [f"shape, number {i}"], "bbox": [[v * 112 // 1000 for v in box_of(row)]]}
+        turns = [("user", "<image>Where is the <ref-object>?"), ("assistant", "<bbox>")]
+        messages = [{"role": role, "content": text} for role, text in turns]
+        line = {"messages": messages, "images": [f"{i}.png"], "objects": objects}
+        lines.append(json.dumps(line | {"task": "grounding"}))
     (folder / "phrases.jsonl").write_text("\n".join(lines))
-    rows = {"detection": detection, "classification": colours, "grounding": phrases}
+    yolo = boxed_rows(random.Random(4), 3)
+    for name in ("images", "labels"):
+        (folder / "yolo" / name / "train").mkdir(parents=True)
+    (folder / "yolo" / "data.yaml").write_text("train: images/train\nnames: [shape]\n")
+    for i, row in enumerate(yolo):
+        row.image.save(folder / "yolo" / "images" / "train" / f"{i}.png")
+        x1, y1, x2, y2 = (v / 1000 for v in box_of(row))
+        line = f"0 {(x1 + x2) / 2} {(y1 + y2) / 2} {x2 - x1} {y2 - y1}"
+        (folder / "yolo" / "labels" / "train" / f"{i}.txt").write_text(line)
+    rows = {"detection": detection, "classification": colours, "grounding": phrases, "yolo": yolo}
     return {digest(row): (task, row) for task, found in rows.items() for row in found}
 
 
@@ -51,13 +60,13 @@ def digest(row):
     return hashlib.sha256(row.image.convert("RGB").tobytes()).hexdigest()
 
 
-def test_three_tasks_in_three_forms_train_in_one_run(tiny_qwen2_5_vl, tmp_path):
+def test_three_tasks_in_four_forms_train_in_one_run(tiny_qwen2_5_vl, tmp_path):
     by_image = mixed_sets(tmp_path)
     seen = tmp_path / "seen.jsonl"
     command = grpo_command(
         *(tiny_qwen2_5_vl, f"{tmp_path}/boxes:pixels", tmp_path / "out", [SUPPORT / "record.py"]),
         *("--dataset", f"{tmp_path}/boxes:pixels", f"{tmp_path}/colours"),
-        f"{tmp_path}/phrases.jsonl",
+        *(f"{tmp_path}/phrases.jsonl", f"{tmp_path}/yolo"),
         *("--reward_funcs", "record", "vlrft_format", "vlrft_detection_iou"),
         *("vlrft_grounding_iou", "vlrft_classification", "--max_steps", "2"),
         *("--num_generations", "2", "--per_device_train_batch_size", "12"),
@@ -71,12 +80,12 @@ def test_three_tasks_in_three_forms_train_in_one_run(tiny_qwen2_5_vl, tmp_path):
         VLRFT_TEST_RECORD=str(seen),
         MAX_PIXELS="9408",
     )
-    assert "1 bad rows are left out" in run.output and "row 4: the image" in run.output
+    assert "1 bad rows are left out" in run.output and "row 3: the image" in run.output
     got = [json.loads(line) for line in seen.read_text().splitlines()]
     assert {sample["image"] for sample in got} == set(by_image)  # every row but the broken one
     for sample in got:
         task, row = by_image[sample["image"]]
-        assert sample["task"] == task
+        assert sample["task"] == ("detection" if task == "yolo" else task)
         box = box_of(row) if task != "classification" else []
         if task == "detection":
             # 112 x 112 under MAX_PIXELS 9408 is seen as 84 x 84, quarters of it 21 apart.
@@ -85,8 +94,12 @@ def test_three_tasks_in_three_forms_train_in_one_run(tiny_qwen2_5_vl, tmp_path):
             assert "in pixels, x from 0 to 84 and y from 0 to 84" in sample["prompt"]
             assert sample["frame"] == "pixels"
         elif task == "grounding":
-            assert sample["solution"] == f"<answer>{box}</answer>"
+            assert sample["solution"] == str(box) and "Where is the shape, nu" in sample["prompt"]
             assert sample["frame"] == "norm1000" and "between 0 and 1000" in sample["prompt"]
+        elif task == "yolo":
+            gold = [{"Position": box, "Confidence": 1}]
+            assert sample["solution"] == f"<answer>{gold}</answer>"
+            assert sample["frame"] == "norm1000" and "category 'shape'" in sample["prompt"]
         else:
             assert (sample["solution"], sample["frame"]) == (row.solution, None)
             assert sample["prompt"] == "<image>" + row.problem

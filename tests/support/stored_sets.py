@@ -115,7 +115,7 @@ def parquet_of_plain_bytes(folder):
 
 def train_on(path, cache, **options):
     """The Dataset that ms-swift would train on, and the report."""
-    return training_set(open_set(path, keep_going=True), LoadOptions(cache=cache, **options))
+    return training_set(open_set(path), LoadOptions(cache=cache, **options))
 
 
 def shown(row):

@@ -33,15 +33,14 @@ def write_set(folder: Path, count: int = 3, name: str = "train.parquet", **chang
 
 
 def spoiled_set(folder: Path) -> Path:
-    """A shard of eight rows of which 0, 6 and 7 are good, and one that is cut off."""
+    """Eight rows of which 0, 6 and 7 are good."""
     rows = columns(8)
     rows["image"][1] = {"bytes": picture(size=(300, 300))[:-40], "path": "1.png"}
     rows["problem"][2] = ""
     rows["solution"][3] = "<answer>[{'Position': [254, 303]}]</answer>"
     rows["solution"][4] = "<answer>[{'Position': [254, 303, 1291, 365], 'Confidence': 1}]</answer>"
     rows["solution"][5] = "not json: {'Position'"
-    write_set(folder, 8, "train-00000-of-00002.parquet", **rows)
-    (folder / "train-00001-of-00002.parquet").write_bytes(b"PAR1 and no more")
+    write_set(folder, 8, "train-00000-of-00001.parquet", **rows)
     return folder
 
 

@@ -311,7 +311,7 @@ def _box_format(run: Run, data_set: _Set) -> Iterator[Finding]:
     try:
         if data_set.ours:
             formats.subset_of(names, data_set.value)
-        elif is_for_swift(data_set.columns):
+        elif is_for_swift(data_set.columns, run.texts("reward_funcs")):
             formats.refuse_subset(data_set.name, names)
         known = family(run)
         if known and subset == NATIVE:

@@ -1,0 +1,119 @@
+"""A YOLO folder, as Ultralytics reads it, and as Roboflow, CVAT and Label Studio write it.
+
+    data.yaml             train: images/train, val: images/val, names: [dog, cat]
+    images/train/9.jpg
+    labels/train/9.txt    1 0.5 0.5 0.25 0.5
+
+A line of a label file is an object: class, centre x and y, width and height in shares. Records are
+those of COCO in Parquet (coco.py). A picture without a label file, or an empty one, has no object.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from swift_vlrft.datasets.row import BadRow, RowLocation
+from swift_vlrft.datasets.source import DataError, FileError
+from swift_vlrft.datasets.splits import WORDS, walk
+from swift_vlrft.datasets.storage import Records, StoredSet
+from swift_vlrft.geometry.readings import Reading
+
+CONFIG = "data.yaml"
+SPLITS = ("train", "val", "test")
+PICTURES = (".bmp", ".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp")
+NO_PICTURE = "a label file without a picture makes no row"
+
+
+@dataclass
+class YoloFolder(StoredSet):
+    """The pictures of a split, each with its label file; ``path`` is data.yaml."""
+
+    classes: dict[Any, str] = field(default_factory=dict)
+    pictures: list[Path] = field(default_factory=list)
+    kind: str = "YOLO"
+
+    def image_root(self) -> None:
+        """Return no root: data.yaml says where the pictures are."""
+
+    def _read(self, names: list[str]) -> Records:
+        labels = [_label_file(picture) for picture in self.pictures]
+        for number, (picture, label) in enumerate(zip(self.pictures, labels, strict=True)):
+            place = RowLocation(picture, number)
+            try:
+                objects = list(self._objects(label))
+            except (OSError, ValueError) as error:
+                yield BadRow(place, f"{label.name}: {error}")
+            else:
+                yield place, {"image": str(picture), "objects": objects}
+        folders = {label.parent for label in labels}
+        there = {file for folder in folders for file in folder.glob("*.txt")}
+        if alone := sorted(map(str, there - {*labels})):
+            self.left_out[NO_PICTURE] = alone
+
+    def _objects(self, label: Path) -> Iterator[dict[str, Any]]:
+        lines = label.read_text("utf-8").splitlines() if label.is_file() else ()
+        for number, line in enumerate(lines, 1):
+            values = [float(value) for value in line.split()]
+            if len(values) not in (0, 5):
+                other = "a prediction" if len(values) == 6 else "a polygon or key points"
+                raise ValueError(f"line {number} has {len(values)} values, as {other}; a box has 5")
+            if values:
+                if values[0] not in self.classes:
+                    raise ValueError(f"line {number}: {values[0]:g} is no class of data.yaml")
+                yield {"bbox": values[1:], "category": self.classes[values[0]]}
+
+
+def _label_file(picture: Path) -> Path:
+    """As Ultralytics finds it: labels in the place of the last folder called images."""
+    return Path("/labels/".join(str(picture).rsplit("/images/", 1))).with_suffix(".txt")
+
+
+def splits_of_yolo(path: Path) -> list[str]:
+    """Return the splits that data.yaml names."""
+    config = _config(path)
+    return [WORDS[name] for name in SPLITS if config.get(name)]
+
+
+def open_yolo(path: Path, split: str) -> YoloFolder:
+    """Open one of ``splits_of_yolo``; DataError for a data.yaml that names what is not there."""
+    config = _config(path)
+    names = config.get("names")
+    classes = dict(enumerate(names)) if isinstance(names, list) else names
+    if not isinstance(classes, dict) or not all(isinstance(n, str) for n in classes.values()):
+        raise DataError(f"{path}: names is {str(names)[:60]}; the classes' names are needed")
+    key = next(name for name in SPLITS if WORDS[name] == split)
+    stated = config[key] if isinstance(config[key], list) else [config[key]]
+    folders = [_folder(path, config, str(name)) for name in stated]
+    files = [file for folder in folders for file in walk(folder)]
+    pictures = [file for file in files if file.suffix.lower() in PICTURES]
+    labels = [_label_file(picture) for picture in pictures]
+    if not any(label.is_file() for label in labels):
+        raise DataError(f"{path}: {key} has no label file such as {[*labels, 'labels/1.txt'][0]}")
+    stored = YoloFolder(path, [path], ["image", "objects"], classes=classes, pictures=pictures)
+    stored.reading = Reading("cxcywh", "unit")
+    return stored
+
+
+def _config(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        config = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise FileError(path, f"cannot be read ({error})") from error
+    if not isinstance(config, dict) or not any(config.get(name) for name in SPLITS):
+        raise FileError(path, "it needs names, and train, val or test")
+    return config
+
+
+def _folder(path: Path, config: dict[str, Any], name: str) -> Path:
+    """A folder of pictures; Roboflow's ../train/images is train/images, as Ultralytics takes it."""
+    base = Path(os.path.abspath(path.parent / str(config.get("path") or "")))
+    for folder in (base / name, base / name.removeprefix("../")):
+        if folder.is_dir():
+            return Path(os.path.abspath(folder))
+    raise DataError(f"{path}: {base / name} is no folder of pictures; correct it, or the line path")
