@@ -14,10 +14,8 @@ from swift_vlrft.commands.plan import (
     GpusOption,
     JsonOption,
     NodesOption,
-    RecipeFile,
     print_memory,
 )
-from swift_vlrft.commands.recipe_words import WITH_FLAGS, flags_after, no_flag
 from swift_vlrft.recipe.shipped import shipped_recipes
 from swift_vlrft.rewards import TASK_NAMES
 
@@ -82,34 +80,6 @@ def new(
 
     written = new_plan(out, model, task, gpus, nodes=nodes, dataset=dataset)
     _show(written, out, as_json)
-
-
-@recipe.command(context_settings=WITH_FLAGS)
-def apply(
-    context: typer.Context,
-    recipe: RecipeFile,
-    out: OutFile,
-    gpus: GpusOption = None,
-    nodes: NodesOption = None,
-    dataset: DatasetOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Write a recipe again with the cheapest change that makes it fit.
-
-    Example: vlrft recipe apply detection_4x80g.sh smaller.sh --gpus 4x24
-
-    For a shipped recipe, where another one of its task is nearer to the GPUs, it writes what
-    `vlrft recipe new` does. Exit code 2: it fits as it is, no known change makes it fit, or the
-    input cannot be used.
-    """
-    from swift_vlrft.memory.recipe_plan import apply_plan
-
-    no_flag(recipe, out)
-    arguments = flags_after(context.args, context)
-    written = apply_plan(recipe, out, gpus, arguments=arguments, nodes=nodes, dataset=dataset)
-    _show(written, out, as_json)
-    if (environment := written.planned.environment) and not as_json:
-        say(f"the plan depends on your environment: run {out.name} with {environment}")
 
 
 def _show(recipe: NewRecipe, out: Path, as_json: bool) -> None:

@@ -1,10 +1,8 @@
-"""Run a recipe with other flags, or write its text with them.
+"""Run a recipe with other flags.
 
 run_with(path, {"move_model_batches": "16", "MAX_PIXELS": "401408"})
     .command    MAX_PIXELS=401408 bash recipe.sh --move_model_batches 16
     .problems   what in the recipe stands against it, with the line to change
-applied(path, {"move_model_batches": "16", "MAX_PIXELS": "401408"}, out, remark)
-                export MAX_PIXELS=401408 ... swift rlhf ... --move_model_batches 16 "$@"
 """
 
 from __future__ import annotations
@@ -23,10 +21,8 @@ from swift_vlrft.recipe.reader import (
     CONFIGURATION,
     Recipe,
     kept_from,
-    only,
     read_recipe,
     read_recipes,
-    read_text,
 )
 from swift_vlrft.shared_prefix import settings as shared_prefix
 
@@ -40,13 +36,6 @@ PLANNED = (*MACHINE_VARIABLES, *RESOLUTION, shared_prefix.SWITCH, shared_prefix.
 """Variables that a plan reads in the environment of the command."""
 
 LOGIN_VARIABLES = ("HOME", "PATH", "PWD", "OLDPWD", "USER", "LOGNAME", "SHELL", "TMPDIR", "_")
-
-PER_NODE = {
-    "NODE_RANK": "0 on the first node, 1 on the second",
-    "MASTER_ADDR": "address of the first node",
-}
-"""Variables that differ between nodes; ms-swift passes them to torchrun (swift/cli/main.py:
-get_torchrun_args)."""
 
 
 @dataclass(frozen=True)
@@ -100,61 +89,6 @@ def writable(out: Path) -> None:
         raise ValueError(f"{out}: the output is a script; name it *.sh")
     if out.is_dir():
         raise ValueError(f"{out} is a folder; give a file in it, as {out / 'new.sh'}")
-
-
-def applied(
-    path: Path, flags: Mapping[str, str], out: Path, remark: str, arguments: Sequence[str] = ()
-) -> str:
-    """Return the text of a recipe with ``arguments`` and ``flags`` in it, for a script ``out``.
-    ValueError, with the line to change, where the text does not let that.
-    """
-    if out.resolve() == path.resolve():
-        raise ValueError(f"{out} is the recipe itself; give another name")
-    variables = {name: value for name, value in flags.items() if name.isupper()}
-    given = {flag.name: flag.values for flag in flags_of(arguments)}
-    given |= {name: (value,) for name, value in flags.items() if not name.isupper()}
-    words = [word for name, values in given.items() for word in (f"--{name}", *values)]
-    head, needs = f"#!/usr/bin/env bash\n# {' '.join(remark.split())}\n", ""
-    if "NNODES" in flags:
-        needs += "".join(f': "${{{name}:?{what}}}"\n' for name, what in PER_NODE.items())
-    needs += "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
-    recipe = read_recipe(path, {**os.environ, **variables})
-    if path.suffix in CONFIGURATION:
-        started = f"exec {' '.join(recipe.command)} {shlex.join([str(path.resolve()), *words])}"
-        return f'{head}{needs}{started} "$@"\n'
-    if out.resolve().parent != path.resolve().parent and re.search(r"\$0|BASH_SOURCE", recipe.text):
-        raise ValueError(
-            f"{path} finds its folder by its own name: write {path.with_name(out.name)}"
-        )
-    # Behind the comments on top, which may be a scheduler's.
-    text = re.sub(r"\A#!.*\n", "", _with_flags(recipe, given))
-    code = re.sub(r"\A(?:#.*\n)*", "", text)
-    text = f"{head}{text.removesuffix(code)}{needs}{code}"
-    commands = read_text(text, out)
-    if problems := "; ".join(_problems(commands, path, words, variables)):
-        raise ValueError(problems)
-    old, new = ({f.name: f.values for f in r.flags} for r in (recipe, only(commands)))
-    if new != old | given:
-        raise ValueError(
-            f"{path}:{recipe.line}: its flags would be read differently; change it by hand"
-        )
-    return text
-
-
-def _with_flags(recipe: Recipe, given: Mapping[str, tuple[str, ...]]) -> str:
-    """Return a script's text with flags in place of those of their names, or behind the last."""
-    text, patches = recipe.text, list[tuple[int, int, str]]()
-    ends = [s.end for flag in recipe.flags for s in (flag.span, *flag.value_spans) if s]
-    for name, values in given.items():
-        flag, words = recipe.flag(name), shlex.join([f"--{name}", *values])
-        spans = [flag.span, *flag.value_spans] if flag else []
-        if written := [span for span in spans if span]:
-            patches.append((written[0].start, written[-1].end, words))
-        elif ends:
-            patches.append((max(ends), max(ends), f" \\\n    {words}"))
-    for start, end, words in sorted(patches, reverse=True):
-        text = text[:start] + words + text[end:]
-    return text
 
 
 def callers_part(recipe: Recipe, environment: Mapping[str, str]) -> str:

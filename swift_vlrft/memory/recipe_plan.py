@@ -2,11 +2,9 @@
 
     planned = plan_recipe("qwen2_5_vl_3b/detection_4x80g", "4x24")
     planned.plan.verdict, planned.changes()[0].flags
-    apply_plan("qwen2_5_vl_3b/detection_4x80g", Path("smaller.sh"), "4x24")
     new_plan(Path("new.sh"), "Qwen/Qwen2.5-VL-3B-Instruct", "detection", "4x24")
 
-The last two begin with the same tested recipe and make the same change. Unusable input is a
-ValueError in one line.
+Unusable input is a ValueError in one line.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ import os
 import re
 import textwrap
 from collections.abc import Container, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +24,6 @@ from swift_vlrft.memory.estimate import Plan, estimate
 from swift_vlrft.memory.images import Longest, longest_row
 from swift_vlrft.memory.refused import refuse
 from swift_vlrft.memory.row_tokens import rule_of
-from swift_vlrft.memory.scripts import scripts
 from swift_vlrft.memory.settings import GIB, USABLE, Gpus, parse_gpus
 from swift_vlrft.recipe.by_bash import run_recipes
 from swift_vlrft.recipe.fix import write_fixed
@@ -36,7 +32,7 @@ from swift_vlrft.recipe.gpus import installed_gpus
 from swift_vlrft.recipe.reader import hands_on, only, read_recipes, read_text
 from swift_vlrft.recipe.rules import check_recipe
 from swift_vlrft.recipe.run import NotKnown, Run, resolve
-from swift_vlrft.recipe.shipped import recipe_path, shipped_recipes
+from swift_vlrft.recipe.shipped import recipe_path
 
 QLORA = "weights in 4 bits, as in qwen3_vl_4b/detection_qlora_1x24g, take less"
 """The tested recipe that is taken by name only: transformers generates there, slowly."""
@@ -51,8 +47,6 @@ class RecipePlan:
     nodes: int | None = None  # In place of the recipe's NNODES
     longest: Longest | None = None
     arguments: tuple[str, ...] = ()  # Flags behind the file, as behind `bash FILE`
-    environment: str = ""
-    """The caller's variables that the plan depends on, as written in front of a command."""
 
     @cached_property
     def written(self) -> Written:
@@ -109,7 +103,7 @@ def plan_recipe(
     node, note = _gpus(gpus, resolved.recipe.path)
     planned = _planned(resolved, node, nodes, dataset)
     plan = planned.plan.with_notes(note, variables and f"from your environment: {variables}")
-    return replace(planned, plan=plan, path=path, arguments=tuple(arguments), environment=variables)
+    return replace(planned, plan=plan, path=path, arguments=tuple(arguments))
 
 
 def plan_for(
@@ -207,30 +201,23 @@ def for_machine(
 
 
 def fitted(
-    run: Run,
-    gpus: Gpus,
-    nodes: int | None,
-    dataset: str | Path | None,
-    own: AbstractSet[str] = frozenset(),
+    run: Run, gpus: Gpus, nodes: int | None, dataset: str | Path | None
 ) -> tuple[RecipePlan, Change]:
     """Return the plan of a recipe on a machine and its change: the flags that the machine demands
-    and the cheapest flags that make it fit. ValueError if no known change does so and keeps the
-    user's ``own`` flags.
+    and the cheapest flags that make it fit. ValueError if no known change does so.
     """
-    flags, cost = for_machine(run, gpus, nodes, own)
+    flags, cost = for_machine(run, gpus, nodes, ())
     planned = _planned(reading.changed(run, flags), gpus, nodes, dataset)
     if planned.plan.fits:
         return planned, Change(flags, cost, plan=planned.plan)
-    options = planned.changes()
-    if not (left := [change for change in options if not own & change.flags.keys()]):
+    if not (options := planned.changes()):
         peak, name = planned.plan.peak, planned.plan.settings.model.name
-        beside = f" that leaves your {' '.join(f'--{n}' for n in sorted(own))}" if options else ""
         raise ValueError(
-            f"{name} does not fit on {_machine(planned)} with any known change{beside}: "
+            f"{name} does not fit on {_machine(planned)} with any known change: "
             f"{peak.total / GIB:.1f} GiB in {peak.name}: nothing is written; "
             f"more or larger GPUs are needed, or {QLORA}"
         )
-    change = replace(left[0], flags=flags | left[0].flags)
+    change = replace(options[0], flags=flags | options[0].flags)
     change = replace(change, cost="; ".join(filter(None, [cost, change.cost])))
     return replace(planned, plan=change.plan or planned.plan), change
 
@@ -251,42 +238,6 @@ def _origin(start: str, planned: RecipePlan, change: Change, said: Sequence[str]
     return "; ".join(
         filter(None, [f"From {start}", f"changed for {_machine(planned)}: {changed}", host, other])
     )
-
-
-def apply_plan(
-    path: str | Path,
-    out: Path,
-    gpus: str | None = None,
-    *,
-    arguments: Sequence[str] = (),
-    nodes: int | None = None,
-    dataset: Path | None = None,
-) -> NewRecipe:
-    """Write a recipe's text with the change that it needs to fit. Where another shipped recipe of
-    the same model and task is nearer to the machine, write the script of ``new_plan``.
-    """
-    append.writable(out)
-    path = recipe_path(path)
-    run, environment = _read(path, arguments, gpus)
-    node, _ = _gpus(gpus, run.recipe.path)
-    name = next((name for name, file in shipped_recipes().items() if file.samefile(path)), "")
-    known = None if arguments else scripts().get(name)  # flags are meant for this recipe
-    if known and known.task:
-        count = nodes or reading.nodes_of(run)
-        near = new_recipe.nearest(reading.model_of(run), known.task, node, count)
-        if near.name != name:
-            model = str(run.text("model"))
-            return new_plan(out, model, known.task, gpus, nodes=nodes, dataset=dataset)
-    own = {flag.name for flag in flags_of(arguments)}
-    planned, change = fitted(run, node, nodes, dataset, own)
-    if not change.flags:
-        raise ValueError(f"{path} fits as it is: {out} is not written")
-    start = f"recipes/{name}.sh" if known else path.name
-    origin = _origin(start, planned, change, ())
-    needs = f"; planned with {environment} in the environment" if environment else ""
-    text = append.applied(path, change.flags, out, origin + needs, arguments)
-    planned = replace(planned, path=path, environment=environment)
-    return NewRecipe(planned, change, origin, write_fixed(out, text, 0o755))
 
 
 def new_plan(

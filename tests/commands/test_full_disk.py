@@ -33,7 +33,6 @@ COMMANDS = {
     "report": (("report", "run/grpo"), "run/grpo/report.html", 100),
     "publish": (("publish", "run/grpo", *CARD), "card/", 10),
     "recipe new": (("recipe", "new", "new.sh", *MODEL, *PLANNED), "new.sh", 10),
-    "recipe apply": (("recipe", "apply", "r.sh", "s.sh", "--gpus", "1x16"), "s.sh", 10),
     "check": (("check", "--fix", "old.sh"), "old.sh", 10),
 }
 
