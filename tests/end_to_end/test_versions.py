@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 from support.swift_run import ON_CPU, REPOSITORY, Run, assert_trained, grpo_command
@@ -34,7 +35,7 @@ def test_oldest_and_newest_packages(versions, shapes, tmp_path):
 
     python = ("--python", programs / "python")
     try:
-        done(uv, "venv", "-q", "--python", "3.11", programs.parent)
+        done(uv, "venv", "-q", "--python", sys.executable, programs.parent)
         done(uv, "pip", "install", *python, "--resolution", versions, f"{REPOSITORY}[demo]")
         model, plugin = tmp_path / "model", done(programs / "vlrft", "plugin").split()[-1]
         done(programs / "vlrft", "tiny", "qwen2_5_vl", model)
