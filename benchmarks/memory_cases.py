@@ -8,7 +8,8 @@ that framework's default of the time. No rule names a case. Only cases marked sc
 
 A line of memory_records.jsonl is a run with its size on a GPU, as flags of ms-swift, and is planned
 as a recipe of them; ``note`` says what the report leaves open. Of these, planned over published is
-printed by source. The last line of --json has all counts.
+printed by source. A line of memory_own.jsonl is a run of ours on a GPU, with the size of its
+phases. The last line of --json has all counts of published runs.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ prompt too."""
 VERL = ("verl", "veRL", "EasyR1", "DeepEyes", "Seg-Zero")
 
 FILE = Path(__file__).with_name("cases") / "memory_cases.jsonl"
-RECORDS = FILE.with_name("memory_records.jsonl")
+RECORDS, OWN = FILE.with_name("memory_records.jsonl"), FILE.with_name("memory_own.jsonl")
 
 FITTED = "ms-swift examples"
 """The source whose sizes the planner's share of fragmentation was chosen on (memory/phases.py)."""
@@ -93,16 +94,21 @@ def main() -> int:
         else:
             _print(result, details=bool(arguments.case))
     records = [] if arguments.case else list(map(measured, read_records()))
+    own = [] if arguments.case else [row for run in read_records(OWN) for row in by_phase(run)]
     others = [record for record in records if record["source"] != FITTED]
     if arguments.json:
         counted: dict[str, float] = {"right": right, "scored": scored, "records": len(records)}
         if records:
             counted |= {"error": error_of(records), "others": len(others)}
             counted["error_of_others"] = error_of(others)
-        for line in (*records, counted):
+        for line in (*own, *records, counted):
             print(json.dumps(line))
     else:
         print_records(records, others)
+        for row in own:
+            off = row["planned_gib"] / row["measured_gib"] - 1
+            print(f"{row['run']}, {row['phase']}: {row['planned_gib']:.2f} GiB planned, ", end="")
+            print(f"{row['measured_gib']:.2f} measured, {off:+.1%}")
         share = f" ({right / scored:.0%})" if scored else ""
         print(f"\n{right} of {scored} verdicts agree{share}")
         for result in errors:
@@ -113,18 +119,34 @@ def main() -> int:
     return 0
 
 
-def read_records() -> Iterator[dict[str, Any]]:
-    return map(json.loads, RECORDS.read_text().splitlines())
+def read_records(file: Path = RECORDS) -> Iterator[dict[str, Any]]:
+    return map(json.loads, file.read_text().splitlines())
 
 
-def measured(record: dict[str, Any]) -> dict[str, Any]:
-    """A run whose size is published, with its plan; torch's own where only that was measured."""
+def by_phase(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The phases of a run of ours, planned and measured, before the optimizer's first step, which
+    makes the moments, and after it."""
+    after = settings_of_flags(record)
+    before = replace(after, optimizer="sgd")
+    for times, settings in (("before_a_step", before), ("after", after)):
+        totals = {phase.name: phase.total / GIB for phase in estimate(settings).phases}
+        for phase, size in record[times].items():
+            sizes = {"planned_gib": round(totals[phase], 2), "measured_gib": size}
+            yield {"run": record["id"], "phase": phase, **sizes}
+
+
+def settings_of_flags(record: dict[str, Any]) -> Settings:
     flags = {"dataset": "data", **record["flags"]}
     words = [f"{name}={shlex.quote(str(value))}" for name, value in record["env"].items()]
     words += ["swift", record["command"]]
     words += [word for name, value in flags.items() for word in (f"--{name}", str(value))]
     (recipe,) = read_text(" ".join(words), record["id"], {})
-    plan = estimate(from_recipe.settings_of(resolve(recipe), parse_gpus(record["gpus"])))
+    return from_recipe.settings_of(resolve(recipe), parse_gpus(record["gpus"]))
+
+
+def measured(record: dict[str, Any]) -> dict[str, Any]:
+    """A run whose size is published, with its plan; torch's own where only that was measured."""
+    plan = estimate(settings_of_flags(record))
     phase = next((p for p in plan.phases if p.name == record.get("phase")), plan.peak)
     sizes = {"reserved": phase.total / GIB, "allocated": phase.allocated / GIB}
     kind = "reserved" if "reserved_gib" in record else "allocated"

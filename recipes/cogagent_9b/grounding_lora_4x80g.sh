@@ -4,7 +4,7 @@
 # tested   ms-swift 4.6.0: this file, with a tiny model of the same architecture on 2 CPU processes
 #          (DeepSpeed ZeRO-2, colocated vLLM, both offloads). Not run on GPUs yet: time, memory and
 #          --sleep_level 1 are not measured.
-# memory   peak 35.9 GiB of 80 per GPU in weight sync (vlrft plan)
+# memory   peak 35.6 GiB of 80 per GPU in weight sync (vlrft plan)
 # run      bash recipes/cogagent_9b/grounding_lora_4x80g.sh
 #          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE and CUDA_VISIBLE_DEVICES are read from the
 #          environment; flags after the file name win over those below.

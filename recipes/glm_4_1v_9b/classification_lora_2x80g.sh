@@ -4,7 +4,7 @@
 # tested   ms-swift 4.6.0: this file, with a tiny model of the same architecture on 2 CPU processes
 #          (DeepSpeed ZeRO-2, colocated vLLM, both offloads). Not run on GPUs yet: time, memory and
 #          --sleep_level 1 are not measured.
-# memory   peak 33.3 GiB of 80 per GPU in rollout (vlrft plan)
+# memory   peak 34.1 GiB of 80 per GPU in rollout (vlrft plan)
 # run      bash recipes/glm_4_1v_9b/classification_lora_2x80g.sh
 #          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE, CUDA_VISIBLE_DEVICES and MAX_PIXELS are read
 #          from the environment; flags after the file name win over those below.

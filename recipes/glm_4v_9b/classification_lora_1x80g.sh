@@ -6,7 +6,7 @@
 #          --sleep_level 1 are not measured.
 #          LoRA rank 8 on query_key_value (the ViT's too), batch 1 and 512 + 512 tokens are those of
 #          a published supervised run on one A100 (sft_lora_1x80g.sh).
-# memory   peak 54.7 GiB of 80 per GPU in weight sync (vlrft plan)
+# memory   peak 54.4 GiB of 80 per GPU in weight sync (vlrft plan)
 # run      bash recipes/glm_4v_9b/classification_lora_1x80g.sh
 #          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE and CUDA_VISIBLE_DEVICES are read from the
 #          environment; flags after the file name win over those below.

@@ -6,14 +6,14 @@
 #          batch and learning rate are those of a published run on one A100 of 80 GB with the
 #          makers' scripts, which recompute nothing: with 2 rows a GPU it ran out of memory, with 1
 #          not. CogAgent's makers state 70 GB for it; docs/how_to/glm_4v.md has what the planner says.
-# memory   peak 31.5 GiB of 80 per GPU in eval (vlrft plan)
+# memory   peak 29.9 GiB of 80 per GPU in eval (vlrft plan)
 # run      bash recipes/glm_4v_9b/sft_lora_1x80g.sh
 #          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE and CUDA_VISIBLE_DEVICES are read from the
 #          environment; flags after the file name win over those below.
 # go on    bash recipes/glm_4v_9b/sft_lora_1x80g.sh --resume_from_checkpoint OUTPUT_DIR/v0-DATE/checkpoint-500
 # smaller  --per_device_eval_batch_size 1; --max_new_tokens 256; --max_length 2114
 # larger   A batch of 12 fits, 16 rows run out of memory in the backward pass; so do 2 with
-#          --gradient_checkpointing false, and 64 in evaluation (vlrft plan).
+#          both kinds of checkpointing off, and 64 in evaluation (vlrft plan).
 # note     Every image takes 1,602 tokens (docs/how_to/glm_4v.md): the --max_length of 2,626 leaves 512 for
 #          the prompt's text and 512 for the answer. Evaluation writes answers and scores them with
 #          the reward that --eval_metric names. query_key_value is in the ViT too, which is adapted.

@@ -5,7 +5,7 @@
 #          (DeepSpeed ZeRO-3, colocated vLLM, both offloads). Not run on GPUs yet: time, memory and
 #          --sleep_level 1 are not measured. Published for 4 x A100: batch 8, 8 generations and a
 #          utilization of 0.6 ran out of memory, what stands here did not.
-# memory   peak 41.1 GiB of 80 per GPU in rollout (vlrft plan)
+# memory   peak 41.9 GiB of 80 per GPU in rollout (vlrft plan)
 # run      bash recipes/qwen2_5_7b/text_4x80g.sh
 #          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE and CUDA_VISIBLE_DEVICES are read from the
 #          environment; flags after the file name win over those below.

@@ -4,7 +4,7 @@
 # tested   ms-swift 4.6.0: this file, with a tiny model of the same architecture as two nodes of one CPU
 #          process each, on the loopback (DeepSpeed ZeRO-3, colocated vLLM, both offloads). Not run
 #          on GPUs yet: time, memory, NCCL and --sleep_level 1 are not measured.
-# memory   peak 42.9 GiB of 80 per GPU in rollout (vlrft plan)
+# memory   peak 43.6 GiB of 80 per GPU in rollout (vlrft plan)
 # before   do the nodes agree? docs/how_to/two_nodes.md has the command
 # run      bash, on each node, with the address of the first one:
 #          NODE_RANK=0 MASTER_ADDR=10.0.0.1 bash recipes/qwen2_5_vl_3b/detection_2nodes_8x80g.sh

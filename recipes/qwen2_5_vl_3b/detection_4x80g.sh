@@ -5,7 +5,7 @@
 #          (DeepSpeed ZeRO-3, colocated vLLM, both offloads). Not run on GPUs yet: time, memory and
 #          --sleep_level 1 are not measured. The settings are the modern form of those published
 #          for 4 x 90 GB in ms-swift issue 4311.
-# memory   peak 47.5 GiB of 80 per GPU in rollout (vlrft plan)
+# memory   peak 47.7 GiB of 80 per GPU in rollout (vlrft plan)
 # run      bash recipes/qwen2_5_vl_3b/detection_4x80g.sh
 #          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE, CUDA_VISIBLE_DEVICES and MAX_PIXELS are read
 #          from the environment; flags after the file name win over those below.

@@ -5,7 +5,7 @@
 #          (DeepSpeed ZeRO-2, colocated vLLM, both offloads); and with random weights of full size on an
 #          H100: 16.4 GiB at --vllm_gpu_memory_utilization 0.165, 18 s a step that generates, 1.4 s one
 #          that does not (docs/project/benchmarks.md). What it learns is not measured.
-# memory   peak 16.3 GiB of 24 per GPU in weight sync (vlrft plan)
+# memory   peak 16.9 GiB of 24 per GPU in weight sync (vlrft plan)
 # run      bash recipes/qwen2_5_vl_3b/detection_lora_1x24g.sh
 #          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE, CUDA_VISIBLE_DEVICES and MAX_PIXELS are read
 #          from the environment; flags after the file name win over those below.

@@ -4,7 +4,7 @@
 # tested   ms-swift 4.6.0: this file, with a tiny model of the same architecture: two CPU processes that train and
 #          one engine, on the loopback, weights sent over a TCP store instead of NCCL. Not run on
 #          GPUs yet: time, memory and NCCL are not measured.
-# memory   peak 21.4 GiB of 80 per GPU in weight sync (vlrft plan)
+# memory   peak 19.6 GiB of 80 per GPU in weight sync (vlrft plan)
 # run      bash recipes/qwen2_5_vl_3b/detection_server_6+2x80g.sh
 #          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE, MAX_PIXELS, TRAIN_GPUS, ROLLOUT_GPUS and ROLLOUT_PORT are
 #          read from the environment; flags after the file name go to `swift rlhf` and win over those

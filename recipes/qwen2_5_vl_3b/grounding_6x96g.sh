@@ -5,7 +5,7 @@
 #          (DeepSpeed ZeRO-3, colocated vLLM, both offloads). Not run on GPUs yet: time, memory and
 #          --sleep_level 1 are not measured. A published VLM-R1 run on this machine with batch 4 a
 #          GPU ran out of memory at step 4; here a batch of 1 is accumulated 4 times.
-# memory   peak 43.7 GiB of 96 per GPU in rollout (vlrft plan)
+# memory   peak 44.2 GiB of 96 per GPU in rollout (vlrft plan)
 # run      bash recipes/qwen2_5_vl_3b/grounding_6x96g.sh
 #          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE, CUDA_VISIBLE_DEVICES and MAX_PIXELS are read
 #          from the environment; flags after the file name win over those below.

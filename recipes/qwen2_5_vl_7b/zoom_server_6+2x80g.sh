@@ -5,7 +5,7 @@
 # tested   ms-swift 4.6.0: this file, with a tiny model of the same architecture: two CPU processes that train and
 #          one engine, on the loopback, weights sent over a TCP store instead of NCCL. Not run on
 #          GPUs yet: time, memory and NCCL are not measured.
-# memory   peak 47.5 GiB of 80 per GPU in backward (vlrft plan)
+# memory   peak 43.3 GiB of 80 per GPU in backward (vlrft plan)
 # run      bash recipes/qwen2_5_vl_7b/zoom_server_6+2x80g.sh
 #          DATASET and REWARDS are as in qwen3_vl_4b/zoom_4x80g.sh. MODEL, OUTPUT_DIR, NPROC_PER_NODE, MAX_PIXELS,
 #          TRAIN_GPUS, ROLLOUT_GPUS and ROLLOUT_PORT are read from the environment; flags after the file name go to

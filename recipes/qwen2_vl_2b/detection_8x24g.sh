@@ -6,7 +6,7 @@
 #          on GPUs yet: time, memory and --sleep_level 1 are not measured. The Visual-RFT run
 #          published for this machine needed the same offload and 2 to 4 generations; 8 ran out of
 #          memory.
-# memory   peak 11.1 GiB of 24 per GPU in vLLM start (vlrft plan)
+# memory   peak 11.9 GiB of 24 per GPU in vLLM start (vlrft plan)
 # run      bash recipes/qwen2_vl_2b/detection_8x24g.sh
 #          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE, CUDA_VISIBLE_DEVICES and MAX_PIXELS are read
 #          from the environment; flags after the file name win over those below.

@@ -4,7 +4,7 @@
 # tested   ms-swift 4.6.0: this file, with a tiny model of the same architecture on 2 CPU processes
 #          (DeepSpeed ZeRO-2, colocated vLLM, both offloads). Not run on GPUs yet: time, memory and
 #          --sleep_level 1 are not measured.
-# memory   peak 14.2 GiB of 24 per GPU in rollout (vlrft plan)
+# memory   peak 15.0 GiB of 24 per GPU in rollout (vlrft plan)
 # run      bash recipes/qwen3_vl_2b/detection_lora_1x24g.sh
 #          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE, CUDA_VISIBLE_DEVICES and MAX_PIXELS are read
 #          from the environment; flags after the file name win over those below.

@@ -4,7 +4,7 @@
 # tested   ms-swift 4.6.0: this file, with a tiny model of the same architecture on 2 CPU processes
 #          (DeepSpeed ZeRO-2, bitsandbytes 0.50.2 on the CPU, transformers generates). Not run on
 #          GPUs yet: time, memory and bitsandbytes' CUDA kernels are not measured.
-# memory   peak 6.7 GiB of 24 per GPU in backward (vlrft plan)
+# memory   peak 6.3 GiB of 24 per GPU in rollout (vlrft plan)
 # needs    pip install bitsandbytes
 # run      bash recipes/qwen3_vl_4b/detection_qlora_1x24g.sh
 #          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE, CUDA_VISIBLE_DEVICES and MAX_PIXELS are read

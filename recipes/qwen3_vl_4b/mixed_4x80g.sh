@@ -5,7 +5,7 @@
 # tested   ms-swift 4.6.0: this file, with a tiny model of the same architecture on 2 CPU processes
 #          (DeepSpeed ZeRO-3, colocated vLLM, both offloads). Not run on GPUs yet: time, memory and
 #          --sleep_level 1 are not measured.
-# memory   peak 49.4 GiB of 80 per GPU in rollout (vlrft plan)
+# memory   peak 49.5 GiB of 80 per GPU in rollout (vlrft plan)
 # run      bash recipes/qwen3_vl_4b/mixed_4x80g.sh
 #          Rows are of the task that their column task names; a task with fewer rows than asked for is repeated, one with
 #          more is sampled. Sets of one task each stand in the place of "$DATASET:task" as they are.

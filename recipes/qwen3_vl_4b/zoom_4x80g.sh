@@ -5,7 +5,7 @@
 # tested   ms-swift 4.6.0: this file, with a tiny model of the same architecture on 2 CPU processes
 #          (DeepSpeed ZeRO-3, colocated vLLM, both offloads). Not run on GPUs yet: time, memory and
 #          --sleep_level 1 are not measured.
-# memory   peak 49.4 GiB of 80 per GPU in rollout (vlrft plan)
+# memory   peak 49.5 GiB of 80 per GPU in rollout (vlrft plan)
 # run      bash recipes/qwen3_vl_4b/zoom_4x80g.sh
 #          DATASET is one Parquet file of ChenShawn/DeepEyes-Datasets-47k, downloaded: answers are compared as class
 #          names, without a judge, so rows with a whole sentence for an answer earn nothing. With a column zoom_box, the

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from swift_vlrft.memory.settings import Settings
+from swift_vlrft.shared_prefix.settings import LOGPS_PART
 
 LLM, VIT, LOGITS, TEMPORARIES = "activations LLM", "activations ViT", "logits", "temporaries"
 
@@ -119,6 +120,8 @@ def evaluating_pass(settings: Settings) -> Components:
     live += batch.copied * 2 * model.kv_heads * model.head_size * size
     # Log-softmax of one row after the other.
     loss = logits + (2 * logits if settings.supervised else logits // batch.rows)
+    if settings.shared_prefix:
+        loss = logits + 2 * LOGPS_PART * model.vocabulary * size
     if settings.supervised and settings.chunked_loss:
         loss = _logits(settings, batch, logits)[0]
     stages = ({VIT: round(_vit_layer(settings, batch) / 2)}, {LLM: live}, {LOGITS: loss})
@@ -183,5 +186,8 @@ def _logits(settings: Settings, batch: _Batch, logits: int) -> tuple[int, int]:
     if not settings.deepspeed and settings.sharding != "fsdp":
         # accelerate wraps forward in ConvertOutputsToFp32: three copies in 32 bits.
         return 2 * logits, 6 * logits
+    if settings.shared_prefix:
+        # shared_prefix/forward.py: of each part its log-softmax, then its gradient, is kept.
+        return 2 * logits, 2 * logits + LOGPS_PART * model.vocabulary * settings.frozen_size
     # If the prompt's logits are computed too, nothing is divided in place.
     return 2 * logits, (2 if settings.all_logits else 4) * logits

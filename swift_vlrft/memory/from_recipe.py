@@ -25,6 +25,7 @@ from swift_vlrft.recipe.rules.batches import BATCHES
 from swift_vlrft.recipe.run import NotKnown, Run, resolve
 from swift_vlrft.shared_prefix import settings as shared_prefix
 
+ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 VIDEO = re.compile("VIDEO_|FPS|NFRAMES")
 
 PLUGIN_FILE = "vlrft.py"  # also of copies
@@ -227,10 +228,11 @@ def _forward(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
         notes.append("attn_impl is not set: sdpa, PyTorch's own flash kernel")
     if run.true("padding_free") and settings.batch > 1:
         notes.append("padding_free: every row of a batch is as long as the longest, none is padded")
-    if videos := sorted(n for n in run.recipe.environment if VIDEO.match(n)):
+    environment = run.recipe.environment
+    if videos := sorted(n for n in environment if VIDEO.match(n)):
         notes.append(f"{', '.join(videos)}: rows with videos are not planned, only images")
     why = _why_not_shared(run, settings.model)
-    on = shared_prefix.switched_on(run.recipe.environment)
+    on = shared_prefix.switched_on(environment)
     alone = "a micro-batch has one row" if settings.batch == 1 else None
     shares = on and not (why or alone)
     if shares:
@@ -243,7 +245,10 @@ def _forward(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
         "all_logits": not settings.model.facts.keeps_logits
         or (not run.grpo and run.read("use_logits_to_keep") is False),
         "shared_prefix": shares and bool(settings.grids),
-        "feature_cache": shared_prefix.cache_bytes(run.recipe.environment) if shares else 0,
+        "feature_cache": shared_prefix.cache_bytes(environment) if shares else 0,
+        "expandable_segments": any(
+            "expandable_segments:True" in environment.get(n, "") for n in ALLOCATOR
+        ),
         "may_share_prefixes": why is None,
         "may_use_liger": settings.model.facts.liger and _may_use_liger(run),
     }

@@ -147,6 +147,7 @@ class Settings:
     shared_prefix: bool = False
     """VLRFT_SHARED_PREFIX=1: each prompt of a micro-batch once (docs/project/shared_prefix.md)."""
     feature_cache: int = 0  # Bytes of image features that it keeps at most
+    expandable_segments: bool = False  # Of torch's allocator
     may_share_prefixes: bool = True
     """Whether VLRFT_SHARED_PREFIX=1 would have an effect: our plugin, without an exception."""
     may_use_liger: bool = True

@@ -70,6 +70,8 @@ def model_states(settings: Settings) -> States:
         # a step converts the gradients.
         master, moments = 4 * trainable // among, 4 * moments / among
         step = 4 * min(trainable // among, SUB_GROUP if settings.zero == 3 else trainable)
+        # stage_1_and_2.py, step: flattened in 16 bits before they are converted.
+        step += trained // among if settings.zero in (1, 2) else 0
     elif settings.sharding == "fsdp":
         moments = 4 * moments / world
     else:

@@ -3,7 +3,7 @@
 request_memory            asks for gpu_memory_utilization x the whole GPU, and refuses to start
                           where less is free
 determine_available_memory  KV cache = that - weights - peak of a profiled forward pass
-CUDA graphs               captured afterwards, beside it
+CUDA graphs               estimated and taken from the share as well (vLLM 0.21)
 sleep level 1 / 2         weights to host memory / dropped, KV cache dropped; graphs and the
                           process's own buffers stay
 """
@@ -19,8 +19,10 @@ from swift_vlrft.memory.settings import GIB, Settings
 CUDA_GRAPHS = 0.6 * GIB
 """Assumed. vLLM logs "Graph capturing finished ... took 0.4x to 0.9 GiB" for models of 2 to 8 B."""
 
-ASLEEP = 0.4 * GIB
-"""Assumed, beside the graphs: what a sleeping engine keeps (communication buffers, workspaces)."""
+BESIDE = 1.4 * GIB
+"""Beside its share and the CUDA context, awake or asleep: communicators, loaded kernels, and what
+torch's cache holds of its passes. Measured in three runs on an H100 with vLLM 0.26, as GiB of the
+card less what is counted here: 1.25 at its start, 1.45 asleep, 1.8 to 2.0 in rollout."""
 
 SEQUENCES = 256
 """Default of --vllm_max_num_seqs (vllm/engine/arg_utils.py)."""
@@ -49,6 +51,7 @@ def engine(settings: Settings) -> Engine:
     tokens = max(settings.vllm_batched_tokens, sequences)
     profile = tokens * 2 * (2 * model.intermediate + 4 * model.hidden) // tp
     profile += min(sequences, SEQUENCES) * model.vocabulary * 4  # the sampler
+    graphs = 0 if settings.vllm_eager else round(CUDA_GRAPHS)
     if model.sees and settings.grids:
         patches = settings.vllm_profiled_patches or max(t * h * w for t, h, w in settings.grids)
         # One image passes the encoder: MLP in and out and attention's parts; its output is kept
@@ -59,8 +62,8 @@ def engine(settings: Settings) -> Engine:
         share=share,
         weights=weights,
         profile=profile,
-        kv_cache=share - weights - profile,
-        graphs=0 if settings.vllm_eager else round(CUDA_GRAPHS),
+        kv_cache=share - weights - profile - graphs,
+        graphs=graphs,
         needed_kv=row_bytes(settings, settings.vllm_max_length or settings.length),
         host=weights if settings.sleep_level == 1 else 0,
     )

@@ -55,9 +55,13 @@ class Forbids(Template):
 
     def prepare_engine_kwargs(self) -> Any:
         kwargs, ids = super().prepare_engine_kwargs(), sorted(vision_ids(self))
-        if not (self.forbids and ids) or any(
-            name in argument for name in TAKEN for argument in sys.argv
-        ):
+        if not (self.forbids and ids):
+            return kwargs
+        if taken := [name for name in TAKEN if any(name in argument for argument in sys.argv)]:
+            logger.warning_once(
+                f"swift_vlrft: beside {' and '.join(taken)} vLLM may sample tokens of images: an "
+                "answer that holds one scores 0 and stays out of the loss"
+            )
             return kwargs
         from swift_vlrft.swift_plugin.vllm_tokens import KEY, ForbiddenIds
 

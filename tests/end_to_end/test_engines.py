@@ -5,8 +5,11 @@ writes tokens of images, they would end the run if they were sampled.
 """
 
 import pytest
+from end_to_end.rollout_server import rollout_server
+from support.own import free_port
 from support.swift_run import (
     DEEPSPEED_ON_CPU,
+    REPOSITORY,
     SUPPORT,
     VLLM_ON_CPU,
     assert_trained,
@@ -55,6 +58,25 @@ def test_vllm_samples_no_image(writing_images, shapes, tmp_path):
     run = run_swift(command, tmp_path, **VLLM_ON_CPU)
     assert_trained(run, 3)
     assert run.metric("completions/vision_token_ratio") == [0, 0, 0]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("has_plugin", [True, False])
+def test_a_server_that_writes_images_ends_no_run(has_plugin, writing_images, shapes, tmp_path):
+    """With our plugin `swift rollout` samples none; without it, those answers are left out."""
+    port, plugins = free_port(), [str(SUPPORT / "cpu_engines.py")]
+    served = ("--external_plugins", *[str(REPOSITORY / "plugins/vlrft.py")] * has_plugin, *plugins)
+    flags = (
+        *("--use_vllm", "true", "--vllm_mode", "server", "--vllm_server_host", "127.0.0.1"),
+        *("--vllm_server_port", port, "--vllm_server_group_port", free_port()),
+    )
+    # One process under torchrun: store_communicator.py takes the place of NCCL in a rank alone.
+    variables = VLLM_ON_CPU | {"VLRFT_TEST_SERVER": "1", "NPROC_PER_NODE": "1"}
+    with rollout_server(writing_images, port, tmp_path / "server.log", *served):
+        command = grpo_command(writing_images, shapes, tmp_path, PLUGINS, *COIN, *flags)
+        run = run_swift(command, tmp_path, **variables, VLRFT_SHARED_PREFIX=str(int(has_plugin)))
+    assert_trained(run, 3)
+    assert any(run.metric("completions/vision_token_ratio")) != has_plugin
 
 
 def test_zero3_with_offload_on_two_processes(tiny_qwen2_5_vl, shapes, tmp_path):

@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from support.nightly import first_now
+from support.peak_memory import peak_of
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.memory import vllm
-from swift_vlrft.memory.activations import LORA_SAVED, training_passes
+from swift_vlrft.memory.activations import LORA_SAVED, evaluating_pass, training_passes
 from swift_vlrft.memory.advice import changes
 from swift_vlrft.memory.estimate import estimate
 from swift_vlrft.memory.from_recipe import settings_of
@@ -654,6 +655,28 @@ def test_the_constants_are_what_autograd_keeps():
         assert ours == pytest.approx(kept, rel=0.02)
 
 
+@pytest.mark.slow
+def test_shared_prefixes_keep_as_many_logits_as_planned():
+    import torch
+
+    from swift_vlrft.shared_prefix.forward import values_of
+
+    words, settings = 4000, replace(BASE, batch=2, completion=512, shared_prefix=True)
+    head, targets = torch.randn(words, 8).bfloat16(), torch.randint(0, words, (1024,))
+
+    def logps():
+        hidden = torch.randn(1024, 8, requires_grad=True).bfloat16()
+        return values_of((hidden @ head.T)[None].squeeze(0), targets, 1.0)[0]
+
+    def planned(passed):
+        return pytest.approx(passed["logits"] / settings.model.vocabulary * words, rel=0.02)
+
+    with torch.no_grad():
+        assert peak_of(logps) == planned(evaluating_pass(settings))
+    back = peak_of(lambda: logps().float().sum().backward())
+    assert back == planned(training_passes(settings).backward)
+
+
 @pytest.fixture(scope="module")
 def benchmark():
     return runpy.run_path(str(REPOSITORY / "benchmarks" / "memory_cases.py"))
@@ -685,6 +708,18 @@ def test_the_pages_say_how_many_published_runs_are_predicted_right(benchmark, mo
     for page, text in pages.items():
         assert text in " ".join((REPOSITORY / page).read_text().split()), page
     assert f"{len(records)} 个" in (REPOSITORY / "README_CN.md").read_text()
+
+
+def test_every_phase_measured_on_a_gpu_is_planned_within_six_percent(benchmark):
+    runs = list(benchmark["read_records"](benchmark["OWN"]))
+    rows = [row for run in runs for row in benchmark["by_phase"](run)]
+    assert len(runs) == 4 and {row["phase"] for row in rows} >= {
+        "vLLM start",
+        "rollout",
+        "backward",
+    }
+    off = [r for r in rows if r["planned_gib"] != pytest.approx(r["measured_gib"], rel=0.06)]
+    assert off == []
 
 
 def test_a_case_without_a_known_model_is_a_miss_that_says_why(benchmark):

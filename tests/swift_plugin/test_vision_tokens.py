@@ -95,8 +95,10 @@ print(json.dumps(found))
 
 def test_both_runners_of_vllm_take_the_ids():
     pytest.importorskip("vllm")
-    (subclasses, kwargs, *masks), _ = answer_of(*GRPO, then=ENGINES)
+    (subclasses, kwargs, *masks), said = answer_of(*GRPO, then=ENGINES)
+    assert "may sample" not in said
     assert subclasses == 1 and kwargs["additional_config"] == {"vlrft_forbidden_ids": [1, 3]}
     assert masks == [[[False, True, False, True, False]] * 2] * 2
     drafts = '{"speculative_config": {"method": "ngram"}}'  # takes no processor of logits
-    assert answer_of(*GRPO, "--vllm_engine_kwargs", drafts, then=ENGINES)[0] == [1, {}]
+    answer, said = answer_of(*GRPO, "--vllm_engine_kwargs", drafts, then=ENGINES)
+    assert answer == [1, {}] and said.count("beside speculative_config vLLM may sample") == 1
