@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 # Set for every run anew and not read by an import: the server looks whether that is so.
 OF_A_RUN = {
     *("MODEL", "DATASET", "OUTPUT_DIR", "MAX_PIXELS", "MIN_PIXELS", "NPROC_PER_NODE", "PLUGIN"),
+    *("SWIFT_CONFIG_FILE", "VLLM_CPU_KVCACHE_SPACE", "VLLM_ENABLE_V1_MULTIPROCESSING"),
     *("TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "VLLM_CACHE_ROOT"),
     *("MODELSCOPE_CACHE", "HF_DATASETS_CACHE"),
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
