@@ -38,12 +38,11 @@ IMPORTED = (
     *("deepspeed", "matplotlib.pyplot", "torch.utils.tensorboard"),
 )
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
-# Read at import, and put right after the fork: the level of two loggers, the folders of a test, how
-# often a folder is in a path; and whether bars are drawn, which no test of a forked run asks.
+# Read at import, and put right after the fork: the level of two loggers, the folders of a test, and
+# how often a folder is in a path.
 PUT_RIGHT = {
     *("MODELSCOPE_CACHE", "HF_DATASETS_CACHE", "HF_HUB_CACHE", "TORCHINDUCTOR_CACHE_DIR"),
-    *("HF_DATASETS_DISABLE_PROGRESS_BARS", "HF_HUB_DISABLE_PROGRESS_BARS", "LD_LIBRARY_PATH"),
-    *("LOCAL_RANK", "PATH"),
+    *("LOCAL_RANK", "PATH", "LD_LIBRARY_PATH"),
 }
 
 
