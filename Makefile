@@ -3,7 +3,7 @@
 #              (of one folder: make check ROOM=rewards)
 # make dist    sdist and wheel into dist/, checked as PyPI and pip look at them
 # make test    also the slow unit tests, and a real run of every way of training and family
-# make nightly the rest: every recipe, storms of faults, other trainers, hubs, two nodes, fuzzers
+# make nightly the rest: recipes of every family, storms of faults, other trainers, hubs, two nodes, fuzzers
 # make docs    the documentation site, into runs/site; any warning is an error
 # All set up .venv by themselves; `make env` does only that. With PYTHON=3.13 (or 3.11, 3.12, a path)
 # it is an environment of that Python, .venv-3.13; else of 3.11, or of python3 where that is not there.
@@ -55,10 +55,10 @@ check: style
 
 test: style
 	$(PYTEST) -q -m "not end_to_end and not nightly" --durations=20 --dist worksteal
-	$(PYTEST) -v -m "end_to_end and not nightly" --durations=20 --maxschedchunk 1
+	$(PYTEST) -v -m "end_to_end and not nightly" --durations=20 --dist loadgroup
 
 nightly: env
-	$(PYTEST) -v -rs -m nightly --durations=20 --maxschedchunk 1
+	$(PYTEST) -v -rs -m nightly --durations=20 --dist loadgroup
 
 # With TAG=v0.2.0 it also asks whether version and changelog say the same.
 dist: env

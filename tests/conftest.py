@@ -3,6 +3,7 @@ every run: `make fuzz` is where luck is wanted.
 """
 
 import os
+import re
 import sys
 import time
 from itertools import count
@@ -19,9 +20,15 @@ UNTIL = float(os.environ.get("NIGHTLY_UNTIL", "inf"))
 
 
 def pytest_ignore_collect(collection_path, config):
-    """A file of slow tests alone is not imported where they are left out: it imports ms-swift."""
-    if "not slow" in config.option.markexpr and collection_path.name.startswith("test_"):
-        return "pytestmark = pytest.mark.slow" in collection_path.read_text() or None
+    """A file whose tests are all left out is not imported: many import ms-swift."""
+    wanted = config.option.markexpr
+    if not wanted or not collection_path.name.startswith("test_"):
+        return None
+    text = collection_path.read_text()
+    (of_the_file,) = re.findall("^pytestmark = (.*)", text, re.M) or [""]
+    left_out = any(f"not {mark}" in wanted for mark in re.findall(r"mark\.(\w+)", of_the_file))
+    first = wanted.split()[0]
+    return left_out or (first in ("end_to_end", "nightly") and first not in text) or None
 
 
 def pytest_runtest_setup(item):

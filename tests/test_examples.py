@@ -167,7 +167,7 @@ def test_an_evaluation_from_python(shelf, tmp_path):
 def test_several_tasks_in_one_run(tmp_path):
     """Each task is logged, in the shares that are asked for: 4, 8 and 4 rows of 16."""
     command = [sys.executable, str(EXAMPLES / "several_tasks.py"), str(tmp_path / "a folder")]
-    done = run_swift_unchecked([*command, "--max_steps", "4"], plain=True)
+    done = run_swift_unchecked([*command, "--max_steps", "4"])
     assert done.returncode == 0, done.stdout[-3000:]
     steps = [json.loads(line) for line in (tmp_path / "a folder/run/logging.jsonl").open()]
     steps = [step for step in steps if "reward" in step]

@@ -39,6 +39,7 @@ def train(kind: str, rank: int) -> list[float]:
         import deepspeed
         from transformers.integrations import HfDeepSpeedConfig
 
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # see support/cpu_engines.py
         deepspeed.init_distributed("gloo")
         _keep = HfDeepSpeedConfig(ZERO3)  # alive as long as transformers shall know of ZeRO-3
         model, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=ZERO3)

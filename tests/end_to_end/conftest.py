@@ -14,9 +14,10 @@ from tests.support.parquet import write_parquet
 # Two run at a time: the longest first, so that none is left alone at the end.
 LONGEST = (
     *("test_five_tasks", "test_a_rollout_server_is_killed", "test_the_notebook_runs"),
-    *("test_the_demo_learns", "test_server_and_trainer", "test_the_readme_command_trains"),
-    *("detection_8x24g", "test_vllm_answers_as_transformers", "test_three_tasks_in_three_forms"),
-    *("detection_4x80g", "detection_lora_1x24g", "test_two_nodes"),
+    *("test_the_demo_learns", "test_server_and_trainer", "test_own_coco_data"),
+    *("test_a_server_that_sees", "test_an_asynchronous_server", "test_a_reward_hangs"),
+    *("detection_4x80g", "detection_8x24g", "test_two_nodes", "test_the_readme_command_trains"),
+    *("test_turns_and_pictures", "test_the_trainer_sees", "test_three_tasks_in_three_forms"),
 )
 
 

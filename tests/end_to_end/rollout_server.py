@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -28,7 +27,6 @@ def rollout_server(
         *("--vllm_max_model_len", "512", "--external_plugins", str(SUPPORT / "cpu_engines.py")),
         *flags,
     ]
-    wait_until_free(int(port))
     own = VLLM_ON_CPU | {"VLRFT_TEST_SERVER": "1", "PYTHONPATH": TRAINER_PATH}
     with log.open("w") as file:
         swift = subprocess.Popen(
@@ -47,18 +45,6 @@ def rollout_server(
         with suppress(ProcessLookupError):
             os.killpg(swift.pid, signal.SIGKILL)
         swift.wait()
-
-
-def wait_until_free(port: int) -> None:
-    """A minute after a server there was killed; before, ms-swift silently takes the next port."""
-    end = time.monotonic() + 600
-    while True:
-        try:
-            with socket.socket() as taking:
-                return taking.bind(("127.0.0.1", port))
-        except OSError:
-            assert time.monotonic() < end, f"port {port} stays taken"
-            time.sleep(1)
 
 
 def wait_for(swift: subprocess.Popen, port: str, log: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import mean
 
 import pytest
+from support.swift_run import ON_CPU, forking
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
@@ -21,10 +22,15 @@ from swift_vlrft.swift_plugin.evaluate import evaluate
 from swift_vlrft.tiny.compact import COMPACT
 from tests.support.drawn_rows import boxed_rows
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
 
 
-@pytest.mark.nightly
+@pytest.fixture(autouse=True)
+def forked_runs(monkeypatch):
+    for name, value in (ON_CPU | forking()).items():
+        monkeypatch.setenv(name, value)
+
+
 @pytest.mark.parametrize("family", COMPACT)
 def test_a_start_model_of_every_family_learns(family, tmp_path):
     write_folder(tmp_path / "set", {"train": map(stored, boxed_rows(random.Random(0), 24))})
@@ -38,7 +44,6 @@ def test_a_start_model_of_every_family_learns(family, tmp_path):
     assert (start / "model.safetensors").is_file()
 
 
-@pytest.mark.nightly
 def test_five_tasks_of_one_run_learn(tmp_path):
     """The page on data: "vlrft demo --task mixed"."""
     result = CliRunner().invoke(app, ["demo", "--task", "mixed", "--out", str(tmp_path)])

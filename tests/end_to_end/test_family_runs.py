@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from end_to_end.test_model_evaluation import eval_command, run
-from support.nightly import first_now
 from support.swift_run import SUPPORT, VLLM_ON_CPU, assert_trained, grpo_command, run_swift
 from support.tiny_kinds import MIXTURES, write_kind
 
@@ -54,7 +53,8 @@ def test_grpo(kind, data_of, tmp_path):
     assert rows and all(text.startswith(prefix) for row in rows for text in row["completion"])
 
 
-@pytest.mark.parametrize("kind", first_now("qwen3", "qwen3_5_moe", "glm4v_moe"))
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["qwen3", "qwen3_5_moe", "glm4v_moe"])
 def test_grpo_with_vllm(kind, data_of, tmp_path):
     model, out = tmp_path / "model", tmp_path / "out"
     write_kind(kind, model)
@@ -67,7 +67,8 @@ def test_grpo_with_vllm(kind, data_of, tmp_path):
     assert all(abs(value) < 5e-2 for value in trained.metric("rollout_correction/k3_kl"))
 
 
-@pytest.mark.parametrize("kind", first_now(*(k for k in KINDS if known_family(k).images)))
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", [k for k in KINDS if known_family(k).images])
 def test_evaluation(kind, shapes, tmp_path):
     """(Random models mostly write tokens that decode to nothing.)"""
     model, out = tmp_path / "model", tmp_path / "out"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from end_to_end.rollout_server import rollout_server
+from psutil import Process
 from support.own import free_port
 from support.swift_run import (
     DEEPSPEED_ON_CPU,
@@ -143,28 +144,28 @@ def test_a_rollout_server_is_killed(with_fault, tiny_qwen2_5_vl, tmp_path):
     """The engine of one amid a rollout, which vLLM's client waits for: --ddp_timeout ends that. A
     second one serves the run that goes on, until it is killed itself, which ends it at once.
     """
-    port = free_port()
-    flags = (
-        *("--use_vllm", "true", "--vllm_mode", "server", "--vllm_server_host", "127.0.0.1"),
-        *("--vllm_server_port", port, "--vllm_server_group_port", free_port()),
-    )
-    variables = VLLM_ON_CPU | {"VLRFT_TEST_SERVER": "1"}
-    server = f"the rollout server at http://127.0.0.1:{port} "
+    first, second = free_port(), free_port()
 
-    with rollout_server(tiny_qwen2_5_vl, port, tmp_path / "1.log") as (http, worker, engine, *_):
-        killed = {"VLRFT_TEST_SERVER_PIDS": str(engine.pid)}
-        bound = ("--ddp_timeout", "60")
-        ended = with_fault("rollout server 0 2", *flags, *bound, **variables, **killed)
+    def with_server(fault: str, port: str, process: Process, *more: str) -> Ended:
+        flags = (
+            *("--use_vllm", "true", "--vllm_mode", "server", "--vllm_server_host", "127.0.0.1"),
+            *("--vllm_server_port", port, "--vllm_server_group_port", free_port()),
+        )
+        variables = {"VLRFT_TEST_SERVER": "1", "VLRFT_TEST_SERVER_PIDS": str(process.pid)}
+        ended = with_fault(fault, *flags, *more, **VLLM_ON_CPU, **variables)
+        assert f"the rollout server at http://127.0.0.1:{port} " in ended.output
+        return ended
+
+    with rollout_server(tiny_qwen2_5_vl, first, tmp_path / "1.log") as (http, worker, engine, *_):
+        ended = with_server("rollout server 0 2", first, engine, "--ddp_timeout", "60")
         ended.named("nothing has moved for 60 seconds")
-        assert server in ended.output
         assert http.is_running() and worker.is_running() and not engine.is_running()
     assert ended.good == ["checkpoint-1"]
 
     good = ("--resume_from_checkpoint", str(ended.out / "checkpoint-1"))
-    with rollout_server(tiny_qwen2_5_vl, port, tmp_path / "2.log") as (http, *_):
-        killed = {"VLRFT_TEST_SERVER_PIDS": str(http.pid)}
-        ended = with_fault("rollout server 0 3", *flags, *good, **variables, **killed)
-        ended.named(f"{server}does not answer any more")
+    with rollout_server(tiny_qwen2_5_vl, second, tmp_path / "2.log") as (http, *_):
+        ended = with_server("rollout server 0 3", second, http, *good)
+        ended.named(f"{second} does not answer any more")
     assert ended.good == ["checkpoint-1", "checkpoint-2"]
 
 

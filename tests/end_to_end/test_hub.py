@@ -19,29 +19,27 @@ from support.swift_run import REPOSITORY, run_swift
 
 from swift_vlrft.datasets.convert import convert_folder
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
+pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly, pytest.mark.xdist_group("hub")]
 
 
-@pytest.fixture
-def hub():
+@pytest.fixture(scope="module")
+def hub(shapes, tmp_path_factory):
+    """A hub that has me/shapes."""
+    folder = tmp_path_factory.mktemp("hub")
+    convert_folder(shapes, folder / "shapes", task="classification")
+    code = "from swift_vlrft.cli import app; app()"
+    command = [sys.executable, "-c", code, "data", "push", str(folder / "shapes")]
     with running_hub() as running:
+        variables = os.environ | hub_environment(running.url, folder)
+        command += ["--hub", "hf", "--repo", "me/shapes"]
+        subprocess.run(command, env=variables, check=True, timeout=1800)
         yield running
 
 
 @pytest.fixture
-def pushed(hub, shapes, tmp_path):
+def pushed(hub, tmp_path):
     """The environment in which me/shapes is on the hub."""
-    folder = tmp_path / "shapes"
-    convert_folder(shapes, folder, task="classification")
     variables = hub_environment(hub.url, tmp_path)
-    code = "from swift_vlrft.cli import app; app()"
-    command = [sys.executable, "-c", code, "data", "push", str(folder)]
-    subprocess.run(
-        [*command, "--hub", "hf", "--repo", "me/shapes"],
-        env={**os.environ, **variables},
-        check=True,
-        timeout=1800,
-    )
     # A public set is read without a token; with one ms-swift would log in to ModelScope first.
     return {name: value for name, value in variables.items() if "TOKEN" not in name}
 
@@ -97,29 +95,8 @@ def loaded(variables, *names):
     return [json.loads(x.split(" ", 1)[1]) for x in done.stdout.splitlines() if x[:5] == "FOUND"]
 
 
-def test_ids_are_read_as_what_they_hold(hub, pushed, rows):
-    """A set of ours, one just pushed, one in ms-swift's own form, which stays its own; and the
-    pushed one through ModelScope's library.
-    """
-    files = hub.repos["me/shapes"].files
-    hub.repos["laolao77/ViRFT_COCO_base65"] = Repo(False, None, files)
-    turns = [{"role": "user", "content": "4 + 4?"}, {"role": "assistant", "content": "8"}]
-    line = json.dumps({"messages": turns}) + "\n"
-    hub.repos["me/chat"] = Repo(False, None, {"train.jsonl": (line * 5).encode()})
-    names = ["hf::laolao77/ViRFT_COCO_base65", "hf::me/shapes", "hf::me/chat", "ms::me/shapes"]
-    found = loaded(pushed, *names)
-    table = pq.read_table(io.BytesIO(files["data/train-00000-of-00001.parquet"]))
-    size = len(table.column("image").to_pylist()[3]["bytes"])
-    asked = [{"role": "user", "content": f"<image>{rows[3].problem}"}]
-    assert found == [
-        *[[asked, [size], "classification"]] * 2,
-        [turns, [], None],
-        [asked, [size], "classification"],
-    ]
-
-
-def test_a_name_of_a_task_and_of_a_hubs_subset_is_refused(hub, pushed):
-    """`default/ocr` is the task; the subset's own files are given by their folder."""
+def texts() -> dict[str, bytes]:
+    """A set whose subset ocr holds lists, and whose subset default holds texts: the task ocr."""
     card, files = "---\nconfigs:\n", {}
     for config, task in (("ocr", "list"), ("default", "ocr")):
         path = f"{config}/train-0.parquet"
@@ -128,7 +105,27 @@ def test_a_name_of_a_task_and_of_a_hubs_subset_is_refused(hub, pushed):
         record = {"image": picture, "problem": "ocr?", "solution": "Exit", "task": task}
         pq.write_table(pa.Table.from_pylist([record] * 4), file := io.BytesIO())
         files[path] = file.getvalue()
-    hub.repos["me/texts"] = Repo(False, None, {"README.md": f"{card}---\n".encode()} | files)
+    return {"README.md": f"{card}---\n".encode()} | files
+
+
+def test_ids_are_read_as_what_they_hold(hub, pushed, rows):
+    """A set of ours, one just pushed, one in ms-swift's own form, which stays its own; the pushed
+    one through ModelScope's library; a task after the colon. A name of a task and of a hub's
+    subset is refused: the subset's own files are given by their folder.
+    """
+    files = hub.repos["me/shapes"].files
+    hub.repos["laolao77/ViRFT_COCO_base65"] = Repo(False, None, files)
+    hub.repos["me/texts"] = Repo(False, None, texts())
+    turns = [{"role": "user", "content": "4 + 4?"}, {"role": "assistant", "content": "8"}]
+    line = json.dumps({"messages": turns}) + "\n"
+    hub.repos["me/chat"] = Repo(False, None, {"train.jsonl": (line * 5).encode()})
+    names = ["hf::laolao77/ViRFT_COCO_base65", "hf::me/shapes", "hf::me/chat", "ms::me/shapes"]
+    found = loaded(pushed, *names)
+    table = pq.read_table(io.BytesIO(files["data/train-00000-of-00001.parquet"]))
+    size = len(table.column("image").to_pylist()[3]["bytes"])
+    asked = [{"role": "user", "content": f"<image>{rows[3].problem}"}]
+    ours = [asked, [size], "classification"]
+    assert found == [ours, ours, [turns, [], None], ours]
     names = ["hf::me/shapes:classification", "hf::me/texts:default/ocr"]
     assert [task for _, _, task in loaded(pushed, *names)] == ["classification", "ocr"]
     with pytest.raises(AssertionError, match="me/texts:default/ocr for the rows of the task"):

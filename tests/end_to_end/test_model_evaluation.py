@@ -16,7 +16,7 @@ from support.swift_run import ON_CPU, VLLM_ON_CPU, forking, grpo_command, run_sw
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from tests.support.parquet import write_parquet
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.xdist_group("evaluation")]
 
 VLRFT = str(Path(sys.executable).parent / "vlrft")
 

@@ -17,7 +17,7 @@ from support.swift_run import (
 
 from tests.support.parquet import write_parquet
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
 
 
 def test_the_readme_command_trains(tiny_qwen2_5_vl, tmp_path):

@@ -1,9 +1,9 @@
-"""Every recipe's own file, run with bash on two CPU processes: tiny model of the same architecture,
-tiny data set, real vLLM, real DeepSpeed.
+"""Recipes' own files, run with bash on two CPU processes: tiny model of the same architecture, tiny
+data set, real vLLM, real DeepSpeed. One recipe of each family and of each way to train runs; what
+ms-swift makes of the flags of all others is asked in recipe/test_run.py.
 
 What a CPU cannot do is overridden by flags and variables alone (recipe_run.py); two
-steps, then a checkpoint that loads, and for one recipe of each way to train a run that goes on
-from it.
+steps, then a checkpoint that loads, and for one recipe a run that goes on from it.
 """
 
 import json
@@ -33,32 +33,25 @@ from tests.support.parquet import write_parquet
 
 pytestmark = pytest.mark.end_to_end
 
-FAMILIES = {
-    "qwen2_5_vl_3b": "qwen2_5_vl",
-    "qwen2_5_vl_7b": "qwen2_5_vl",
-    "qwen2_vl_2b": "qwen2_vl",
-    "qwen3_vl_2b": "qwen3_vl",
-    "qwen3_vl_4b": "qwen3_vl",
-    "qwen3_vl_8b": "qwen3_vl",
-    "qwen3_5_4b": "qwen3_5",
-    "internvl3_5_4b": "internvl",
-    "glm_4_6v_flash": "glm46v",
-    "glm_4_1v_9b": "glm4v",
-    "glm_4v_9b": "chatglm4v",
-    "cogagent_9b": "cogagent_9b",
-    "qwen2_5_7b": "qwen2",
-    "minicpm_v_4_6": "minicpmv4_6",
-    "gemma_4_e4b": "gemma4",
+# Of each family with vLLM one recipe, by the folder; of the ways to train all there are.
+RUN = {
+    "qwen2_5_vl_3b/detection_4x80g": "qwen2_5_vl",  # all weights, ZeRO-3
+    "qwen2_5_vl_3b/detection_lora_1x24g": "qwen2_5_vl",  # LoRA, ZeRO-2
+    "qwen2_vl_2b/detection_8x24g": "qwen2_vl",  # all weights, ZeRO-3 in host memory
+    "qwen3_vl_4b/mixed_4x80g": "qwen3_vl",  # several tasks
+    "qwen3_5_4b/detection_4x80g": "qwen3_5",
+    "internvl3_5_4b/grounding_4x80g": "internvl",
+    "glm_4_6v_flash/detection_lora_4x80g": "glm46v",  # LoRA, ZeRO-3
+    "glm_4_1v_9b/classification_lora_2x80g": "glm4v",
+    "glm_4v_9b/classification_lora_1x80g": "chatglm4v",
+    "glm_4v_9b/sft_lora_1x80g": "chatglm4v",  # supervised
+    "cogagent_9b/grounding_lora_4x80g": "cogagent_9b",
+    "qwen2_5_7b/text_4x80g": "qwen2",  # no images
+    "minicpm_v_4_6/classification_lora_1x24g": "minicpmv4_6",
+    "gemma_4_e4b/detection_lora_2x80g": "gemma4",
 }
-# Full weights under ZeRO-3, the same in host memory, LoRA under ZeRO-2.
-RESUMED = {
-    "qwen2_5_vl_3b/detection_4x80g",
-    "qwen2_vl_2b/detection_8x24g",
-    "qwen2_5_vl_3b/detection_lora_1x24g",
-}
-ELSEWHERE = {"demo_cpu": "test_demo.py"}
-SWEPT = sorted(p for p in RECIPES.rglob("*.sh") if p.stem not in ELSEWHERE)
-ALONE = [p for p in SWEPT if "nodes" not in p.stem and "server" not in p.stem]
+RESUMED = "qwen2_vl_2b/detection_8x24g"
+QWEN = RECIPES / "qwen2_5_vl_3b"
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +59,7 @@ def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
 
     def model(path: Path) -> Path:
-        family = FAMILIES[path.parent.name]
+        family = RUN.get(f"{path.parent.name}/{path.stem}", "qwen2_5_vl")
         if not (folder / family).exists():
             write_tiny(family, folder / family)
         return folder / family
@@ -86,27 +79,8 @@ def sets(tmp_path_factory):
     boxed = []
     for row in found:
         box = ", ".join(re.findall(r"\d+", row.solution.split("Confidence")[0])[:4])
-        boxed.append(stored(row) | {"solution": f"<answer>[{box}]</answer>"})
-    for task in ("grounding", "pointing"):
-        write_table(folder / task / "train.parquet", [row | {"task": task} for row in boxed])
-    published = [
-        {"images": [row["image"]], "problem": "<image>Find x.", "answer": f"\\frac{{{n}}}{{7}}"}
-        for n, row in enumerate(boxed)
-    ]
-    write_table(folder / "geometry" / "train.parquet", published)
-    tool = '<tool_call>{"name": "image_zoom_in_tool", "arguments": {"bbox_2d": [..]}}</tool_call>'
-    asked = [  # as DeepEyes publishes it
-        {"role": "system", "content": f"To look closer: {tool}"},
-        {"role": "user", "content": "<image>\nWhat colour is the shape? <answer>...</answer>"},
-    ]
-    shared = {"data_source": "vstar", "ability": "vl_agent", "env_name": "visual_toolbox_v2"}
-    deep_eyes = [
-        {"prompt": asked, "images": [row["image"]], **shared}
-        | {"reward_model": {"ground_truth": ("blue", "red")[n % 2], "style": "model"}}
-        | {"extra_info": {"answer": "red", "index": str(n), "split": "train"}}
-        for n, row in enumerate(boxed)
-    ]
-    write_table(folder / "zoom" / "train.parquet", deep_eyes)
+        boxed.append(stored(row) | {"solution": f"<answer>[{box}]</answer>", "task": "grounding"})
+    write_table(folder / "grounding" / "train.parquet", boxed)
     sums = [(a, b) for a in range(4) for b in range(4)]
     text = folder / "text.jsonl"
     text.write_text(
@@ -124,25 +98,17 @@ def sets(tmp_path_factory):
     return data
 
 
-def test_every_recipe_is_run():
-    assert {p.stem for p in RECIPES.rglob("*.sh")} == {p.stem for p in SWEPT} | set(ELSEWHERE)
-    assert {p.parent.name for p in SWEPT} == set(FAMILIES)
-    assert {f"{p.parent.name}/{p.stem}" for p in ALONE} >= RESUMED
+def test_every_folder_of_recipes_is_run():
+    """But for larger and smaller models of a family that is."""
+    folders, run = ({p.parent.name for p in RECIPES.glob("*/*.sh")}, {n.split("/")[0] for n in RUN})
+    others = {"qwen2_5_vl_7b", "qwen3_vl_2b", "qwen3_vl_8b"}
+    assert folders - run == others and run < folders
 
 
 # make test runs the first way of training for each family in test_family_runs.py.
-EACH = [
-    pytest.param(
-        p, marks=[] if p.match("qwen2_5_vl_3b/detection_4x80g.sh") else pytest.mark.nightly
-    )
-    for p in ALONE
-]
-
-
-@pytest.mark.parametrize("path", EACH, ids=lambda p: f"{p.parent.name}-{p.stem}")
+@pytest.mark.parametrize("path", first_now(*(RECIPES / f"{name}.sh" for name in RUN)),
+                         ids=lambda p: f"{p.parent.name}-{p.stem}")  # fmt: skip
 def test_recipe(path, models, sets, tmp_path):
-    if read(path).get("quant_method") == "bnb":
-        pytest.importorskip("bitsandbytes", reason="pip install bitsandbytes")
     model, dataset = models(path), sets(path)
     out = tmp_path / "out"
     last = "4" if "mixed" in path.stem else "2"  # of several tasks: two rollouts
@@ -151,7 +117,7 @@ def test_recipe(path, models, sets, tmp_path):
     assert_loads(out / f"checkpoint-{last}", model, done)
     if "mixed" in path.stem:
         assert_tasks(done)
-    if f"{path.parent.name}/{path.stem}" in RESUMED:
+    if f"{path.parent.name}/{path.stem}" == RESUMED:
         resume = ("--resume_from_checkpoint", str(out / "checkpoint-2"))
         again = run_recipe(
             path, model, dataset, out, "--max_steps", "3", "--save_steps", "3", *resume
@@ -163,8 +129,7 @@ def test_recipe(path, models, sets, tmp_path):
 
 @pytest.mark.nightly
 def test_two_nodes_on_the_loopback(models, sets, tmp_path):
-    (path,) = [p for p in SWEPT if "nodes" in p.stem]
-    out = tmp_path / "out"
+    path, out = QWEN / "detection_2nodes_8x80g.sh", tmp_path / "out"
     done = run_on_two_nodes(
         path, models(path), sets(path), out, "--max_steps", "2", "--save_steps", "2"
     )
@@ -172,13 +137,9 @@ def test_two_nodes_on_the_loopback(models, sets, tmp_path):
     assert_loads(out / "checkpoint-2", models(path), done)
 
 
-SERVED = [p for p in SWEPT if "server" in p.stem]
-
-
-@pytest.mark.parametrize("path", first_now(*SERVED), ids=lambda p: f"{p.parent.name}-{p.stem}")
-def test_server_and_trainer_on_the_loopback(path, models, sets, tmp_path):
+def test_server_and_trainer_on_the_loopback(models, sets, tmp_path):
     """Rollouts over HTTP from a real `swift rollout`; weights go over a TCP store, not NCCL."""
-    out = tmp_path / "out"
+    path, out = QWEN / "detection_server_6+2x80g.sh", tmp_path / "out"
     done = run_with_server(
         *(path, models(path), sets(path), out, "--max_steps", "2", "--save_steps", "2"),
         *("--log_rollout_offpolicy_metrics", "true"),

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import msgspec
@@ -9,20 +10,25 @@ import pytest
 from ms_swift_facts import CLASSES
 from msgspec.structs import replace
 from recipe.test_rules import MEGATRON
-from support.swift_run import run_python
+from support.swift_run import REPOSITORY, run_python
 
 from swift_vlrft.files import environment
 from swift_vlrft.memory.from_recipe import settings_of
 from swift_vlrft.memory.recipe_plan import plan_recipe
 from swift_vlrft.memory.settings import parse_gpus
 from swift_vlrft.recipe import facts as ms_swift
-from swift_vlrft.recipe.reader import read_text
+from swift_vlrft.recipe.reader import read_recipes, read_text
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe, text
 from swift_vlrft.recipe.rules.batches import BATCHES
 from swift_vlrft.recipe.rules.clashes import clashes
 from swift_vlrft.recipe.run import DECIDED, NotKnown, NotTaken, resolve
 
-DEV = str(Path(__file__).resolve().parents[2] / "dev")
+DEV = str(REPOSITORY / "dev")
+OF_OURS = [
+    path
+    for path in sorted(REPOSITORY.glob("recipes/*/*.sh"))
+    if not {"sft", "server"} & {*path.stem.split("_")}  # ms-swift waits for a server
+]
 GRPO = "swift rlhf --rlhf_type grpo --reward_funcs format --dataset d --model Qwen/Qwen2.5-VL-3B "
 
 
@@ -77,14 +83,24 @@ def ms_swift_says(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ms_swift")
     write_tiny("qwen2_vl", folder / "model")
     fixed = f"--model {folder / 'model'} --dataset d --output_dir {folder / 'out'}"
-    fixed += " --add_version false --use_cpu true --torch_dtype float32 --fp16 false"
-    lines = [f"{fixed} {row['flags']}" for row in FLAGS]
-    done = run_python(
-        ASK, json.dumps([line.split() for line in lines]), json.dumps([*COMPARED]), DEV
-    )
+    fixed += " --add_version false --use_cpu true"
+    lines = [f"{fixed} --torch_dtype float32 --fp16 false {row['flags']}" for row in FLAGS]
+    alone = f"{fixed} --vllm_tensor_parallel_size 1 --gradient_accumulation_steps 8"
+    lines += [f"{flags_of(path)} {alone}" for path in OF_OURS]
+    rows = [*FLAGS, *({"why": path.stem} for path in OF_OURS)]
+    words, compared = json.dumps([*map(shlex.split, lines)]), json.dumps([*COMPARED])
+    done = run_python(ASK, words, compared, DEV)
     assert done.returncode == 0, done.stderr[-3000:]
     answers, read = json.loads(done.stdout.strip().splitlines()[-1])
-    return list(zip(FLAGS, lines, answers, strict=True)), read
+    return list(zip(rows, lines, answers, strict=True)), read
+
+
+def flags_of(path):
+    """The flags of a recipe of ours that trains by reinforcement."""
+    needed = {"NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
+    (recipe,) = [recipe for recipe in read_recipes(path, needed) if recipe.trains]
+    words = [(f"--{flag.name}", *flag.values) for flag in recipe.flags]
+    return " ".join(map(shlex.join, words))
 
 
 @pytest.mark.slow

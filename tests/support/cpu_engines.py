@@ -17,6 +17,8 @@ if os.environ.get("VLRFT_TEST_DEEPSPEED") == "1" and "RANK" in os.environ:
 
     import deepspeed
 
+    # Processes of a CPU would talk through an operator that takes a minute of two cores to build.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     # As ms-swift does where it makes the group itself; 18,000,000 s is its default.
     given = sys.argv[-1:0:-1]
     seconds = given[given.index("--ddp_timeout") - 1] if "--ddp_timeout" in given else 18_000_000

@@ -7,8 +7,8 @@ processes. What is real: the command (`bash recipe.sh`, `swift`, torchrun and it
 it runs, its arguments, environment, folder, pipes, signals, exit status, and a process of its own
 for every rank. What is not: the libraries were imported before. A process is forked only where no
 variable that they read while being imported differs (`trainer_site/fork_client.py` starts another
-server for it), and nothing of this repository is imported before the fork. Every kind of engine
-also has a test without it (``plain=True``).
+server for it), and nothing of this repository is imported before the fork. README's command, with
+vLLM on two ranks under ZeRO-3, runs without it (``plain=True``).
 """
 
 import contextlib
@@ -38,8 +38,12 @@ IMPORTED = (
     *("deepspeed", "matplotlib.pyplot", "torch.utils.tensorboard"),
 )
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
-# Read at import, and put right after the fork: the level of two loggers, and the folders of a test.
-PUT_RIGHT = {"LOCAL_RANK", "MODELSCOPE_CACHE", "HF_DATASETS_CACHE", "TORCHINDUCTOR_CACHE_DIR"}
+# Read at import, and put right after the fork: the level of two loggers, the folders of a test, and
+# how often a folder is in a path.
+PUT_RIGHT = {
+    *("MODELSCOPE_CACHE", "HF_DATASETS_CACHE", "HF_HUB_CACHE", "TORCHINDUCTOR_CACHE_DIR"),
+    *("LOCAL_RANK", "PATH", "LD_LIBRARY_PATH"),
+}
 
 
 @contextlib.contextmanager
@@ -83,6 +87,7 @@ class Request:
 
         import datasets
         import numpy
+        from huggingface_hub import constants
 
         os.setsid()
         for number, file in enumerate(self.files):
@@ -95,8 +100,9 @@ class Request:
         if not name.endswith(("torch.distributed.run", "/bin/swift", "/bin/vlrft")):
             # These do not import what makes them.
             os.environ.update({n: v for n, v in changes.items() if n not in PUT_RIGHT})
-        if "HF_DATASETS_CACHE" in self.environment:
+        if "HF_HUB_CACHE" in self.environment:
             datasets.config.HF_DATASETS_CACHE = self.environment["HF_DATASETS_CACHE"]
+            constants.HF_HUB_CACHE = self.environment["HF_HUB_CACHE"]
         for received in (signal.SIGTERM, signal.SIGCHLD):
             signal.signal(received, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -216,6 +222,9 @@ def main() -> None:
                 importlib.import_module(name)
             except ImportError:  # without vLLM, say
                 traceback.print_exc()
+    if "vllm" in sys.modules:  # it imports all anew to ask what a model can, lest CUDA begins
+        registry: Any = importlib.import_module("vllm.model_executor.models.registry")
+        registry._run_in_subprocess = lambda ask: ask()
     changes = {n: v for n, v in os.environ.items() if before.get(n) != v}
     reads = {name: before.get(name) for name in names}  # an import may have set it since
     gc.collect()

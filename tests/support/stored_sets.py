@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from functools import cache
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +19,7 @@ PROBLEM = "Detect all dogs (between 0 and 1000, integer), in <answer> </answer>.
 SIZE = (40, 20)
 
 
+@cache
 def picture(mode="RGB", size=SIZE, colour=(255, 0, 0), form="PNG", **options) -> bytes:
     buffer = io.BytesIO()
     Image.new("RGB", size, colour).convert(mode).save(buffer, form, **options)

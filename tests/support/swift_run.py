@@ -20,6 +20,7 @@ TRAINER_PATH = os.pathsep.join(
 
 # For every run alike, so that one fork server will do: what imports read.
 ON_CPU = {
+    "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     "CUDA_VISIBLE_DEVICES": "",
     "DS_ACCELERATOR": "cpu",
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -102,7 +103,6 @@ def run_swift_unchecked(
 ) -> subprocess.CompletedProcess:
     """``plain``: no process is forked from one that has the imports done."""
     environment = os.environ | ON_CPU | ({} if plain else forking()) | variables
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     # Two tests may run at a time, and with vLLM one process opens a port, too.
     environment = {"MASTER_PORT": free_port()} | environment
     return subprocess.run(
