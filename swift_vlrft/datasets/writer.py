@@ -193,8 +193,9 @@ def _groups(
 
 
 def _write_shards(path: Path, table: pa.Table, size: int) -> int:
-    """Write the rows of a table as PATH-00000-of-N.parquet, each with about ``size`` bytes of
-    images; return N.
+    """Write the rows of a table as PATH-00000-of-N.parquet; return N.
+
+    Each has about ``size`` bytes of images.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -51,7 +51,7 @@ SOFT = (
     "where there is no object; vlrft_detection_iou_soft pays for every overlap."
 )
 SHOW = "`vlrft score COMPLETIONS --show 5` says why."
-KEEP = "(`vlrft data convert --keep 0.1:0.9`)."
+KEEP = "(a pass rate from 0.1 to 0.9: docs/reference/evaluation.md)."
 DOING = {"detection": "detecting", "grounding": "locating", "pointing": "pointing"}
 EXPLAINED_BY_READING = ("flat_0", "unreadable", "zero_variance")
 """What follows where boxes are in another format: then that is the finding."""

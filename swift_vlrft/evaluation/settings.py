@@ -108,7 +108,7 @@ class Settings(msgspec.Struct, frozen=True):
         Positive,
         Meta(
             description="Answers per row: the first counts in the metrics, all in the row's "
-            "pass_rate, by which `vlrft data convert --keep` chooses rows."
+            "pass_rate."
         ),
     ] = 1
     max_turns: Annotated[

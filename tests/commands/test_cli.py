@@ -69,6 +69,7 @@ def place(tmp_path_factory) -> Path:
         write_parquet(rows, folder / "data" / name)
     run = write_run(folder / "runs")
     log = {"completion": ["No Objects"], "solution": [rows[0].solution], "step": ["1"]}
+    log["vlrft_detection_iou"] = [0.0]
     (folder / "output" / "v0").mkdir(parents=True)
     (folder / "output" / "v0" / "completions.jsonl").write_text(json.dumps(log) + "\n")
     box = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 32, 24]}

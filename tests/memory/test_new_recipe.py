@@ -149,7 +149,6 @@ def test_what_cannot_be_planned_is_refused_or_named(tmp_path):
     [
         (("new", "OUT.yaml", "--model", MODEL), "name it *.sh"),
         (("new", "", "--model", MODEL), "is a folder"),
-        (("apply", "OUT.sh"), "apply"),
     ],
 )
 def test_what_recipe_refuses_in_one_line(words, said, tmp_path):
