@@ -31,10 +31,10 @@ from swift_vlrft.demo.tasks import TASKS
 from swift_vlrft.demo.training import reward_curve
 from swift_vlrft.demo.trial import COVER, TrialConfig, run_trial
 from swift_vlrft.report.curves import trailing_mean
-from swift_vlrft.report.reward_picture import COLOURS
 
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "look_closer.png"
 ANSWER = "vlrft_classification"
+COLOURS = ("#0072b2", "#d55e00")
 SIDES = ("with the tool", "without")
 
 

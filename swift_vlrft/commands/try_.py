@@ -91,4 +91,4 @@ def print_trial(summary: dict[str, Any], folder: Path) -> None:
                 f"held-out images ({of['rows']} rows): {metric['metric']} {before:.2f} -> "
                 f"{after:.2f}, difference {after - before:+z.2f}{bounds}"
             )
-    say(f"{folder}/summary.json  {folder}/reward.png", f"report: {folder}/report.html")
+    say(f"{folder}/summary.json", f"report: {folder}/report.html")

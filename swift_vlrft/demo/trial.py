@@ -6,7 +6,7 @@
     OUT/grpo                 what `swift rlhf` wrote; what it printed is in grpo.log
     OUT/eval/before, after   `vlrft eval` of both on the held-out pictures; with several tasks, a
                              folder for each
-    OUT/{summary.json, reward.png, report.html}
+    OUT/{summary.json, report.html}
 
 It shows that data, prompts and rewards work together, not what a real model will reach.
 """
@@ -30,16 +30,15 @@ from swift_vlrft.demo.warm_start import RECORD, Progress, WarmStart, write_warm_
 from swift_vlrft.families import known_family
 from swift_vlrft.files.records import as_json, read_record, write_record
 from swift_vlrft.files.shipped import shipped_file
-from swift_vlrft.files.writing import beside, write_atomically
+from swift_vlrft.files.writing import write_atomically
 from swift_vlrft.report.curves import ends
-from swift_vlrft.report.reward_picture import draw_rewards
 from swift_vlrft.tiny.compact import compact
 
 FORMAT, COVER = "vlrft_format", "vlrft_zoom_cover"
 SPARE = 8
 """Tokens that an answer may take beyond the longest gold answer."""
 FOLDERS = ("data", "start", "start.making", "grpo", "eval")
-FILES = ("grpo.log", "summary.json", "reward.png", "report.html", "trial.json")
+FILES = ("grpo.log", "summary.json", "report.html", "trial.json")
 
 
 class TrialConfig(msgspec.Struct, frozen=True):
@@ -83,8 +82,6 @@ def run_trial(config: TrialConfig, folder: Path) -> dict[str, Any]:
     sides = [folder / "eval" / side for side in ("before", "after")]
     write_report(folder / "grpo", sides if len(tasks) == 1 else [], folder / "report.html")
     curves = {name: reward_curve(folder / "grpo", name) for name in (*names, FORMAT)}
-    with beside(folder / "reward.png") as unfinished:
-        draw_rewards(curves, unfinished)
     too_long = f"rows whose answers are too long for a tiny model to learn: {start.left_out}"
     summary: dict[str, Any] = {
         **as_json(config),
