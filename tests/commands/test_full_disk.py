@@ -25,7 +25,7 @@ MODEL = ("--model", "Qwen/Qwen2.5-VL-3B-Instruct")
 # What the command takes, what it writes, and how large a file may be.
 COMMANDS = {
     "convert": (("data", "convert", "set", "out"), "out", 2000),
-    "convert, shards": (("data", "convert", "set", "out"), "out", 25_000),
+    "convert, shards": (("data", "convert", "set", "out"), "out", 12_000),
     "convert, not even a lock": (("data", "convert", "set", "out"), "out", 10),
     "clean": (("data", "check", "set", "--fix", "out"), "out", 2000),
     "show": (("data", "show", "set", "--out", "page.html"), "page.html", 2000),

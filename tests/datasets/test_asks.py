@@ -20,7 +20,7 @@ def flowers(folder, asked, golds=LABELS, **more):
     """Rows of which each asks in its words."""
     (folder / "0.png").write_bytes(picture())
     rows = [
-        {"image": "0.png", "problem": f"What? {words}", "solution": golds[n % 2]} | more
+        {"image": "0.png", "problem": f"What {n}? {words}", "solution": golds[n % 2]} | more
         for n, words in enumerate(asked)
     ]
     return write_rows(folder / "train.jsonl", *rows)

@@ -56,11 +56,15 @@ def test_a_class_under_another_key_is_not_scored_as_if_it_were_there():
 
 
 def test_what_a_set_holds_twice_is_counted(tmp_path):
-    ask = "Which? A. dog B. cat"
+    ask = "Which? A. dog B. cat <answer>"
     train = [(1, ask, "choice", "A"), (1, ask, "choice", "B"), (2, ask, "choice", "E")]
-    train += [(2, ask, "choice", "E"), (3, "Which one?", "choice", "E"), (4, ask, "choice", "A")]
+    train += [
+        (2, ask, "choice", "E"),
+        (3, "Which one? <answer>", "choice", "E"),
+        (4, ask, "choice", "A"),
+    ]
     golds = [str([BOX | {"label": label} for label in labels]) for labels in ("aa", "ab")]
-    train += [(6 + n, "Find all.", "detection", gold) for n, gold in enumerate(golds)]
+    train += [(6 + n, "Find all. <answer>", "detection", gold) for n, gold in enumerate(golds)]
     folder = folder_of(tmp_path / "set", *train)
     folder_of(folder, (3, ask, "choice", "A"), (5, ask, "choice", "B"), name="test")
     code, report = check(folder)

@@ -205,7 +205,7 @@ def test_the_steps_of_an_epoch_are_those_of_ms_swift():
         if answers % group or rows < answers // group:
             continue
         (recipe,) = read_text(text, environment={"NPROC_PER_NODE": str(world)})
-        (found,) = steps(resolve(recipe), rows)
+        (found,) = steps(resolve(recipe), rows, rows)
         numbers = tuple(
             map(int, re.search(r": steps of an epoch (\d+), in all (\d+)", found.text).groups())
         )
