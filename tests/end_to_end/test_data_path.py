@@ -34,7 +34,10 @@ def mixed_sets(folder):
     for i, row in enumerate(phrases):
         row.image.save(folder / f"{i}.png")
         objects = {"ref": [f"shape, number {i}"], "bbox": [[v * 112 // 1000 for v in box_of(row)]]}
-        turns = [("user", "<image>Where is the <ref-object>?"), ("assistant", "<bbox>")]
+        turns = [
+            ("user", "<image>Where is the <ref-object>? In <answer>."),
+            ("assistant", "<bbox>"),
+        ]
         messages = [{"role": role, "content": text} for role, text in turns]
         line = {"messages": messages, "images": [f"{i}.png"], "objects": objects}
         lines.append(json.dumps(line | {"task": "grounding"}))
