@@ -44,7 +44,6 @@ def test_the_notebook_runs(tmp_path, monkeypatch):
         r"vlrft_classification (\S+) -> (\S+), .* 40 steps", said["train"]
     ).groups()
     assert float(after) > float(before) + 0.3
-    assert said["curves"].count("image/png") == 1
     assert "vlrft_classification" in said["score"] and "accuracy" in said["report"]
     assert "Became right" in said["report"]
     assert (tmp_path / "runs/notebook/demo/report.html").is_file()
