@@ -74,7 +74,9 @@ def write_set(folder: Path, rows: int) -> int:
                         {"bytes": b, "path": f"{n}.png"}
                         for n, b in zip(numbers, images, strict=True)
                     ],
-                    "problem": [f"Detect all dogs (between 0 and 1000). {n}" for n in numbers],
+                    "problem": [
+                        f"Detect all dogs (between 0 and 1000) in <answer>. {n}" for n in numbers
+                    ],
                     "solution": [GOLD for _ in numbers],
                 }
                 writer.write_table(pa.table(columns, schema=schema))

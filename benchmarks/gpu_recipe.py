@@ -23,7 +23,7 @@ from PIL import Image
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SHORT = ("--add_version", "false", "--save_strategy", "no", "--report_to", "none")
-PROBLEM = "Detect all objects belonging to the category 'dog' in the image."
+PROBLEM = "Detect all dogs in the image, each with a Confidence, in <answer> </answer>."
 
 
 def write_rows(folder: Path, rows: int = 48) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from swift_vlrft.commands.output import TextTable, print_json, say_styled, show, table
+from swift_vlrft.commands.output import TextTable, print_json, say, say_styled, show, table
 from swift_vlrft.commands.recipe_words import flags_after, no_flag
 
 if TYPE_CHECKING:
@@ -112,7 +112,8 @@ def _print_answers(answers: Sequence[Answer], as_json: bool) -> NoReturn:
         for answer, its in zip(answers, runs, strict=True):
             value = "nothing fits" if answer.value is None else f"{answer.value} fits"
             say_styled((f"{answer.name}: {value}", "green" if its else "red"), f"; {answer.bound}")
-            say_styled(*([f"run it: {its.command}"] if its else []))
+            if its:
+                say(f"run it: {its.command}", *(f"but first: {text}" for text in its.problems))
     raise typer.Exit(0 if all(runs) else 1)
 
 

@@ -38,7 +38,7 @@ from swift_vlrft.datasets.splits import (
     walk,
 )
 from swift_vlrft.datasets.storage import StoredSet
-from swift_vlrft.datasets.yolo import CONFIG, open_yolo, splits_of_yolo
+from swift_vlrft.datasets.yolo import CONFIG, names_classes, open_yolo, splits_of_yolo
 
 NO_ROWS = frozenset(
     ("config.json", "dataset_info.json", "dataset_infos.json", "state.json", "left_out.jsonl")
@@ -161,10 +161,7 @@ def check_columns(stored: StoredSet) -> None:
         others = "; ms-swift itself reads nothing that save_to_disk wrote: write its own forms as "
         others += "Parquet or JSON Lines"
     elif known and (len(missing) > 1 or is_for_swift(columns)):
-        others = (
-            f". Rows with {known[0]} are ms-swift's own form: it "
-            "reads them, and they are not checked here; our rewards need a column solution beside"
-        )
+        others = f". Rows with {known[0]} are ms-swift's own form: it reads them, unchecked here"
     name = "images" if missing[:1] == ["image"] and "images" in columns else "NAME"
     raise DataError(
         f"{stored.path} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
@@ -187,7 +184,7 @@ def _parts(path: Path) -> dict[str | None, Callable[[], StoredSet]]:
     """What opens the set at a path, by split; None: what is of no split."""
     refuse_missing(path)
     config = path if path.suffix.lower() in (".yaml", ".yml") else path / CONFIG
-    if config.is_file():
+    if config == path or names_classes(config):
         return {name: partial(open_yolo, config, name) for name in splits_of_yolo(config)}
     if (path / "state.json").is_file():
         return {None: partial(saved_dataset, path)}

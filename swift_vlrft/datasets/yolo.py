@@ -72,10 +72,19 @@ def _label_file(picture: Path) -> Path:
     return Path("/labels/".join(str(picture).rsplit("/images/", 1))).with_suffix(".txt")
 
 
+def names_classes(config: Path) -> bool:
+    """Tell whether a data.yaml beside data is YOLO's: others name no classes."""
+    return config.is_file() and "names:" in config.read_text("utf-8", "replace")
+
+
 def splits_of_yolo(path: Path) -> list[str]:
-    """Return the splits that data.yaml names."""
+    """Return the splits that data.yaml names; Roboflow names a test split that is not there."""
     config = _config(path)
-    return [WORDS[name] for name in SPLITS if config.get(name)]
+    named = [WORDS[name] for name in SPLITS if config.get(name)]
+    test = config.get("test")
+    if isinstance(test, str) and not any(f.is_dir() for f in _candidates(path, config, test)):
+        return [name for name in named if name != "test"] or named
+    return named
 
 
 def open_yolo(path: Path, split: str) -> YoloFolder:
@@ -112,8 +121,12 @@ def _config(path: Path) -> dict[str, Any]:
 
 def _folder(path: Path, config: dict[str, Any], name: str) -> Path:
     """A folder of pictures; Roboflow's ../train/images is train/images, as Ultralytics takes it."""
+    folders = _candidates(path, config, name)
+    if there := [folder for folder in folders if folder.is_dir()]:
+        return Path(os.path.abspath(there[0]))
+    raise DataError(f"{path}: {folders[-1]} is no folder of pictures; correct it, or the line path")
+
+
+def _candidates(path: Path, config: dict[str, Any], name: str) -> tuple[Path, Path]:
     base = Path(os.path.abspath(path.parent / str(config.get("path") or "")))
-    for folder in (base / name, base / name.removeprefix("../")):
-        if folder.is_dir():
-            return Path(os.path.abspath(folder))
-    raise DataError(f"{path}: {base / name} is no folder of pictures; correct it, or the line path")
+    return base / name, base / name.removeprefix("../")

@@ -115,7 +115,7 @@ def cheapest_machine(
         if _fits(planned.plan):
             return Answer("gpus", machine, bound, Change(flags, "", plan=planned.plan), planned)
         bound = _bound(machine, planned.plan)
-    raise ValueError(f"--largest gpus: nothing fits. {bound}")
+    raise ValueError(f"--largest gpus: no machine of the list will do. {bound}")
 
 
 def _refuse_long(settings: Settings) -> None:

@@ -112,6 +112,8 @@ def plan_for(
     """Plan a recipe on a machine of one node with the flags that its number of GPUs demands."""
     path, node = recipe_path(path), parse_gpus(gpus)
     run, _ = _read(path, arguments, gpus)
+    if reading.nodes_of(run) > 1:
+        raise ValueError(f"{path} runs on {reading.nodes_of(run)} nodes; set NNODES=1")
     flags, _ = for_machine(run, node, None, {flag.name for flag in flags_of(arguments)})
     planned = _planned(reading.changed(run, flags), node, None, dataset)
     return replace(planned, path=path, arguments=tuple(arguments)), flags

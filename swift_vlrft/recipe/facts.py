@@ -79,11 +79,7 @@ def facts() -> Facts:
     Where others are installed, the ``note`` says so.
     """
     shipped = msgspec.json.decode(SHIPPED.read_bytes(), type=Facts)
-    other = {
-        name: version
-        for name, version in installed_versions().items()
-        if version != shipped.versions[name]
-    }
+    other = {n: v for n, v in installed_versions().items() if v != shipped.versions[n]}
     if not other:
         return shipped
     tested = _listed({name: shipped.versions[name] for name in other})

@@ -36,10 +36,9 @@ class Resume(TrainerCallback):
         self.random_state: torch.Tensor | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        resumed = state.global_step > 0 and args.resume_from_checkpoint
-        checkpoint = Path(args.resume_from_checkpoint) if resumed else None
-        if checkpoint is None:
+        if not (state.global_step > 0 and args.resume_from_checkpoint):
             return
+        checkpoint = Path(args.resume_from_checkpoint)
         if not self.trainer.is_deepspeed_enabled and not self.trainer.is_fsdp_enabled:
             restore_weights(self.trainer.accelerator.unwrap_model(kwargs["model"]), checkpoint)
         if args.ignore_data_skip:
@@ -56,7 +55,8 @@ class Resume(TrainerCallback):
                 self.random_state = torch.get_rng_state()
         # An epoch is a whole number of rollouts.
         step = within * args.gradient_accumulation_steps
-        if self._shares_a_rollout(step):
+        rollout = args.steps_per_generation * self.trainer.template.sequence_parallel_size
+        if step % (rollout * self.trainer.num_iterations):
             logger.warning(
                 f"swift_vlrft: {checkpoint.name} was saved between two updates of one rollout, "
                 "which no checkpoint holds: the second update answers its prompts anew"
@@ -72,12 +72,6 @@ class Resume(TrainerCallback):
         if self.random_state is not None:
             torch.set_rng_state(self.random_state)
             self.random_state = None
-
-    def _shares_a_rollout(self, step: int) -> bool:
-        """Return whether the update after ``step`` micro-batches reuses their completions."""
-        trainer = self.trainer
-        steps = trainer.args.steps_per_generation * trainer.template.sequence_parallel_size
-        return bool(step % (steps * trainer.num_iterations))
 
 
 def skip_epochs(loader: Any, epochs: int) -> None:

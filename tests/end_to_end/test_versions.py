@@ -1,12 +1,13 @@
 """The oldest and the newest packages that the metadata allows, each in its own environment."""
 
+import math
 import os
 import shutil
 import subprocess
 import sys
 
 import pytest
-from support.swift_run import ON_CPU, REPOSITORY, Run, assert_trained, grpo_command
+from support.swift_run import ON_CPU, REPOSITORY, Run, grpo_command
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
 
@@ -47,4 +48,5 @@ def test_oldest_and_newest_packages(versions, shapes, tmp_path):
         done(programs / "swift", *command[1:at], plugin, *command[at + 1 :])
     finally:
         shutil.rmtree(programs.parent, ignore_errors=True)
-    assert_trained(Run("", tmp_path / "out"), 1)
+    (step,) = Run("", tmp_path / "out").steps
+    assert math.isfinite(step["loss"]) and "rewards/vlrft_format/mean" in step

@@ -31,8 +31,8 @@ def checkpoint(run: Run) -> Iterator[Finding]:
     if folder is None or not os.path.isdir(folder) or run.true(ALONE):
         return
     if why := why_not(folder):
-        good = [path for path in good_checkpoints(folder.parent) if path != folder]
-        instead = f"Give {good[-1]}" if good else "No other beside it is complete: begin anew"
+        good = good_checkpoints(folder) or good_checkpoints(folder.parent)
+        instead = f"Give {good[-1]}" if good else "No other in or beside it is complete: begin anew"
         text = f"--{FLAG} {name} is not complete: {why}. {instead}"
         yield problem(run, FLAG, "resume", text)
     elif not any(folder.glob("rng_state*.pth")):
