@@ -77,8 +77,8 @@ def folder(tmp_path_factory):
     roses["task"] = ["classification"] * 3
     for n in (0, 1):
         write_set(root / "shards", name=f"train-0000{n}-of-00002.parquet", **roses)
-    for name in ("complete", "half", "alone"):
-        (root / name).mkdir()
+    for name in ("complete", "half", "alone", "run/checkpoint-2"):
+        (root / name).mkdir(parents=True)
         for file, content in checkpoint_files().items():
             (root / name / file).write_bytes(content)
         (root / name / "trainer_state.json").write_text('{"global_step": 2, "max_steps": 4}')
