@@ -74,7 +74,8 @@ def _label_file(picture: Path) -> Path:
 
 def names_classes(config: Path) -> bool:
     """Tell whether a data.yaml beside data is YOLO's: others name no classes."""
-    return config.is_file() and "names:" in config.read_text("utf-8", "replace")
+    lines = config.read_text("utf-8", "replace").splitlines() if config.is_file() else ()
+    return any(line.startswith("names:") for line in lines)
 
 
 def splits_of_yolo(path: Path) -> list[str]:

@@ -24,6 +24,6 @@ def test_another_data_yaml_beside_rows_is_not_yolo(tmp_path):
     (tmp_path / "0.png").write_bytes(picture())
     row = {"image": "0.png", "problem": "What? In <answer>.", "solution": "rose"}
     write_rows(tmp_path / "train.jsonl", row)
-    (tmp_path / "data.yaml").write_text("owner: me\ntrain: train.jsonl\n")
+    (tmp_path / "data.yaml").write_text("filenames: mine\ntrain: train.jsonl\n")
     code, report = check(tmp_path)
     assert (code, report["rows"]) == (0, 1)
