@@ -185,6 +185,8 @@ def _parts(path: Path) -> dict[str | None, Callable[[], StoredSet]]:
     refuse_missing(path)
     config = path if path.suffix.lower() in (".yaml", ".yml") else path / CONFIG
     if config == path or names_classes(config):
+        if config != path and (rows := sorted(path.glob("*.parquet"))):
+            raise DataError(f"{path} holds {CONFIG} and {rows[0].name}: give the one that is meant")
         return {name: partial(open_yolo, config, name) for name in splits_of_yolo(config)}
     if (path / "state.json").is_file():
         return {None: partial(saved_dataset, path)}

@@ -1,8 +1,10 @@
 """YOLO folders as tools write them; rows of whole sets are in published_sets.jsonl."""
 
+import pytest
 from support.stored_sets import picture
 from support.written_sets import check, write_rows
 
+from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.opening import splits_of
 
 
@@ -18,6 +20,10 @@ def test_roboflow_names_a_test_split_that_is_not_there(tmp_path):
     assert splits_of(tmp_path) == ["train", "validation"]
     code, report = check(tmp_path)
     assert (code, report["rows"]) == (0, 2)
+    (tmp_path / "train.parquet").write_bytes(b"")
+    with pytest.raises(DataError, match=r"data.yaml and train.parquet: give the one"):
+        splits_of(tmp_path)
+    assert splits_of(config) == ["train", "validation"]
 
 
 def test_another_data_yaml_beside_rows_is_not_yolo(tmp_path):
