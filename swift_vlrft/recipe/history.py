@@ -34,12 +34,7 @@ OLD_FLAGS = msgspec.json.decode(
     Path(__file__).with_name("old_flags.json").read_bytes(), type=dict[str, Old]
 )
 
-NEW_DEFAULTS: list[tuple[str, str, str, str]] = [
-    ("4.1.0", "top_k", "50", "-1 (all tokens)"),
-    ("4.1.0", "top_p", "0.9", "1.0"),
-    ("3.9.0", "load_from_cache_file", "true", "false"),
-    ("3.8.0", "router_aux_loss_coef", "the model's", "0"),
-    ("3.6.0", "split_dataset_ratio", "0.01 (1 % of the rows for evaluation)", "0 (none)"),
-    ("3.3.0", "truncation_strategy", "delete", "left"),
-]
-"""Version, flag, old default, new default: the same recipe gives other results."""
+OF_OTHERS = msgspec.json.decode(
+    Path(__file__).with_name("other_flags.json").read_bytes(), type=dict[str, str]
+)
+"""By names of TRL, verl, OpenRLHF, LLaMA-Factory and EasyR1, the flags of the same meaning."""

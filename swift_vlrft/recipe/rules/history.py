@@ -1,12 +1,11 @@
-"""Find flags, values and defaults of older versions of ms-swift (recipe/history.py)."""
+"""Find flags and values of older versions of ms-swift (recipe/history.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from swift_vlrft.recipe.history import NEW_DEFAULTS, OLD_FLAGS
 from swift_vlrft.recipe.reader import Flag
-from swift_vlrft.recipe.rules.finding import Edit, Finding, note, problem
+from swift_vlrft.recipe.rules.finding import Finding, left_out, note, problem, renamed
 from swift_vlrft.recipe.run import Run
 
 SCALES = {"true": "group", "false": "none"}
@@ -27,9 +26,9 @@ def removed_flags(run: Run) -> Iterator[Finding]:
             became = f"--{old.now}" if old.now else "gone"
             text = f"--{flag.name} is {became} since ms-swift {old.since}"
             text = "; ".join(filter(None, (text, "leave it out" * old.drop, old.hint)))
-            known = Edit(flag.name, flag.line, name=old.now, drop=old.drop)
-            edit = known if old.now or old.drop else None
-            yield problem(run, flag.line, "removed-flag", text, edit)
+            mends = renamed(flag, old.now) if old.now else ()
+            mends = left_out(run.recipe.text, flag) if old.drop else mends
+            yield problem(run, flag, "removed-flag", text, mends)
 
 
 def only_flags(run: Run) -> Iterator[Finding]:
@@ -42,28 +41,7 @@ def missing_mode(run: Run) -> Iterator[Finding]:
     if run.command == "rlhf" and run.true("use_vllm") and run.omits("vllm_mode"):
         mode = "colocate" if run.omits("vllm_server_host") else "server"
         text = f"--use_vllm true needs --vllm_mode since ms-swift {MODE_SINCE}"
-        flag = run.given["use_vllm"]
-        yield problem(run, flag.line, "vllm-mode", f"{text}: add --vllm_mode {mode}")
+        yield problem(run, "use_vllm", "vllm-mode", f"{text}: add --vllm_mode {mode}")
 
 
-def new_defaults(run: Run) -> Iterator[Finding]:
-    """Find changed defaults, if a recipe's flags show that it is older than they are."""
-    flags = run.recipe.flags
-    since = [_version(old.since) for flag in flags if (old := OLD_FLAGS.get(flag.name))]
-    since += [_version("3.10.0") for flag in flags if old_value(flag)]
-    if not since or not run.trains:
-        return
-    if list(missing_mode(run)):
-        since.append(_version(MODE_SINCE))
-    oldest = min(since)
-    for changed, name, before, now in NEW_DEFAULTS:
-        if _version(changed) >= oldest and run.recipe.omits(name):
-            text = f"--{name} is {now} by default since ms-swift {changed}; before it was {before}"
-            yield note(run, run.recipe.line, "new-default", text)
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split(".")))
-
-
-HISTORY = (removed_flags, missing_mode, new_defaults)
+HISTORY = (removed_flags, missing_mode)
