@@ -118,9 +118,9 @@ def _lost(text: str, above: Node, node: Node) -> Iterator[Note]:
     flags = [word.partition("=")[0] for word in words if FLAG.match(word)]
     goes_on = "\\\n" in gap.replace("\r", "") or node.line == above.End.line + 1
     deeper = _indent(text, node.Pos.at) > _indent(text, above.Pos.at)
-    cut = [word for word in above.Cmd.Args[-1:] if PROGRAM.fullmatch(word.text)]  # swift alone
+    deeper |= [word.text for word in above.Cmd.Args] == ["swift"]  # its command is lost
     if not FLAG.match(words[0]) and not (
-        goes_on and (deeper or cut) and _runs_swift(above) and not above.Background
+        goes_on and deeper and _runs_swift(above) and not above.Background
     ):
         return
     why, patch = end_of(text, above, node)
@@ -193,8 +193,8 @@ def _exports(text: str, words: Sequence[Node]) -> Iterator[Note]:
             why = f"bash: export: `{said}': not a valid identifier. No blank stands around `=` or "
             why += "within a list, and no $ before the name"
             patches = []
-            if said == "=" or said.isdigit():
-                start = len(text[: word.Pos.at].rstrip())
+            start = len(text[: word.Pos.at].rstrip())
+            if said == "=" or text[start - 1] in ",=":
                 end = re.compile(r"\s*").match(text, word.End.at)
                 stop = end.end() if said == "=" and end else word.End.at
                 patches = [Patch(start, stop, said)]
