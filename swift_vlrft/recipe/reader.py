@@ -183,8 +183,8 @@ def read_file(path: Path) -> str:
             why = "bash scripts and ms-swift's configurations are read: write its `swift` command "
             raise RecipeError(f"{path} is {kind}; {why}into a script that begins with #!/bin/bash")
     if "\0" in text:
-        line = text[: text.index("\0")].count("\n") + 1
-        raise RecipeError(f"{path}: line {line}: a byte 0, which bash does not accept")
+        place = text[: text.index("\0")].count("\n") + 1
+        raise RecipeError(f"{path}: line {place}: a byte 0, which bash does not accept")
     for number, line in enumerate(text.split("\n"), 1):
         code = line if path.suffix in CONFIGURATION else REMARK.sub("", line)
         if odd := re.search("[\udc80-\udcff]", code):
