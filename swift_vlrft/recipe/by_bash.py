@@ -24,9 +24,10 @@ from swift_vlrft.recipe.reader import (
     recipes_of,
 )
 from swift_vlrft.recipe.restricted import MARK, Started, make_inert, started
-from swift_vlrft.recipe.script import Script, not_exported
+from swift_vlrft.recipe.script import ANYTHING, OUTPUT, Script, not_exported
 from swift_vlrft.recipe.tree import Note, Span, parse
 from swift_vlrft.recipe.words import Value, Variable
+from swift_vlrft.recipe.wrappers import MAKERS
 
 NOT_READ = ("bash", "sh", "sbatch", "ssh", "xargs", "eval", "source", ".")
 """Their commands are not followed."""
@@ -52,7 +53,9 @@ def run_recipes(
     statements, blanks = parse(text)
     notes = [*inert.notes, *notes, *blanks, *wrong_lines(text, statements)]
     nodes = [node.Cmd for node in commands_of(statements)]
-    starts = {n.line: word.line for n in nodes for word in n.Args if PROGRAM.fullmatch(word.text)}
+    programs = [(n, w) for n in nodes for w in n.Args if PROGRAM.fullmatch(w.text)]
+    starts = {node.line: word.line for node, word in reversed(programs)}
+    made = set(inert.written)
     script, lost, moved = Script({}), False, False
     for command in commands:
         begins = map(os.path.basename, command.words[:3])  # nohup bash FILE
@@ -66,7 +69,12 @@ def run_recipes(
             inner = script.commands[-1]
             inner.line = starts.get(command.line, command.line)
             inner.lost, inner.folder = lost, None if moved else inner.folder
-            inner.made = frozenset(inert.written)
+            before = (word for n in nodes if n.line < command.line for word in n.Args[:3])
+            if any(MAKERS.fullmatch(os.path.basename(word.text)) for word in before):
+                made.add(ANYTHING)
+            inner.made = frozenset(made)
+            behind = zip(command.words, command.words[1:], strict=False)
+            made |= {value for flag, value in behind if OUTPUT.fullmatch(flag)}
     recipes = recipes_of(script.commands, path, notes)
     notes += [*script.notes, *not_exported(text, statements, recipes)]
     notes = sorted(dict.fromkeys(notes), key=lambda note: note.line)
