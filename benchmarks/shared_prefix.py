@@ -51,7 +51,7 @@ from transformers import (
 )
 from trl.trainer.utils import selective_log_softmax
 
-from swift_vlrft.memory.models import MODELS_FILE
+from swift_vlrft.families.published import MODELS_FILE
 from swift_vlrft.shared_prefix.attention import use_shared_attention
 from swift_vlrft.shared_prefix.features import FeatureCache, ImageFeatures
 from swift_vlrft.shared_prefix.forward import forward, values_of

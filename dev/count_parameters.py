@@ -1,4 +1,4 @@
-"""Counts the parameters of every model in swift_vlrft/memory/models.json and writes them there.
+"""Counts the parameters of every model in swift_vlrft/families/models.json and writes them there.
 
 python dev/count_parameters.py
 """
@@ -6,7 +6,8 @@ python dev/count_parameters.py
 import json
 from dataclasses import asdict
 
-from swift_vlrft.memory.models import MODELS_FILE, count_parameters
+from swift_vlrft.families.published import MODELS_FILE
+from swift_vlrft.memory.models import count_parameters
 
 models = json.loads(MODELS_FILE.read_text())
 for config in models.values():

@@ -74,6 +74,7 @@ def read_facts() -> Facts:
         facts().bounds,
         facts().variables,
         commands,
+        models(),
     )
 
 
@@ -144,6 +145,15 @@ def templates() -> dict[str, Template]:
             usual = on if meta.is_thinking and not off else off
             by_name[str(name)] = Template(usual, on, off, tuple(sorted(models.get(name, ()))))
     return by_name
+
+
+def models() -> list[str]:
+    """Return the ids of the models that ms-swift registers, of either hub."""
+    from swift.model import MODEL_MAPPING
+
+    groups = (group for meta in MODEL_MAPPING.values() for group in meta.model_groups)
+    ids = (name for g in groups for m in g.models for name in (m.hf_model_id, m.ms_model_id))
+    return sorted({name for name in ids if name and "/" in name})
 
 
 def names() -> dict[str, list[str]]:

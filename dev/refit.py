@@ -1,6 +1,6 @@
 """The planner's constants of each family, from what autograd keeps of the real transformers models.
 
-    python dev/refit.py [MODEL ...]        names in swift_vlrft/memory/models.json
+    python dev/refit.py [MODEL ...]        names in swift_vlrft/families/models.json
 
 A model of one and of two layers runs forward on the meta device, which computes shapes and no
 numbers (the ViT on the CPU); the tensors that are saved for the backward pass are counted once

@@ -15,7 +15,6 @@ from swift_vlrft.recipe.flags import is_flag
 if TYPE_CHECKING:
     from swift_vlrft.recipe.reader import Recipe
     from swift_vlrft.recipe.rules import Finding
-    from swift_vlrft.recipe.run import Run
 
 
 def check(
@@ -112,27 +111,27 @@ def _checked(
     else:
         commands = read(recipe_path(name), arguments=arguments)
         hands_on(commands, arguments)
-    runs = [resolve(command) for command in commands]
-    if fix and not _is_command(name) and _rewrite(runs, quiet):
+    if fix and not _is_command(name) and _rewrite(commands[0], quiet):
         return _checked(name, False, quiet)
-    return commands, check_recipes(runs)
+    return commands, check_recipes(resolve(command) for command in commands)
 
 
-def _rewrite(runs: list[Run], quiet: bool) -> bool:
-    """Make all possible edits; whether the file has changed."""
+def _rewrite(recipe: Recipe, quiet: bool) -> bool:
+    """Make all changes that findings propose; whether the file has changed."""
     from swift_vlrft.files.writing import DiskFull
-    from swift_vlrft.recipe.fix import difference, fixed_text, write_fixed
-    from swift_vlrft.recipe.reader import RecipeError
-    from swift_vlrft.recipe.rules import check_recipe
+    from swift_vlrft.recipe.fix import difference, patched, write_fixed
+    from swift_vlrft.recipe.reader import RecipeError, read_text
+    from swift_vlrft.recipe.rules import check_recipes
+    from swift_vlrft.recipe.run import resolve
 
-    commands = [run.recipe for run in runs]
-    edits = [[finding.edit for finding in check_recipe(run) if finding.edit] for run in runs]
-    after, left = fixed_text(commands, edits)
-    path, before = commands[0].path, commands[0].text
-    for why in () if quiet else left:
-        say_marked("left as it is:", why, "yellow")
+    path, before = recipe.path, recipe.text
+    after = before
+    for _ in range(4):  # a line that arrives again may hold another fault
+        read = (resolve(command) for command in read_text(after, path))
+        after = patched(after, check_recipes(read))
     if after == before:
         return False
+    read_text(after, path)
     try:
         backup = write_fixed(path, after)
     except DiskFull:
@@ -160,4 +159,5 @@ def _print(findings: Sequence[Finding], name: str) -> None:
             if str(finding.path) in (name, "command")
             else f"{finding.path}:{finding.line}"
         )
+        place += f", column {finding.column}" if finding.column else ""
         say_styled(f"  {place}  ", level, f"  {_shown(finding.text)}")

@@ -5,7 +5,7 @@
 GLM-4.6V-Flash is a dense ``glm4v`` with the processor of transformers' ``glm46v``; GLM-4.5V and
 4.6V are ``glm4v_moe``. ms-swift 4.6 and vLLM 0.32 know no architecture of the type ``glm46v``.
 Not verified, for want of the published files: GLM-4.6V-Flash's image token id, by which it is told
-from GLM-4.1V, and its context (memory/models.json).
+from GLM-4.1V, and its context (families/models.json).
 """
 
 from collections.abc import Mapping

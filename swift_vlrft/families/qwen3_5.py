@@ -3,7 +3,7 @@
 [{"bbox_2d": [254, 303, 291, 365], "label": "cat"}]
 
 Not verified, for want of the published files: the sizes of 0.8B and those of 4B's ViT, which the
-planner has in memory/models.json.
+planner has in families/models.json.
 """
 
 from typing import Any

@@ -3,19 +3,17 @@
     read_model("Qwen/Qwen2.5-VL-3B-Instruct").parameters.total      3_754_622_976
     read_model("path/to/checkpoint")    its config.json; nothing is downloaded and no weight is read
 
-models.json has for each model the numbers of its published config.json and the parameter counts of
-its transformers class (dev/count_parameters.py writes them, a test counts again), and checkpoints
-that are "like" another one except for name and context.
+families/models.json has for each model the numbers of its published config.json and the parameter
+counts of its transformers class (dev/count_parameters.py writes them, a test counts again), and
+checkpoints that are "like" another one except for name and context.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections import Counter
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -23,14 +21,10 @@ from typing import Any
 from swift_vlrft import chatglm4v
 from swift_vlrft.families import IMAGE_TYPES, UNKNOWN_IMAGES, family_of, why_not_shared
 from swift_vlrft.families.family import Family, MemoryFacts
+from swift_vlrft.families.published import published_models, published_name
 from swift_vlrft.families.resize import ImageRule
 from swift_vlrft.files.cache import remembered
 from swift_vlrft.files.jsonl import read_json
-
-MODELS_FILE = Path(__file__).with_name("models.json")
-
-SUFFIXES = re.compile("(-(instruct|thinking|base|it|2512|bf16|hf))+$")
-"""Ends of names on the hub that say nothing of a model's sizes."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +196,7 @@ class Model:
 
 
 def known_models() -> list[str]:
-    return [name for name, entry in _shipped().items() if "like" not in entry]
+    return [name for name, entry in published_models().items() if "like" not in entry]
 
 
 def read_model(name: str) -> Model:
@@ -214,18 +208,17 @@ def read_model(name: str) -> Model:
         raise ValueError(f"model {name!r} is {kind}, without a config.json; give the model itself")
     if is_folder or path.suffix == ".json":
         return _from_file(path)
-    shipped = {known.lower(): known for known in _shipped()}
     plain = name.rstrip("/").rsplit("/", 1)[-1]
-    known_name = shipped.get(plain.lower()) or shipped.get(SUFFIXES.sub("", plain.lower()))
+    known_name = published_name(name)
     if known_name is None:
         raise ValueError(
             f"model {name!r}: no configuration of it is shipped, and no folder or config.json has "
             "this path; give the path of its checkpoint or config.json. "
             f"Shipped: {', '.join(known_models())}"
         )
-    entry = _shipped()[known_name]
+    entry = published_models()[known_name]
     like = entry.get("like", known_name)
-    config = dict(_shipped()[like])
+    config = dict(published_models()[like])
     counts = Parameters(**config.pop("parameters"))
     if context := entry.get("context"):
         config["max_position_embeddings"] = context
@@ -280,11 +273,6 @@ def count_parameters(config: dict[str, Any]) -> Parameters:
         layers=counts["llm"] - embedding.numel() - own_head,
         largest_layer=max(sum(p.numel() for p in layer.parameters()) for layer in layers),
     )
-
-
-@lru_cache
-def _shipped() -> dict[str, dict[str, Any]]:
-    return dict(json.loads(MODELS_FILE.read_text()))
 
 
 def _from_file(path: Path) -> Model:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from swift_vlrft.recipe.lines import wrong_lines
+from swift_vlrft.recipe.lines import PROGRAM, commands_of, wrong_lines
 from swift_vlrft.recipe.reader import (
     CONFIGURATION,
     Flag,
@@ -24,9 +24,10 @@ from swift_vlrft.recipe.reader import (
     recipes_of,
 )
 from swift_vlrft.recipe.restricted import MARK, Started, make_inert, started
-from swift_vlrft.recipe.script import Script, not_exported
-from swift_vlrft.recipe.tree import Note, parse
+from swift_vlrft.recipe.script import ANYTHING, OUTPUT, Script, not_exported
+from swift_vlrft.recipe.tree import Note, Span, parse
 from swift_vlrft.recipe.words import Value, Variable
+from swift_vlrft.recipe.wrappers import MAKERS
 
 NOT_READ = ("bash", "sh", "sbatch", "ssh", "xargs", "eval", "source", ".")
 """Their commands are not followed."""
@@ -51,6 +52,10 @@ def run_recipes(
     commands, notes = started(inert, str(path), caller, arguments)
     statements, blanks = parse(text)
     notes = [*inert.notes, *notes, *blanks, *wrong_lines(text, statements)]
+    nodes = [node.Cmd for node in commands_of(statements)]
+    programs = [(n, w) for n in nodes for w in n.Args if PROGRAM.fullmatch(w.text)]
+    starts = {node.line: word.line for node, word in reversed(programs)}
+    made = set(inert.written)
     script, lost, moved = Script({}), False, False
     for command in commands:
         begins = map(os.path.basename, command.words[:3])  # nohup bash FILE
@@ -62,8 +67,14 @@ def run_recipes(
             lost |= name in ("source", ".", "eval")
         elif script.program(_words(script, command)):
             inner = script.commands[-1]
+            inner.line = starts.get(command.line, command.line)
             inner.lost, inner.folder = lost, None if moved else inner.folder
-            inner.made = frozenset(inert.written)
+            before = (word for n in nodes if n.line < command.line for word in n.Args[:3])
+            if any(MAKERS.fullmatch(os.path.basename(word.text)) for word in before):
+                made.add(ANYTHING)
+            inner.made = frozenset(made)
+            behind = zip(command.words, command.words[1:], strict=False)
+            made |= {value for flag, value in behind if OUTPUT.fullmatch(flag)}
     recipes = recipes_of(script.commands, path, notes)
     notes += [*script.notes, *not_exported(text, statements, recipes)]
     notes = sorted(dict.fromkeys(notes), key=lambda note: note.line)
@@ -76,7 +87,7 @@ def run_recipes(
     for recipe in recipes:
         recipe.text = text
         recipe.notes = [replace(note, line=recipe.line) for note in recipe.notes] + notes
-        recipe.flags = [_placed(flag, text, recipe.line) for flag in recipe.flags]
+        recipe.flags = [*_placed(recipe.flags, text, recipe.line)]
     return recipes
 
 
@@ -98,9 +109,20 @@ def _value(text: str, line: int) -> Value:
     return Value(shown, line, False, None, (note,))
 
 
-def _placed(flag: Flag, text: str, line: int) -> Flag:
-    """Give the flag the line where it is written: below its command, else anywhere, else there."""
-    word = re.compile(rf"(?<![\w-])--{re.escape(flag.name).replace('_', '[-_]')}(?![\w-])")
-    places = [at for at, content in enumerate(text.split("\n"), 1) if word.search(content)]
-    at = next((at for at in places if at >= line), places[0] if places else line)
-    return replace(flag, line=at)
+def _placed(flags: Sequence[Flag], text: str, line: int) -> Iterator[Flag]:
+    """Give flags the places where they are written: below their command, else anywhere."""
+    code = re.sub(r"(?m)(?:^|(?<=\s))#.*", lambda comment: " " * len(comment[0]), text)
+    start = sum(map(len, text.splitlines(keepends=True)[: line - 1]))
+    seen = dict[str, int]()
+    for flag in flags:
+        name = re.escape(flag.name if flag.name.startswith("-") else f"--{flag.name}")
+        word = re.compile(rf"(?<![\w-]){name.replace('_', '[-_]')}(?![\w-])")
+        match = word.search(code, seen.get(flag.name, start))
+        if match is None and flag.name not in seen:
+            match = word.search(code)
+        if match and flag.name:
+            seen[flag.name] = match.end()
+            at = text.count("\n", 0, match.start()) + 1
+            yield replace(flag, line=at, span=Span(*match.span(), literal=False))
+        else:
+            yield replace(flag, line=line)

@@ -55,10 +55,12 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     """
     bounds: dict[str, str]
     """By flag or variable, the interval that its number lies in, as `(0, 1]`."""
-    variables: dict[str, Literal["int", "float", "bool"]]
-    """Of the environment, as far as ms-swift reads numbers and switches from it."""
+    variables: dict[str, Literal["int", "float", "bool", "str"]]
+    """Of the environment; those that are texts are of ms-swift's libraries, too."""
     commands: dict[str, dict[str, Flag]]
     """By flag name, then by the commands that share the definition, as "sft pt"."""
+    models: list[str]
+    """Ids of the models that ms-swift registers, of either hub."""
     note: str = ""
     """What is installed, if it is not what these are the facts of."""
 

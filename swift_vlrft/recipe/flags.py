@@ -26,8 +26,12 @@ def is_flag(text: str) -> bool:
 
 
 def flag_name(text: str) -> str:
-    """Return the name in ``--the-name`` or ``--the-name=value``."""
-    return text.partition("=")[0].lstrip("-").replace("-", "_")
+    """Return the name in ``--the-name`` or ``--the-name=value``; with its dashes if they are not
+    two, as argparse knows no long flag of one dash.
+    """
+    name = text.partition("=")[0]
+    two = name.startswith("--") and name[2:3] != "-"
+    return name[2:].replace("-", "_") if two else name
 
 
 def flags_of(words: Sequence[str]) -> Iterator[GivenFlag]:

@@ -33,3 +33,8 @@ OLD_MEGATRON_FLAGS = msgspec.json.decode(
 OLD_FLAGS = msgspec.json.decode(
     Path(__file__).with_name("old_flags.json").read_bytes(), type=dict[str, Old]
 )
+
+OF_OTHERS = msgspec.json.decode(
+    Path(__file__).with_name("other_flags.json").read_bytes(), type=dict[str, str]
+)
+"""By names of TRL, verl, OpenRLHF, LLaMA-Factory and EasyR1, the flags of the same meaning."""

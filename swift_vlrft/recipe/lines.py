@@ -1,23 +1,60 @@
-"""Find lines that bash reads otherwise than they look."""
+"""Find lines and words that bash reads otherwise than they look.
+
+swift rlhf \\
+  # --beta 0 \\             the comment ends the command:
+  --max_length 512          --max_length is lost
+NPROC_PER_NODE=4            set for the script alone: `swift` does not see it
+"""
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from swift_vlrft.files.environment import VARIABLES
 from swift_vlrft.recipe.facts import facts
-from swift_vlrft.recipe.tree import Node, Note
+from swift_vlrft.recipe.tree import Node, Note, Patch, note_at
 
 OTHER_VARIABLES = re.compile(
     r"(VLRFT|VLLM|NCCL|GLOO|DS|PYTORCH|OMP|MODELSCOPE|CUDA_DEVICE|SWIFT(?!_CONFIG_FILE$))_\w+"
-    r"|HF_(HOME|ENDPOINT|(HUB|DATASETS)_\w+)|ROOT_IMAGE_DIR|WANDB_(PROJECT|MODE)|MASTER_ADDR"
-    r"|(CUDA|HIP|ASCEND_RT)_VISIBLE_DEVICES|QWENVL_BBOX_FORMAT|\w*VIDEO_READER\w*|DOWNSAMPLE_MODE"
-    r"|THINKING(_MODE|_BUDGET)?|TORCH_COMPILE_DISABLE|CUBLAS_WORKSPACE_CONFIG"
+    r"|HF_(HUB|DATASETS)_\w+|\w*VIDEO_READER\w*"
 )
-"""Variables that ms-swift, its engines or this package read, beside ms-swift's numbers."""
-JOINED = re.compile(r"[^'\"]*\S\\\r?\n(--?[A-Za-z]\w*|[A-Za-z_]\w*=)")
+"""Variables that ms-swift, its engines or this package read, by the first part of their names."""
+MEANT = {
+    **{"IMAGE_MAX_PIXELS": "MAX_PIXELS", "MAX_TOKEN_NUM": "IMAGE_MAX_TOKEN_NUM"},
+    **{"VISIBLE_DEVICES": "CUDA_VISIBLE_DEVICES", "NPROC": "NPROC_PER_NODE"},
+}
+"""Names that nobody reads, and what they stand for."""
+PROGRAM = re.compile(r"(?:\S*/)?(?:swift|megatron)|swift\.cli\.\S+|\S*swift/cli/\S+\.py")
+STARTS = r"(?:swift|megatron|nohup|env|python[\d.]*|torchrun|accelerate|deepspeed)(?=\s)"
+JOINED = re.compile(rf"\\\r?\n(?=(--?[A-Za-z]\w*|[A-Za-z_]\w*=|{STARTS}))")
 """A word that goes on in the first column of the next line, with what looks like another word."""
+NEXT = re.compile(r"swift|megatron|vlrft|nohup|echo|wait|sleep|export|exit|python[\d.]*")
+"""In the first column, the first word of another command."""
+GAP = re.compile(r"(?:[^\S\n]|\\\r?\n|\n|(?<=\s)#[^\n]*)*")
+"""Between two commands: line ends, empty lines and comments alone."""
+CONTINUES = re.compile(r"\\\\|[/^]|\\\s*#.*")
+"""What is written at the end of a line for a backslash, or with a comment behind it."""
+DASHES = "\u2010-\u2015\u2212\uff0d"
+FLAG = re.compile(rf"['\"]?[-{DASHES}]{{1,3}}[A-Za-z]")
+TYPED = {
+    **dict.fromkeys("\u201c\u201d\u201e\u00ab\u00bb\uff02", '"'),
+    **dict.fromkeys("\u2018\u2019\uff07\u00b4", "'"),
+    **{"\u00a0": " ", "\u3000": " ", "\uff1d": "="},
+    **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff", ""),
+}
+"""What a word processor or a chat puts in the place of a keyboard's characters."""
+OF_QUOTES = "".join(key for key, value in TYPED.items() if value in ("'", '"'))
+TYPOGRAPHY = re.compile(
+    rf"^-*[{DASHES}][-{DASHES}]*(?=[A-Za-z\d])|(?:^|(?<==))[{OF_QUOTES}]|[{OF_QUOTES}]$"
+    r"|(?<=[A-Z])\uff1d|(?<!\\)[\u00a0\u3000](?=[-\w])|[\u200b-\u200d\u2060\ufeff]"
+)
+SLIP = re.compile(
+    rf"\W*[-{DASHES}]\S*[A-Za-z]|[{DASHES}]\d|[A-Z_]+\uff1d|.*\s[-{DASHES}]|.*=[{OF_QUOTES}]"
+)
+"""A word in which such a character is no part of a name or of a text."""
 
 
 def is_read(name: str) -> bool:
@@ -26,46 +63,217 @@ def is_read(name: str) -> bool:
     return bool(known) and name not in ("RANK", "LOCAL_RANK")
 
 
+def almost(name: str) -> str | None:
+    """Return the variable that a name is almost; None if it is one, or like none."""
+    known = facts().variables
+    if name in known or (ours := name.startswith("VLRFT_")) and name in VARIABLES:
+        return None
+    cutoff = 0.1 if ours else 0.9 if OTHER_VARIABLES.fullmatch(name) else 0.8
+    among = VARIABLES if ours else [*known, *MEANT]
+    near = difflib.get_close_matches(name.upper(), among, n=1, cutoff=cutoff)
+    return MEANT.get(near[0], near[0]) if near else None
+
+
 def wrong_lines(text: str, statements: Sequence[Node]) -> Iterator[Note]:
-    """Yield notes on lines of a script that are lost or joined."""
+    """Yield notes on lines of a script that are lost or joined, and on words with a slip."""
     if text.startswith("\ufeff"):
         why = "the file begins with a byte order mark, which bash takes for a part of line 1. "
         why += "Remove it: sed -i '1s/^\\xef\\xbb\\xbf//' FILE"
-        yield Note(1, "syntax", why)
+        yield note_at(text, 0, "syntax", why, Patch(0, 1, ""))
     if "\r" in text:
         why = "the line ends in a carriage return (Windows), which bash takes for a part of it. "
         why += "Convert the file: sed -i 's/\\r$//' FILE"
-        yield Note(text[: text.index("\r")].count("\n") + 1, "continuation", why)
-    for node in (inner for statement in statements for inner in statement.walk()):
-        if node.Type == "CallExpr":
-            yield from _lost_or_joined(node)
-    lines = text.split("\n")
-    for node, below in pairwise(statements):
-        words = [word.text for word in node.Cmd.Args] if node.Cmd else []
-        ends = re.match(r"[ \t\r]*(#.*)?\n", node.source[node.End.at :])
-        if "swift" not in words or node.Background or not ends:
-            continue
-        here, above = lines[below.line - 1], lines[node.line - 1]
-        deeper = len(here) - len(here.lstrip()) > len(above) - len(above.lstrip())
-        follows = deeper and below.line == node.End.line + 1
-        if follows and not here.lstrip().startswith("-"):  # _lost_or_joined says that one
-            why = f"no backslash ends line {node.End.line}, so bash takes `{here.strip()[:60]}` for"
-            why += " a command of its own: it and all below it are lost"
-            yield Note(below.line, "continuation", why)
+        ends = (Patch(*match.span(), "") for match in re.finditer("\r+(?=\n|$)", text))
+        yield note_at(text, text.index("\r"), "continuation", why, *ends)
+    nodes = commands_of(statements)
+    for node in nodes:
+        yield from _slips(text, node)
+    for above, node in pairwise(nodes):
+        yield from _lost(text, above, node)
 
 
-def _lost_or_joined(node: Node) -> Iterator[Note]:
-    words = [word.text for word in node.Args]
-    if words and re.match("--?[A-Za-z]", words[0]) and not node.Assigns:
-        flags = ", ".join(word.partition("=")[0] for word in words if word.startswith("-"))
-        why = f"{words[0]} stands alone: no backslash ends the line before it (or a comment or an "
-        why += "empty line stands between), so bash takes it for a command: lost "
-        yield Note(
-            node.line, "continuation", f"{why}{'is' if flags == words[0] else 'are'} {flags}"
-        )
-    for word in (*node.Args, *(assigned.Value for assigned in node.Assigns if assigned.Value)):
-        if match := JOINED.match(word.text):
-            line = word.line + match[0].count("\n") - 1
+def commands_of(statements: Sequence[Node]) -> list[Node]:
+    """Return the statements that are a single command, in the order of lines: those of functions
+    and loops, too, but not those within the words of another.
+    """
+    inner = (node for statement in statements for node in statement.walk() if node.Cmd)
+    simple = (node for node in inner if node.Cmd.Type in ("CallExpr", "DeclClause"))
+    outer = list[Node]()
+    for node in sorted(simple, key=lambda node: node.Pos.at):
+        if not outer or node.Pos.at >= outer[-1].End.at:
+            outer.append(node)
+    return outer
+
+
+def _runs_swift(node: Node) -> bool:
+    return any(PROGRAM.fullmatch(word.text) for word in node.Cmd.Args)
+
+
+def _lost(text: str, above: Node, node: Node) -> Iterator[Note]:
+    """A line of flags, or one deeper than its command, that bash takes for another command."""
+    words = [word.text for word in node.Cmd.Args]
+    gap = text[above.End.at : node.Pos.at]
+    if not words or node.Cmd.Assigns or node.Cmd.Variant or not GAP.fullmatch(gap):
+        return
+    flags = [word.partition("=")[0] for word in words if FLAG.match(word)]
+    goes_on = "\\\n" in gap.replace("\r", "") or node.line == above.End.line + 1
+    deeper = _indent(text, node.Pos.at) > _indent(text, above.Pos.at)
+    deeper |= [word.text for word in above.Cmd.Args] == ["swift"]  # its command is lost
+    if not FLAG.match(words[0]) and not (
+        goes_on and deeper and _runs_swift(above) and not above.Background
+    ):
+        return
+    why, patch = end_of(text, above, node)
+    lost = ", ".join(flags) if flags else f"`{' '.join(words)[:60]}`"
+    said = f"{why}, so bash takes the line for a command of its own: lost "
+    said += f"{'are' if len(flags) > 1 else 'is'} {lost}"
+    yield note_at(text, node.Pos.at, "continuation", said, patch)
+
+
+def _indent(text: str, at: int) -> int:
+    line = text[text.rfind("\n", 0, at) + 1 : at]
+    return len(line) - len(line.lstrip())
+
+
+def end_of(text: str, above: Node, node: Node) -> tuple[str, Patch]:
+    """Say what ends a command before the line that was meant to belong to it, and mend it."""
+    line, start = above.End.line, above.End.at
+    gap = text[start : node.Pos.at]
+    odd = [w for w in above.Cmd.Args if w.line == line and CONTINUES.fullmatch(w.text)]
+    if odd:
+        start = odd[0].Pos.at
+        why = f"`{text[start : above.End.at]}` ends line {line} where a backslash is meant"
+    elif text[start - 1] in ";&":
+        start -= 1
+        why = f"`{text[start]}` ends the command in line {line}"
+    elif re.match(r"[ \t]+#", gap):
+        why = f"a comment ends line {line}, and no backslash stands before it"
+    elif "#" in gap:
+        why = f"a comment stands below line {line} and ends the command"
+    elif "\\" in gap:
+        why = f"an empty line follows the backslash of line {line} and ends the command"
+    else:
+        why = f"no backslash ends line {line}"
+    indent = gap[gap.rfind("\n") + 1 :]
+    return why, Patch(start, node.Pos.at, f"{' ' * (text[start - 1] != ' ')}\\\n{indent}")
+
+
+def _slips(text: str, node: Node) -> Iterator[Note]:
+    """Slips within the words of one command."""
+    command, exports = node.Cmd, node.Cmd.Type == "DeclClause"
+    args = command.Args
+    values = [assigned.Value for assigned in (*command.Assigns, *args) if assigned.Value]
+    for word in (*args, *values):
+        for at, follows in _joins(text, word):
             why = "no blank stands before the backslash, and none before the next line: bash joins "
-            why += f"{match[1]} to the word before it. Write a blank before the backslash"
-            yield Note(line, "continuation", why)
+            why += f"{follows} to the word before it. Write a blank before the backslash"
+            yield note_at(text, at, "continuation", why, Patch(at, at, " "))
+    if exports and command.Variant.Value == "export":
+        yield from _exports(text, args)
+    elif args and not exports:
+        yield from _assignment(text, node, args)
+    if exports or _runs_swift(node):
+        yield from _typed(text, [*([] if exports else args), *values])
+    if not exports and _runs_swift(node):
+        yield from _behind(text, node)
+
+
+def _joins(text: str, word: Node) -> Iterator[tuple[int, str]]:
+    quoted = [(p.Pos.at, p.End.at) for p in word.Parts if p.Type not in ("Lit", "ParamExp")]
+    for match in JOINED.finditer(text, word.Pos.at + 1, word.End.at + 1):
+        at = match.start()
+        if match.end() < word.End.at and not any(first <= at < last for first, last in quoted):
+            yield at, match[1]
+
+
+def _exports(text: str, words: Sequence[Node]) -> Iterator[Note]:
+    for word in words:
+        said = word.text
+        if word.Naked and not word.Name and not re.match(r"-|[\"']?\$(?!\w+=)|\"", said):
+            why = f"bash: export: `{said}': not a valid identifier. No blank stands around `=` or "
+            why += "within a list, and no $ before the name"
+            patches = []
+            start = len(text[: word.Pos.at].rstrip())
+            if said == "=" or text[start - 1] in ",=":
+                end = re.compile(r"\s*").match(text, word.End.at)
+                stop = end.end() if said == "=" and end else word.End.at
+                patches = [Patch(start, stop, said)]
+            yield note_at(text, word.Pos.at, "not-exported", why, *patches)
+            return
+
+
+def _assignment(text: str, node: Node, args: Sequence[Node]) -> Iterator[Note]:
+    """An assignment with a blank in it, or with `$`, which is a command to bash."""
+    first, second = args[0].text, args[1].text if len(args) > 1 else ""
+    at = args[0].Pos.at
+    if second.startswith("=") and first.isidentifier():
+        why = f"bash takes {first} for a command: no blank stands around `=` in {first}=..."
+    elif node.Cmd.Assigns and re.fullmatch(r"[\d.]+(?:,[\d.]*)*", first):
+        why = f"bash takes {first} for a command: no blank stands behind `=` or within a list"
+    elif re.match(r"\$\w+=", first):
+        why = f"bash puts the value of {first.partition('=')[0]} in its place and takes the whole "
+        why += f"for a command: write {first[1:].partition('=')[0]}=..."
+    else:
+        return
+    yield note_at(text, at, "not-exported", why)
+
+
+def _typed(text: str, words: Sequence[Node]) -> Iterator[Note]:
+    """Dashes, quotes and blanks that no keyboard has, outside quotes; a note a line."""
+    lines: dict[int, list[Patch]] = {}
+    for word in words:
+        for part in (part for part in word.Parts if part.Type == "Lit"):
+            for match in TYPOGRAPHY.finditer(text[part.Pos.at : part.End.at]):
+                start, end = (part.Pos.at + at for at in match.span())
+                new = TYPED.get(match[0], "-" if text[end : end + 1].isdigit() else "--")
+                if new in ("-", "--") and start > word.Pos.at:
+                    continue
+                # A quote at the end of a word closes one that stands before another.
+                closes = end == word.End.at and (word.line in lines or start == word.Pos.at)
+                opens = start == word.Pos.at or text[start - 1] == "="
+                if closes or opens if new in ("'", '"') else SLIP.match(word.text):
+                    lines.setdefault(word.line, []).append(Patch(start, end, new))
+    for patches in lines.values():
+        start, end, new = patches[0]
+        if new in ("'", '"') and len(patches) == 1:
+            continue
+        shown = text[start:end] if text[start:end].isprintable() else ascii(text[start:end])[1:-1]
+        mend = f"write `{new}`" if new.strip() else "write a blank" if new else "delete it"
+        why = f"{shown} comes from a word processor, and bash takes it for a letter: {mend}"
+        yield note_at(text, start, "typographic", why, *patches)
+
+
+def _behind(text: str, node: Node) -> Iterator[Note]:
+    """A variable behind the command, and a value that begins a comment."""
+    args = node.Cmd.Args
+    at = next(n for n, word in enumerate(args) if PROGRAM.fullmatch(word.text))
+    for word in args[at + 1 :]:
+        if match := re.match(r"([A-Z][A-Z0-9_]{2,})=", word.text):
+            why = f"{match[1]}=... stands behind the command, which gets it as a word, and no "
+            why += "variable is set: write it before the command"
+            gone = Patch(len(text[: word.Pos.at].rstrip(" ")), word.End.at, "")
+            moved = Patch(node.Pos.at, node.Pos.at, f"{word.text} ")
+            yield note_at(text, word.Pos.at, "stray-variable", why, gone, moved)
+        before = text[: word.Pos.at].rstrip("\r\n")
+        if NEXT.fullmatch(word.text) and before.endswith("\\"):
+            why = f"the backslash of line {word.line - 1} takes this line into the command above: "
+            why += f"`{word.text}` is a word of it, and does not start. Delete the backslash"
+            yield note_at(
+                text, word.Pos.at, "continuation", why, Patch(len(before) - 1, len(before), "")
+            )
+    comment = re.compile(r"[ \t]+(#\S+)").match(text, node.End.at)
+    name = args[-1].text.lstrip("-").replace("-", "_") if args[-1].text.startswith("--") else ""
+    kinds = facts().commands.get(name, {}).values()
+    start, end = comment.span(1) if comment else (0, 0)
+    if comment and kinds and not any(flag.kind == "bool" for flag in kinds):
+        why = f"the value of --{name} begins with #, and bash takes it for a comment: quote it"
+        yield note_at(text, start, "comment", why, Patch(start, end, f"'{comment[1]}'"))
+    elif (
+        comment
+        and len(args) > 1
+        and re.fullmatch(r"#\d+", comment[1])
+        and "dataset" in "".join([word.text for word in args if word.text.startswith("--")][-1:])
+    ):
+        why = f"a blank stands before {comment[1]}, so bash takes it for a comment: write "
+        why += f"{args[-1].text}{comment[1]}"
+        yield note_at(text, start, "comment", why, Patch(node.End.at, start, ""))

@@ -40,9 +40,10 @@ dirname() {
   esac
 }
 expr() {
-  case "${1-}${3-}" in *[!-0-9]*) builtin printf '\1\n'; return ;; esac
-  case "$#${2-}" in
+  case "${1-}${3-}${5-}" in *[!-0-9]*) builtin printf '\1\n'; return ;; esac
+  case "$#${2-}${4-}" in
     3[-+*/%]) builtin printf '%s\n' "$(($1 $2 $3))" ;;
+    5//) builtin printf '%s\n' "$(($1 / $3 / $5))" ;;
     *) builtin printf '\1\n' ;;
   esac
 }

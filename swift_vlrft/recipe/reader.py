@@ -48,6 +48,23 @@ COMMAND_OF_KEY = {"rlhf_type": "rlhf", "sampler_type": "sample", "sampler_engine
 TRAINING = {"learning_rate", "num_train_epochs", "max_steps", "tuner_type", "train_type"}
 """Flags of training: a configuration with none of them and without a set is not for `swift sft`."""
 
+OTHERS = {
+    "a notebook": (r"\.ipynb$", r"\s*\{\s*\"(?:cells|nbformat)\""),
+    "a Dockerfile": (
+        r"^(?:docker|container)file|\.dockerfile$",
+        r"(?:\s*#.*\n|ARG .*\n|\s)*FROM\s+\S+",
+    ),
+    "a fish script": (r"\.fish$", r"#!.*\bfish\b|(?:.*\n)*?\s*set -(?:g?x|xg|Ux) +\w+ +\S"),
+    "a zsh script, which splits no $FLAGS": (r"\.zsh$", r"#!.*\bzsh\b"),
+    "a csh script": (r"\.t?csh$", r"#!.*\bt?csh\b|(?:.*\n)*?\s*setenv "),
+    "a batch file of Windows": (r"\.(?:bat|cmd)$", r"(?i)@?echo off\b"),
+    "a PowerShell script": (r"\.ps1$", r"(?:.*\n)*?\s*\$env:\w+\s*="),
+    "a Python program": (r"\.py$", r"#!.*\bpython"),
+    "a makefile": (r"^makefile$|\.mk$", r"\0\0"),
+    "Markdown": (r"\.md$", r"\0\0"),
+    "UTF-16 text": (r"\0", "\udcff\udcfe|\udcfe\udcff"),
+}
+"""What is no bash script, by its name or its beginning."""
 REMARK = re.compile(r"(?:^|^[^'\"]*\s)#.*")
 
 
@@ -71,6 +88,8 @@ class Flag:
     """Of ``--name``, without an ``=value``."""
     value_spans: tuple[Span | None, ...] = ()
     """One for each of ``values``."""
+    inline: bool = False
+    """Whether it is written ``--name=value``."""
 
 
 @dataclass(kw_only=True)
@@ -159,6 +178,13 @@ def read_file(path: Path) -> str:
         text = path.read_bytes().decode(errors="surrogateescape")
     except OSError as error:
         raise RecipeError(f"{path}: cannot be read: {error.strerror or error}") from None
+    for kind, (name, begins) in OTHERS.items():
+        if re.search(name, path.name.lower()) or re.match(begins, text):
+            why = "bash scripts and ms-swift's configurations are read: write its `swift` command "
+            raise RecipeError(f"{path} is {kind}; {why}into a script that begins with #!/bin/bash")
+    if "\0" in text:
+        place = text[: text.index("\0")].count("\n") + 1
+        raise RecipeError(f"{path}: line {place}: a byte 0, which bash does not accept")
     for number, line in enumerate(text.split("\n"), 1):
         code = line if path.suffix in CONFIGURATION else REMARK.sub("", line)
         if odd := re.search("[\udc80-\udcff]", code):
@@ -213,8 +239,6 @@ def read_text(
 ) -> list[Recipe]:
     """Read recipes from the text of a script, of a command or of a configuration."""
     path = Path(path)
-    if path.suffix == ".ipynb":
-        raise RecipeError(f"{path} is a notebook; write its `swift` command into a script")
     caller = os.environ if environment is None else environment
     if path.suffix in CONFIGURATION:
         recipe = _configuration(path, text, dict(caller))
@@ -294,7 +318,7 @@ def _take_flags(recipe: Recipe, words: Sequence[Value]) -> None:
 
     An unread word is the value of a flag that has none yet; elsewhere it may add flags.
     """
-    flags: list[tuple[str, list[Value], Span | None, int]] = []
+    flags: list[tuple[str, list[Value], Span | None, int, bool]] = []
     opens = -1  # how many flags stand before the last word that may add some
     for word in words:
         notes = list(word.notes)
@@ -311,19 +335,19 @@ def _take_flags(recipe: Recipe, words: Sequence[Value]) -> None:
             name = flag_name(name)
             if not word.known and not re.fullmatch(r"[\w-]+", name):  # --$NAME
                 opens, name, values, span = len(flags), "", values or [word], None
-            flags.append((name, values, span, word.line))
+            flags.append((name, values, span, word.line, bool(equals)))
         else:
             opens = len(flags) if word.many and not bare else opens
             if flags:
                 flags[-1][1].append(word)
             elif word.known or not word.many:
-                flags.append(("", [word], None, word.line))
+                flags.append(("", [word], None, word.line, False))
         recipe.notes += notes
-    for i, (name, values, span, line) in enumerate(flags):
+    for i, (name, values, span, line, inline) in enumerate(flags):
         known = i >= opens and all(value.known for value in values)
         texts = tuple(value.text for value in values)
         spans = tuple(value.span for value in values)
-        recipe.flags.append(Flag(name, texts, line, known, span, spans))
+        recipe.flags.append(Flag(name, texts, line, known, span, spans, inline))
     recipe.may_add |= opens >= 0
 
 

@@ -188,9 +188,6 @@ def _session(leader: int) -> list[int]:
 def make_inert(text: str, script: str) -> Inert:
     """Make a script inert; RecipeError, with its place, where bash or we refuse it."""
     data = text.encode(errors="surrogateescape")
-    if b"\0" in data:
-        line = data[: data.index(b"\0")].count(b"\n") + 1
-        raise RecipeError(f"{script}: line {line}: a byte 0, which bash does not accept")
     inert = Inert("")
     edits: list[tuple[int, int, bytes]] = []
     try:

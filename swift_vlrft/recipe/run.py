@@ -63,13 +63,14 @@ class Run:
     @cached_property
     def given(self) -> dict[str, Flag]:
         """Map current names to the flags that count: the last of a name, as in argparse."""
-        flags = {}
-        for flag in self.recipe.flags:
-            if self.is_negated(flag.name):
-                flags[flag.name.removeprefix("no_")] = replace(flag, values=("false",))
-            else:
-                flags[self.current_name(flag.name)] = flag
-        return flags
+        named = ((flag, *self.named(flag)) for flag in self.recipe.flags)
+        return {name: replace(f, values=v) if v != f.values else f for f, name, v in named}
+
+    def named(self, flag: Flag) -> tuple[str, tuple[str, ...]]:
+        """Return the current name of a flag, and its values."""
+        if self.is_negated(flag.name):
+            return flag.name.removeprefix("no_"), ("false",)
+        return self.current_name(flag.name), flag.values
 
     def is_negated(self, name: str) -> bool:
         """transformers' parser adds such a flag, --no_freeze_vit, for each switch on by default."""

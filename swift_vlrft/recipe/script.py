@@ -16,10 +16,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 
-from swift_vlrft.recipe.lines import is_read, wrong_lines
-from swift_vlrft.recipe.tree import Mistake, Node, Note, parse
+from swift_vlrft.recipe.lines import GAP, almost, commands_of, end_of, is_read, wrong_lines
+from swift_vlrft.recipe.tree import Mistake, Node, Note, Patch, note_at, parse
 from swift_vlrft.recipe.words import BY_RUN, NAME, Value, Variable, Words, joined
 from swift_vlrft.recipe.wrappers import ENVIRONMENT, MAKERS, WITHIN, not_read, unwrapped
 
@@ -32,6 +33,8 @@ ANY = re.compile(
     rf"\b(?:{BUILTINS}|printf\s+-v|wait\s+-p)\b(?:\s+-\S+|\s+\w+=\S*)*\s+[\"']?[$`]|\s-\w*n\w*\s+\w+="
 )
 """Text that may set a variable which it does not name: ``export "$NAME"``, ``declare -n A=B``."""
+OF_BASH = re.compile(r"IFS|PATH|PS\d|(?:OPT|HIST|BASH|LC_)\w+|LANG|SHELLOPTS|TIMEFORMAT")
+"""Variables that bash reads itself."""
 OUTPUT = re.compile(r"--(?:output|result|save)[\w-]*")
 """Flags of `swift` for what it writes."""
 ANYTHING = "*"
@@ -246,16 +249,36 @@ def not_exported(
     text: str, statements: Sequence[Node], commands: Sequence[Command]
 ) -> Iterator[Note]:
     """Yield notes on variables that are set for the script alone, and that it never uses."""
-    uses = re.sub(r"(?m)^\s*#.*", "", text)
-    for node in (inner for statement in statements for inner in statement.walk()):
-        for assigned in node.Assigns if node.Type == "CallExpr" and not node.Args else ():
+    nodes = commands_of(statements)
+    uses, printed = (re.sub(r"(?m)(?:^|(?<=\s))#.*", "", text) for _ in range(2))
+    for node in nodes:
+        if node.Cmd.Args and node.Cmd.Args[0].text in ("echo", "printf"):
+            uses = uses.replace(node.text, "")
+    for node, below in zip_longest(nodes, nodes[1:]):
+        for assigned in node.Cmd.Assigns if not node.Cmd.Args else ():
             name = assigned.Name.Value
             use = re.compile(rf"(?<!\w){name}(?!\w|\+?=)")
-            used = len(use.findall(uses)) > len(use.findall(assigned.text))
-            sees = any(c.lost or name in c.environment or name in c.unknown for c in commands)
-            if is_read(name) and commands and not used and not sees:
-                why = f"{name} is set for this script alone, and `swift` does not see it: write "
-                yield Note(assigned.line, "not-exported", f"{why}`export {name}=...`")
+            if OF_BASH.fullmatch(name) or any(
+                c.lost or name in c.environment or name in c.unknown for c in commands
+            ):
+                continue
+            known, own = is_read(name) or almost(name), len(use.findall(assigned.text))
+            if not commands or len(use.findall(uses if known else printed)) > own:
+                continue
+            why = f"{name} is set for this script alone, and `swift` does not see it"
+            why += ", nor does the script use it" * (not known)
+            patch: Patch | None = Patch(node.Pos.at, node.Pos.at, "export ")
+            if below and "\\" in (gap := text[node.End.at : below.Pos.at]) and GAP.fullmatch(gap):
+                ended, patch = end_of(text, node, below)
+                why += f": {ended}"
+            elif all(c.line < node.line for c in commands):
+                why, patch = f"{why}, which stands before this line", None
+            else:
+                why += f": write `export {name}=...`"
+            if near := almost(name):
+                why += f"; did you mean {near}?"
+            kind, mends = ("not-exported", [patch]) if known else ("unused", [])
+            yield note_at(text, assigned.Pos.at, kind, why, *filter(None, mends), name=name)
 
 
 def _first_word(node: Node) -> str:

@@ -28,7 +28,8 @@ COMMENT_GOES_ON = re.compile(
 """A comment that ends in a backslash: shfmt takes the next line for a part of the command, and bash
 does not.
 """
-BLANK_BEHIND = re.compile(r"\\([ \t]+)(?=\r?\n)")
+BLANK_BEHIND = re.compile(r"\\((?:[^\S\r\n]|[\u200b-\u200d\u2060\ufeff])+)(?=\r?\n)")
+"""Blanks of any alphabet, and characters without width."""
 
 
 class Mistake(ValueError):
@@ -39,17 +40,38 @@ class Mistake(ValueError):
         return f"line {line}, column {column}: {why}"
 
 
+class Patch(NamedTuple):
+    """A change of a text: ``new`` in the place of ``text[start:end]``."""
+
+    start: int
+    end: int
+    new: str
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A note says what the reader noticed in a line. Its ``kind`` is continuation, placeholder,
-    unset, needed (unset, and no fault of the script), not-exported, launcher, unread or syntax.
+    """A note says what the reader noticed in a line; its ``kind`` is needed (unset, and no fault of
+    the script), unread, unused or spoken, or that of a fault: unset, continuation, not-exported ...
     """
 
     line: int
     kind: str
     text: str
     variable: str = field(default="", compare=False)
-    """The variables whose values are not known, with blanks between them."""
+    """The variables that it is about, with blanks between them."""
+    column: int = 0
+    patches: tuple[Patch, ...] = field(default=(), compare=False)
+    """What mends it."""
+
+
+def note_at(source: str, at: int, kind: str, text: str, *patches: Patch, name: str = "") -> Note:
+    """Return a note on a place of a text."""
+    line, column = source.count("\n", 0, at) + 1, column_of(source, at)
+    return Note(line, kind, text, name, column, patches)
+
+
+def column_of(source: str, at: int) -> int:
+    return at - source.rfind("\n", 0, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +163,13 @@ def parse(text: str) -> tuple[Sequence[Node], Sequence[Note]]:
     tree = json.loads(as_json(data), object_hook=node)
     ends = {part.End.at for part in tree.walk() if part.Type == "Lit"}
     for match in BLANK_BEHIND.finditer(clean):
-        if match.start() + 2 in ends:
+        if ends & {*range(match.start() + 2, match.end() + 1)}:
             start, end = match.span()
             statements, notes = parse(f"{text[:start]}{match[1]}\\{text[end:]}")
             why = "a blank follows the backslash, so the line does not go on: everything below "
             why += "is lost. Delete the blank"
-            note = Note(text.count("\n", 0, start) + 1, "continuation", why)
-            return statements, (note, *notes)
+            patch = Patch(start + 1, end, "")
+            return statements, (note_at(text, start, "continuation", why, patch), *notes)
     return tree.Stmts, ()
 
 

@@ -4,6 +4,7 @@ is asked, with a `swift` (and `notify`) that writes down what it was given.
 
 import itertools
 import json
+import os
 import re
 import stat
 from pathlib import Path
@@ -13,12 +14,15 @@ from recipe.bash import Call, run_bash, write_programs
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
+from swift_vlrft.recipe.by_bash import run_recipes
+from swift_vlrft.recipe.reader import read_recipes
 
 TABLE = Path(__file__).with_name("edits.jsonl")
 ROWS = [json.loads(line) for line in TABLE.read_text().splitlines()]
 """``change``: flags of the command (rlhf unless it is named), null where one goes; ``left``: the
-lines of the flags that are named and left alone.
+lines of the findings that stay.
 """
+PATH = {"PATH": os.environ["PATH"]}
 GRPO = "swift rlhf --rlhf_type grpo --model m --reward_funcs format"
 
 
@@ -82,9 +86,9 @@ def test_a_changed_script_runs_as_before(row, tmp_path, bash):
     path.write_text(script)
     path.chmod(0o751)
     before = bash(path, {}, arguments)
-    shown = invoke("check", "--fix", path).output
-    left = re.findall(r"left as it is:\S* \S+/run.sh:(\d+):", " ".join(shown.split()))
-    assert [int(line) for line in left] == row.get("left", [])
+    shown = json.loads(invoke("check", "--json", "--fix", path).output)
+    left = [f["line"] for f in shown["findings"] if f["rule"].startswith(("removed", "abbrev"))]
+    assert left == row.get("left", [])
     if row["change"]:
         assert (tmp_path / "run.sh.orig").read_text() == script
     assert stat.S_IMODE(path.stat().st_mode) == 0o751
@@ -110,7 +114,8 @@ def test_every_other_byte_stays(name, tmp_path):
     before = BYTES[name].encode("gbk" if "GBK" in name else "utf-8")
     path.write_bytes(before)
     invoke("check", "--fix", path)
-    assert path.read_bytes() == before.replace(b"train_type", b"tuner_type")
+    after = before.replace(b"train_type", b"tuner_type").replace(b"\r\n", b"\n")
+    assert path.read_bytes() == after.removeprefix("\ufeff".encode())
 
 
 @pytest.mark.parametrize("text", ["train_type: lora\nmodel: m\n", '{"train_type": "lora"}'])
@@ -118,7 +123,7 @@ def test_a_configuration_is_named_and_left_alone(text, tmp_path):
     path = tmp_path / ("a.json" if text[0] == "{" else "a.yaml")
     path.write_text(text)
     shown = invoke("check", "--fix", path).output
-    assert f"{path}:1: --train_type" in shown and "--tuner_type" in shown
+    assert "--train_type" in shown and "--tuner_type" in shown
     assert path.read_text() == text and len(list(tmp_path.iterdir())) == 1
 
 
@@ -147,3 +152,29 @@ def test_a_link_to_a_recipe_stays_a_link(tmp_path):
     invoke("check", "--fix", link)
     assert link.is_symlink() and "tuner_type" in file.read_text()
     assert "train_type" in (tmp_path / "shared" / "run.sh.orig").read_text()
+
+
+SLIPS = [json.loads(line) for line in TABLE.with_name("slips.jsonl").read_text().splitlines()]
+"""``finds``: line, column and kind of what is said of the text; ``flags``: what bash hands over of
+the script that --fix has made, beside those of @G@; ``variables``: some that the command sees.
+"""
+
+
+@pytest.mark.parametrize("row", SLIPS, ids=lambda row: row["script"])
+def test_a_slip_is_said_with_its_place_and_mended(row, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = ["rlhf_type", "model", "dataset"]
+    script = row["script"].replace("@G", "swift rlhf --rlhf_type grpo --model m --dataset d")
+    path = tmp_path / "run.sh"
+    path.write_bytes(script.encode())
+    places = []
+    for read in (read_recipes, run_recipes) if script[0] != "\ufeff" else (read_recipes,):
+        notes = [note for recipe in read(path, PATH)[:1] for note in recipe.notes]
+        places.append([[n.line, n.column, n.kind] for n in notes if n.patches])
+    assert places == [row["finds"]] * len(places)
+    invoke("check", "--fix", path)
+    recipe = run_recipes(path, PATH)[-1]
+    flags = {f.name: " ".join(f.values) for f in recipe.flags}
+    assert {n: v for n, v in flags.items() if n not in given or n in row["flags"]} == row["flags"]
+    variables = row.get("variables", {})
+    assert {name: recipe.environment.get(name) for name in variables} == variables

@@ -21,7 +21,7 @@ from swift_vlrft.cli import app
 from swift_vlrft.recipe import gpus, tree
 from swift_vlrft.recipe.by_bash import run_recipes
 from swift_vlrft.recipe.facts import facts, installed_versions
-from swift_vlrft.recipe.history import OLD_FLAGS, OLD_MEGATRON_FLAGS
+from swift_vlrft.recipe.history import OF_OTHERS, OLD_FLAGS, OLD_MEGATRON_FLAGS
 from swift_vlrft.recipe.reader import read_recipes, read_text
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
 from swift_vlrft.recipe.rules.clashes import CLASHES
@@ -251,6 +251,7 @@ def test_the_table_of_old_flags_is_true_of_this_ms_swift():
         every = {name for command in commands for name in facts().flags(command)}
         assert sorted(set(table) & (every if table is OLD_MEGATRON_FLAGS else set(flags))) == []
         assert [old.now for old in table.values() if old.now and old.now not in every] == []
+    assert {meant.split()[0] for meant in OF_OTHERS.values()} <= set(flags)
 
 
 def test_every_clash_names_the_line_that_ends_the_run():

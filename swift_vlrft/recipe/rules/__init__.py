@@ -15,7 +15,8 @@ from swift_vlrft.recipe.reader import read_recipes
 from swift_vlrft.recipe.rules.batches import BATCHES
 from swift_vlrft.recipe.rules.clashes import clashes
 from swift_vlrft.recipe.rules.data import DATA
-from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Edit, Finding
+from swift_vlrft.recipe.rules.effects import idle
+from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Finding
 from swift_vlrft.recipe.rules.gpus import visible_gpus
 from swift_vlrft.recipe.rules.history import HISTORY, only_flags, removed_flags
 from swift_vlrft.recipe.rules.installed import installed, kernels
@@ -34,6 +35,7 @@ RULES: tuple[Rule, ...] = (
         *TEXT,
         *HISTORY,
         clashes,
+        idle,
         *BATCHES,
         *LOSSES,
         visible_gpus,
@@ -76,4 +78,4 @@ def in_order(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(dict.fromkeys(findings), key=lambda each: (each.line, each.level != PROBLEM))
 
 
-__all__ = ["NOTE", "PROBLEM", "Edit", "Finding", "Rule", "check", "check_recipe", "check_recipes"]
+__all__ = ["NOTE", "PROBLEM", "Finding", "Rule", "check", "check_recipe", "check_recipes"]

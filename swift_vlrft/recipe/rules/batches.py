@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
 from swift_vlrft.families import sees_images
+from swift_vlrft.families.published import attention_heads
 from swift_vlrft.recipe.rules.finding import Finding, note, problem
 from swift_vlrft.recipe.run import Run
 
-SERVER_ONLY = (
-    *("vllm_max_model_len", "vllm_gpu_memory_utilization", "vllm_tensor_parallel_size"),
-    *("sleep_level", "vllm_use_async_engine", "vllm_enable_lora", "vllm_max_lora_rank"),
-)
 MOST_GENERATIONS = 4096
 """Largest number of generations that is proposed."""
 OTHER_REWARDS = ("reward_model", "gym_env", "use_gym_env", "teacher_model", "teacher_model_server")
@@ -78,10 +76,13 @@ def generation_batch(run: Run) -> Iterator[Finding]:
         yield problem(run, "generation_batch_size", "generation-batch", text)
     elif size % group:
         sizes = range(2, min(size, MOST_GENERATIONS) + 1)
-        valid = ", ".join(str(n) for n in sizes if size % n == 0) or "none"
+        valid = ", ".join(str(n) for n in sizes if size % n == 0)
+        more = f"--steps_per_generation {group // math.gcd(group, step)}"
         text = (
             f"--num_generations {group} does not divide the {size} completions of a "
-            f"generation ({product} x {size // step} steps). Possible: {valid}; or change the batch"
+            f"generation ({product} x {size // step} steps). "
+            + f"Possible: {valid}; or {more}" * bool(valid)
+            + f"A group does not fit in: give {more}" * (not valid)
         )
         yield problem(run, "num_generations", "generation-batch", text)
 
@@ -128,19 +129,34 @@ def evaluation_batch(run: Run) -> Iterator[Finding]:
         yield problem(run, "per_device_eval_batch_size", "eval-batch", text)
 
 
-def vllm_mode(run: Run) -> str | None:
+def engine_mode(run: Run) -> str | None:
     """Return the mode, None without vLLM; a missing mode is the default before ms-swift 3.12."""
-    if not run.grpo or not run.true("use_vllm"):
+    if not run.true("use_vllm"):
         return None
     return run.text("vllm_mode") or ("server" if run.text("vllm_server_host") else "colocate")
 
 
+def vllm_mode(run: Run) -> str | None:
+    """Return the mode of GRPO's engine."""
+    return engine_mode(run) if run.grpo else None
+
+
 def tensor_parallel(run: Run) -> Iterator[Finding]:
-    if vllm_mode(run) == "colocate":
-        parallel, world = run.integer("vllm_tensor_parallel_size"), run.processes
-        if world % parallel:
-            text = f"--vllm_tensor_parallel_size {parallel} does not divide {world} processes"
-            yield problem(run, "vllm_tensor_parallel_size", "tensor-parallel", text)
+    """vLLM parts the attention heads; colocated, it also parts the processes into groups."""
+    rollout = run.command == "rollout"
+    if not rollout and vllm_mode(run) != "colocate":
+        return
+    parallel = run.integer("vllm_tensor_parallel_size")
+    parts = {} if rollout else {"processes": run.processes}
+    if heads := attention_heads(run.text("model") or ""):
+        parts[f"attention heads of {Path(run.text('model') or '').name}"] = heads
+    wrong = [f"{number} {part}" for part, number in parts.items() if number % parallel]
+    if wrong:
+        both = math.gcd(*parts.values())
+        fits = ", ".join(str(n) for n in range(1, both + 1) if both % n == 0)
+        text = f"--vllm_tensor_parallel_size {parallel} does not divide the {wrong[0]}. "
+        text += f"Possible: {fits}"
+        yield problem(run, "vllm_tensor_parallel_size", "tensor-parallel", text)
 
 
 def sleep_level(run: Run) -> Iterator[Finding]:
@@ -152,16 +168,7 @@ def sleep_level(run: Run) -> Iterator[Finding]:
 
 
 def server(run: Run) -> Iterator[Finding]:
-    """rollout_mixin.py: _prepare_vllm asks the server what it is, and builds no engine."""
-    if vllm_mode(run) == "colocate" and run.true("vllm_use_async_engine"):
-        text = "--vllm_use_async_engine has no effect here: ms-swift colocates no such engine"
-        yield note(run, "vllm_use_async_engine", "vllm-server", text)
-    if vllm_mode(run) != "server":
-        return
-    for name in filter(run.given.get, SERVER_ONLY):
-        text = f"--{name} has no effect with --vllm_mode server; give it to `swift rollout`"
-        yield note(run, name, "vllm-server", text)
-    if run.omits("vllm_server_host", "vllm_server_base_url"):
+    if vllm_mode(run) == "server" and run.omits("vllm_server_host", "vllm_server_base_url"):
         text = "--vllm_mode server needs the --vllm_server_host of a running `swift rollout`"
         yield problem(run, "vllm_mode", "vllm-server", text)
 

@@ -118,7 +118,8 @@ def _set(run: Run, flag: str, value: str) -> _Set:
             hub = report_of_source(source)
             return described(("image", "problem", "solution"), ours=True, report=hub)
     path = run.recipe.at(asked.name)
-    stored = local_set(path, rename=renamed(run)) if path and path.exists() else None
+    a_set = path and path.exists() and path != path.parent  # `/` may be meant for a backslash
+    stored = local_set(path, rename=renamed(run)) if path and a_set else None
     if stored and (root := run.variable("ROOT_IMAGE_DIR")):
         stored.root = image_root(run.recipe.at(root) or root)
     columns = () if stored is None or _adds_forms(run) else tuple(stored.columns)

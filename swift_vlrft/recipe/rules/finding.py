@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from swift_vlrft.recipe.reader import CONFIGURATION, Flag
+from swift_vlrft.recipe.tree import Note, Patch, column_of
 
 if TYPE_CHECKING:
     from swift_vlrft.recipe.run import Run
@@ -17,51 +21,99 @@ PLACEHOLDER = re.compile(
     r"|\[(?:your|model|path)[\w -]*\]",
     re.IGNORECASE,
 )
+GAP = re.compile(r"(?:[ \t]|\\\r?\n)*\Z")
 PROBLEM = "problem"
 NOTE = "note"
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
-    """An edit fixes the flags of a name and line: by another name, another value, or neither
-    (``drop``: leave them out).
-    """
-
-    flag: str
-    line: int
-    name: str | None = None
-    value: str | None = None
-    drop: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding's ``level`` is a problem, which ends or ruins a run, or a note, for information."""
+    """A finding's ``level`` is a problem, which ends or ruins a run, or a note, for information;
+    ``patches`` of the script's text mend it.
+    """
 
     path: Path
     line: int
     level: str
     rule: str
     text: str
-    edit: Edit | None = None
+    patches: tuple[Patch, ...] = field(default=(), compare=False)
+    column: int = 0
+    """Of the word that it is about; 0 where there is none in this file."""
 
     def as_dict(self) -> dict[str, object]:
         return {
             "file": str(self.path),
             "line": self.line,
+            "column": self.column,
             "level": self.level,
             "rule": self.rule,
             "text": self.text,
-            "fixable": self.edit is not None,
+            "fixable": bool(self.patches),
         }
 
 
 def problem(
-    run: Run, at: str | int, rule: str, text: str, edit: Edit | None = None, level: str = PROBLEM
+    run: Run,
+    at: str | int | Flag,
+    rule: str,
+    text: str,
+    patches: Iterable[Patch] = (),
+    level: str = PROBLEM,
 ) -> Finding:
     """Return a problem ``at`` a line or a flag; for an absent flag, at the command's line."""
-    line = run.line(at) if isinstance(at, str) else at
-    return Finding(run.recipe.path, line, level, rule, text, edit)
+    flag = run.given.get(at) if isinstance(at, str) else at
+    if flag is None or isinstance(flag, int):
+        return Finding(run.recipe.path, flag or run.recipe.line, level, rule, text)
+    column = column_of(run.recipe.text, flag.span.start) if flag.span else 0
+    mends = () if run.recipe.path.suffix in CONFIGURATION else tuple(patches)
+    return Finding(run.recipe.path, flag.line, level, rule, text, mends, column)
 
 
 note = partial(problem, level=NOTE)
+
+
+def of_note(run: Run, said: Note, level: str) -> Finding:
+    """Return a finding of what the reader noticed."""
+    path, column = run.recipe.path, said.column
+    return Finding(path, said.line, level, said.kind, said.text, said.patches, column)
+
+
+def renamed(flag: Flag, name: str) -> tuple[Patch, ...]:
+    """Return the change of a flag's name; none where it is not written out in the script."""
+    span = flag.span
+    return (Patch(span.start, span.end, f"--{name}"),) if span and span.literal else ()
+
+
+def other_value(text: str, flag: Flag, value: str) -> tuple[Patch, ...]:
+    """Return the change of a flag's only value; none where it is not written out."""
+    (span, *more) = flag.value_spans or (None,)
+    if span is None or more or not span.literal:
+        return ()
+    quote = text[span.start] if text[span.start] in "'\"" else ""
+    return (Patch(span.start, span.end, f"{quote}{value}{quote}"),)
+
+
+def left_out(text: str, flag: Flag) -> tuple[Patch, ...]:
+    """Return the changes that leave a flag out; none where it is not written out."""
+    spans = [flag.span, *flag.value_spans]
+    ends = [(span.start, span.end) for span in spans if span and span.literal]
+    if len(ends) < len(spans):
+        return ()
+    if len(ends) > 1 and text[ends[0][1]] == "=":  # --name=value is one word
+        ends[:2] = [(ends[0][0], ends[1][1])]
+    return tuple(_cut(text, start, end) for start, end in ends)
+
+
+def _cut(text: str, start: int, end: int) -> Patch:
+    """Return the patch that cuts a word, with the blanks and continued lines in front of it.
+
+    A word that fills its line goes with the line. What follows (an operator, a redirection) stays a
+    word apart.
+    """
+    gap = GAP.search(text[:start])
+    begin = gap.start() if gap else start
+    line, stop = text.rfind("\n", 0, begin) + 1, text.find("\n", end)
+    if stop >= 0 and not (text[line:begin] + text[end:stop]).strip():
+        return Patch(line, stop + 1, "")
+    return Patch(begin, end, "" if text[end : end + 1] in (*" \t\r\n)'\"", "") else " ")

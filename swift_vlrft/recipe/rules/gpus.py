@@ -42,6 +42,8 @@ def visible_gpus(run: Run) -> Iterator[Finding]:
     remedy = f"Set NPROC_PER_NODE={count}"
     if count > processes:
         remedy += f", or CUDA_VISIBLE_DEVICES={','.join(names[:processes])}"
+    if run.recipe.launcher == "python":
+        remedy = f"Start it by `swift {run.command}`, which reads NPROC_PER_NODE"
     seen = "of this machine" if visible is None else f"CUDA_VISIBLE_DEVICES={visible}"
     text = f"NPROC_PER_NODE={processes} for {count} GPUs ({seen}): {why}. {remedy}"
     level = NOTE if visible is None else PROBLEM  # the recipe may be for another machine

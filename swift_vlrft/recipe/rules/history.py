@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from swift_vlrft.recipe.reader import Flag
-from swift_vlrft.recipe.rules.finding import Edit, Finding, note, problem
+from swift_vlrft.recipe.rules.finding import Finding, left_out, note, problem, renamed
 from swift_vlrft.recipe.run import Run
 
 SCALES = {"true": "group", "false": "none"}
@@ -24,9 +24,9 @@ def removed_flags(run: Run) -> Iterator[Finding]:
             became = f"--{old.now}" if old.now else "gone"
             text = f"--{flag.name} is {became} since ms-swift {old.since}"
             text = "; ".join(filter(None, (text, "leave it out" * old.drop, old.hint)))
-            known = Edit(flag.name, flag.line, name=old.now, drop=old.drop)
-            edit = known if old.now or old.drop else None
-            yield problem(run, flag.line, "removed-flag", text, edit)
+            mends = renamed(flag, old.now) if old.now else ()
+            mends = left_out(run.recipe.text, flag) if old.drop else mends
+            yield problem(run, flag, "removed-flag", text, mends)
 
 
 def only_flags(run: Run) -> Iterator[Finding]:
@@ -39,8 +39,7 @@ def missing_mode(run: Run) -> Iterator[Finding]:
     if run.command == "rlhf" and run.true("use_vllm") and run.omits("vllm_mode"):
         mode = "colocate" if run.omits("vllm_server_host") else "server"
         text = "--use_vllm true needs --vllm_mode since ms-swift 3.12.0"
-        flag = run.given["use_vllm"]
-        yield problem(run, flag.line, "vllm-mode", f"{text}: add --vllm_mode {mode}")
+        yield problem(run, "use_vllm", "vllm-mode", f"{text}: add --vllm_mode {mode}")
 
 
 HISTORY = (removed_flags, missing_mode)

@@ -4,6 +4,7 @@ would they run?
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,13 +18,13 @@ from swift_vlrft.families.fixed import Budget
 from swift_vlrft.families.resize import ImageRule
 from swift_vlrft.files.jsonl import LineError, read_json
 from swift_vlrft.recipe.plugins import clash, read_plugin
-from swift_vlrft.recipe.rules.finding import PLACEHOLDER, Edit, Finding, note, problem
+from swift_vlrft.recipe.rules.finding import PLACEHOLDER, Finding, left_out, note, problem
 from swift_vlrft.recipe.run import Run
 
 EXPERTS = re.compile(r"-a\d+(?:\.\d+)?b(?![a-z])", re.IGNORECASE)
 """In the name of a mixture of experts, the parameters that a token uses: 30B-A3B."""
 PLUGINS = ("external_plugins", "custom_register_path")
-SHADOWS = ("datasets", "swift", "json", "torch", "transformers", "vllm", "typing")
+SHADOWS = ("datasets", "swift", "json", "torch", "transformers", "vllm", "trl", "peft", "typing")
 FILES = (
     ("system", ".txt", "Give the text itself, or a file"),
     ("deepspeed", ".json", "Give zero2, zero3, zero3_offload, or a file"),
@@ -97,6 +98,31 @@ def model(run: Run) -> Iterator[Finding]:
             yield from no_such_path(run, flag, "model", path)
 
 
+def hub_ids(run: Run) -> Iterator[Finding]:
+    """Find ids that are almost those of models that ms-swift registers: a slip of two letters, in
+    which no digit changes (that would be another version or size).
+    """
+    known = {name.lower(): name for name in run.facts.models}
+    for flag in ("model", "ref_model", "reward_model", "teacher_model"):
+        for name in run.texts(flag) or filter(None, [run.text(flag)]):
+            folder = run.recipe.at(name)
+            if is_a_path(name) or name.lower() in known or (folder and folder.exists()):
+                continue
+            owner, _, model = name.lower().rpartition("/")
+            alike = [key for key in known if abs(len(key) - len(name)) <= 2 and owner]
+            alike = [key for key in alike if _digits(key) == _digits(name)]
+            alike = [k for k in alike if difflib.get_close_matches(owner, [k.partition("/")[0]])]
+            alike = difflib.get_close_matches(name.lower(), alike, n=1, cutoff=0.92)
+            bare = [key for key in known if key.rpartition("/")[2] == model and not owner]
+            if near := alike or bare:
+                text = f"--{flag} {name}: no model of this name is known; did you mean "
+                yield problem(run, flag, "model", f"{text}{known[near[0]]}?")
+
+
+def _digits(text: str) -> str:
+    return "".join(re.findall(r"\d", text))
+
+
 def images(run: Run) -> Iterator[Finding]:
     known = family(run) if run.trains else None
     if known is None or known.images is None:
@@ -142,8 +168,8 @@ def liger(run: Run) -> Iterator[Finding]:
     if known and not known.memory.liger and run.true("use_liger_kernel"):
         text = f"--use_liger_kernel: liger has no kernels for {known.name}: GRPO stops, or its "
         text += "loss is wrong"
-        drop = Edit("use_liger_kernel", run.line("use_liger_kernel"), drop=True)
-        yield problem(run, "use_liger_kernel", "liger", text, drop)
+        flag = run.given["use_liger_kernel"]
+        yield problem(run, flag, "liger", text, left_out(run.recipe.text, flag))
 
 
 def experts(run: Run) -> Iterator[Finding]:
@@ -233,4 +259,4 @@ def files(run: Run) -> Iterator[Finding]:
             yield from no_such_path(run, name, "file", value, f"is no file. {other}")
 
 
-MODEL = (plugins, model, images, liger, experts, files)
+MODEL = (plugins, model, hub_ids, images, liger, experts, files)

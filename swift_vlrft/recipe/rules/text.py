@@ -14,20 +14,25 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from swift_vlrft.files.secrets import is_secret_name
+from swift_vlrft.recipe.history import OF_OTHERS
+from swift_vlrft.recipe.lines import almost
 from swift_vlrft.recipe.plugins import read_plugin
 from swift_vlrft.recipe.reader import Flag
 from swift_vlrft.recipe.rules.finding import (
     NOTE,
     PLACEHOLDER,
     PROBLEM,
-    Edit,
     Finding,
     note,
+    of_note,
+    other_value,
     problem,
+    renamed,
 )
 from swift_vlrft.recipe.rules.history import old_value
 from swift_vlrft.recipe.rules.model import given_plugins
 from swift_vlrft.recipe.run import NoValue, Run, scalar, typed, written
+from swift_vlrft.recipe.tree import Patch, note_at
 
 CLOSED = ("deepspeed", "fsdp", "attn_impl", "lr_scheduler_type", "report_to")
 """Flags whose names no plugin adds to."""
@@ -37,49 +42,65 @@ MEANT = {
 }
 ELSEWHERE = re.compile(r"[/{,]|\.json$")
 """A file, JSON, an id of a hub (--attn_impl kernels-community/flash-attn), or several at once."""
-LISTED = re.compile(r"[\w./:#-]+(?:,[\w./:#-]+)+")
+LISTED = re.compile(r"[\w./:#-]+(?:,[\w./:#-]+)+|[\w./:#-]+,")
 PRODUCT = re.compile(r"\d+(?:\s*[*+/-]\s*\d+)+")
-READ = (
-    *("CUDA_VISIBLE_DEVICES", "MASTER_ADDR", "ROOT_IMAGE_DIR", "HF_ENDPOINT", "HF_HOME"),
-    *("MODELSCOPE_CACHE", "SWIFT_SINGLE_DEVICE_MODE", "HF_TOKEN"),
-    *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOG_LEVEL"),
-)
-"""Variables of a run that hold neither a number nor a switch."""
-ASSIGNS = re.compile(r"[A-Z_][A-Z0-9_]*=")
-QUOTES = "\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb"
+LEVELS = dict.fromkeys(("unread", "needed", "unused"), NOTE)
 VARIABLE = re.compile(r"^\s*(?:export\s+)?([A-Z_]+)=[\"']?([^\s\"'$]+)")
 
 
 def not_read(run: Run) -> Iterator[Finding]:
     for remark in run.recipe.notes:
-        level = NOTE if remark.kind in ("unread", "needed") else PROBLEM
-        yield problem(run, remark.line, remark.kind, remark.text, level=level)
+        yield of_note(run, remark, LEVELS.get(remark.kind, PROBLEM))
     if run.facts.note:
         yield note(run, run.recipe.line, "ms-swift", run.facts.note)
 
 
 def names(run: Run) -> Iterator[Finding]:
     """Find flags that ms-swift does not have, as argparse reads names."""
+    unknown = list[str]()
     for flag in run.recipe.flags:
         if not flag.name and flag.known:
             text = f"{' '.join(flag.values)} belongs to no flag"
-            if ASSIGNS.match(flag.values[0]):
-                text += ": write a variable in front of the command"
-            yield problem(run, flag.line, "stray-word", text)
+            yield problem(run, flag, "stray-word", text)
         if not flag.name or not run.flags or flag.name in {*run.flags, *run.old_flags}:
             continue
         name = run.current_name(flag.name)
         if name != flag.name:
             text = f"--{flag.name} is taken for --{name}; write it out"
-            edit = Edit(flag.name, flag.line, name=name)
-            yield note(run, flag.line, "abbreviated-flag", text, edit)
+            yield note(run, flag, "abbreviated-flag", text, renamed(flag, name))
         elif not run.is_negated(flag.name):
-            # A slip of a letter; num_epochs is no slip of num_ppo_epochs.
-            near = difflib.get_close_matches(flag.name, run.flags, n=1, cutoff=0.9)
+            unknown.append(option(flag))
+            command = f"`{run.recipe.command[0]} {run.command}`"
             version = run.facts.versions["ms-swift"]
-            text = f"`{run.recipe.command[0]} {run.command}` of ms-swift {version} has no "
-            text += f"--{flag.name}" + (f". Did you mean --{near[0]}?" if near else "")
-            yield problem(run, flag.line, "unknown-flag", text)
+            text = f"{command} of ms-swift {version} has no {option(flag)}"
+            meant, patches = _meant(run, flag)
+            text += f". Did you mean --{meant}?" if meant else ""
+            yield problem(run, flag, "unknown-flag", text, patches)
+    if unknown and run.true("ignore_args_error"):
+        text = f"--ignore_args_error: ms-swift starts without {', '.join(unknown)} and says nothing"
+        yield problem(run, "ignore_args_error", "unknown-flag", text)
+
+
+def option(flag: Flag) -> str:
+    """Return a flag as it is written: with two dashes, unless there are others."""
+    return flag.name if flag.name.startswith("-") else f"--{flag.name}"
+
+
+def _meant(run: Run, flag: Flag) -> tuple[str, tuple[Patch, ...]]:
+    """Return what a wrong name is meant to be, and the change, where only its spelling is wrong."""
+    bare = flag.name.lstrip("-").replace("-", "_")
+    if bare in run.flags:  # -deepspeed: argparse takes long flags with two dashes alone
+        return bare, renamed(flag, bare)
+    joined = re.fullmatch(r"(\w+?)[:,]([\w.+-]*)", bare) or re.fullmatch(
+        r"(\w+?)(\d[\d.e-]*)", bare
+    )
+    if joined and joined[1] in run.flags:  # --beta:0, --beta: 0, --num_generations8
+        meant = f"{joined[1]} {joined[2]}".rstrip()
+        return meant, renamed(flag, meant)
+    if (other := OF_OTHERS.get(bare)) and other.split()[0] in run.flags:
+        return other, ()
+    near = difflib.get_close_matches(bare, run.flags, n=1, cutoff=0.9)
+    return (near[0] if near else ""), ()
 
 
 def values(run: Run) -> Iterator[Finding]:
@@ -87,11 +108,18 @@ def values(run: Run) -> Iterator[Finding]:
     for flag in run.recipe.flags:
         if now := old_value(flag):
             text = f"--scale_rewards {flag.values[0]} is `{now}` since ms-swift 3.10.0"
-            edit = Edit(flag.name, flag.line, value=now)
-            yield problem(run, flag.line, "removed-value", text, edit)
+            mends = other_value(run.recipe.text, flag, now)
+            yield problem(run, flag, "removed-value", text, mends)
             continue
         fact = run.flags.get(flag.name)
         if fact is None or not flag.known or _is_placeholder(flag):
+            continue
+        if flag.inline and len(flag.values) > 1:
+            text = f"--{flag.name}={flag.values[0]} takes the one value behind `=`, and "
+            text += f"{' '.join(flag.values[1:])} belongs to no flag: write a blank for `=`"
+            span = flag.span
+            blank = (Patch(span.end, span.end + 1, " "),) if span and span.literal else ()
+            yield problem(run, flag, "stray-word", text, blank)
             continue
         try:
             if fact.kind == "json" and flag.values and flag.values[0].lstrip().startswith("{"):
@@ -100,9 +128,9 @@ def values(run: Run) -> Iterator[Finding]:
         except json.JSONDecodeError as error:  # often, bash took its quotes and cut it at blanks
             what = f"--{flag.name} is no JSON ({error.msg} at character {error.pos + 1})"
             text = f"{what}: {error.doc} arrives; write single quotes, as '{{\"image\": 2}}'"
-            yield problem(run, flag.line, "json", text)
+            yield problem(run, flag, "json", text)
         except ValueError as error:
-            yield problem(run, flag.line, "value", f"{written(flag)}{error}")
+            yield problem(run, flag, "value", f"{written(flag)}{error}")
 
 
 def named_values(run: Run) -> Iterator[Finding]:
@@ -132,8 +160,14 @@ def commas(run: Run) -> Iterator[Finding]:
         for value in flag.values if fact and fact.kind == "strs" and flag.known else ():
             path = run.recipe.at(value)
             if LISTED.fullmatch(value) and name != "stop_words" and not (path and path.exists()):
+                apart = " ".join(value.replace(",", " ").split())
                 text = f"--{name} {value} is one name with a comma in it; put blanks between: "
-                yield problem(run, name, "comma", f"{text}--{name} {value.replace(',', ' ')}")
+                mends = tuple(
+                    Patch(span.start, span.end, apart)
+                    for of, span in zip(flag.values, flag.value_spans, strict=False)
+                    if of == value and span and span.literal
+                )
+                yield problem(run, flag, "comma", f"{text}--{name} {apart}", mends)
 
 
 def variables(run: Run) -> Iterator[Finding]:
@@ -156,15 +190,15 @@ def variables(run: Run) -> Iterator[Finding]:
 
 
 def near_variables(run: Run) -> Iterator[Finding]:
-    """Find variables of the script whose names are almost those that ms-swift reads."""
-    version = run.facts.versions["ms-swift"]
+    """Find variables that the script exports under names almost those that ms-swift reads."""
     for name in run.recipe.environment:
-        known = [*READ, *run.facts.variables]
-        if name.upper() in known or f"{name}=" not in run.recipe.text:
-            continue
-        if near := difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.85):
-            text = f"{name}: ms-swift {version} reads {near[0]}, and no variable of that name"
-            yield note(run, run.recipe.line, "variable", text)
+        uses = re.search(rf"\$\{{?{re.escape(name)}\b", run.recipe.text)
+        written = re.search(rf"(?<![\w$]){re.escape(name)}=", run.recipe.text)
+        if written and not uses and (near := almost(name)):
+            version = run.facts.versions["ms-swift"]
+            text = f"{name}: ms-swift {version} reads {near}, and no variable of that name"
+            text = f"{name}: no such variable; near is {near}" if name[:5] == "VLRFT" else text
+            yield of_note(run, note_at(run.recipe.text, written.start(), "variable", text), NOTE)
 
 
 def _is_placeholder(flag: Flag) -> bool:
@@ -172,24 +206,22 @@ def _is_placeholder(flag: Flag) -> bool:
 
 
 def placeholders(run: Run) -> Iterator[Finding]:
-    """Find placeholders, and the quotes of a word processor, which bash takes for letters."""
     for flag in run.recipe.flags:
         for value in flag.values if flag.known else ():
-            option = f"--{flag.name} {value}"
             if flag.name not in ("", "system") and PLACEHOLDER.search(value):
-                text = f"{option} is a placeholder: put the value in its place"
-                yield problem(run, flag.line, "placeholder", text)
-            if value and value[0] in QUOTES and value[-1] in QUOTES:
-                text = f"{option}: these quotes become part of the value; write ' or \""
-                yield problem(run, flag.line, "typographic-quotes", text)
+                text = f"--{flag.name} {value} is a placeholder: put the value in its place"
+                yield problem(run, flag, "placeholder", text)
 
 
 def repeated(run: Run) -> Iterator[Finding]:
+    """Find flags that are given twice with different values; a caller's arguments may do that."""
     for flag in run.recipe.flags:
-        last = run.recipe.flag(flag.name)
-        if flag.name and last and flag is not last and flag.line != last.line:
-            text = f"--{flag.name} is repeated in line {last.line}, and only the last counts"
-            yield note(run, flag.line, "repeated-flag", text)
+        name, values = run.named(flag)
+        last = run.given[name]
+        if not name or flag is last or values == last.values or (flag.span and not last.span):
+            continue
+        text = f"--{name} {' '.join(values)} is repeated in line {last.line}: the later "
+        yield note(run, flag, "repeated-flag", f"{text}wins, --{name} {' '.join(last.values)}")
 
 
 def secrets(run: Run) -> Iterator[Finding]:
