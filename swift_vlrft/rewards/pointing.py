@@ -3,8 +3,6 @@
 "Point at each dog."
 completion  <think>..</think><answer>[{"point_2d": [180, 220]}, {"point_2d": [9, 9]}]</answer>
 solution    <answer>[[100, 100, 300, 300], [500, 100, 700, 300]]</answer>
-
-vlrft_pointing 0.5: 2 x 1 matched / (2 points + 2 boxes)
 """
 
 from swift_vlrft.parsing.answers import Answer, BoxList
@@ -35,7 +33,10 @@ def vlrft_pointing(answer: Answer, gold: BoxList) -> float:
     """2 matched / (points + boxes): points and boxes are matched one to one, a point with a box
     that it lies in or on.
 
-    A point that cannot be read lies in no box and counts.
+    A point that cannot be read lies in no box and counts. Source: GUI-R1's point in box, as an F1.
+
+    >>> vlrft_pointing(["<answer>[[180, 220], [9, 9], [5, 5]]</answer>"], ["[100, 100, 300, 300]"])
+    [0.5]
     """
     if not answer.points or not gold:
         return score_without_boxes(answer.points, gold)
