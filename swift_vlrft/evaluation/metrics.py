@@ -4,7 +4,7 @@
     invalid boxes = sum(invalid boxes) / sum(boxes)
 
 Scores and reasons are those of the rewards (diagnostics/reasons.py); average precision is not a
-ratio and is in average_precision.py. Intervals are over images (intervals.py).
+ratio and is in coco.py. Intervals are over images (intervals.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.evaluation.annotations import Gold
-from swift_vlrft.evaluation.average_precision import CocoScores, coco_scores
+from swift_vlrft.evaluation.coco import CocoScores, coco_scores, note_of_ties
 from swift_vlrft.evaluation.detections import detection_boxes
 from swift_vlrft.evaluation.misread import note_of_answers
 from swift_vlrft.evaluation.predictions import (
@@ -79,7 +79,8 @@ def build_table(predictions: Predictions, gold: Gold) -> Table:
         )
     rows = predictions.rows
     note = note_of_answers(TASK_NAMES[task], rows) if TASK_NAMES[task].gold_has_boxes else None
-    predictions = replace(predictions, notes=[*predictions.notes, *filter(None, [note])])
+    notes = [*filter(None, [note]), *(note_of_ties(boxes.predicted) if boxes else ())]
+    predictions = replace(predictions, notes=[*predictions.notes, *notes])
     problems = predictions.problems.joined()
     reasons = [reason_of(task, row) for row in rows]
     for row, reason in zip(rows, reasons, strict=True):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scored import AP_NAMES, pycocotools_evaluator
 
-from swift_vlrft.evaluation.average_precision import coco_scores
+from swift_vlrft.evaluation.coco import coco_scores
 
 
 def drawn_set(seed: int, images: int = 40, categories: int = 5, crowds: bool = True):
