@@ -45,10 +45,14 @@ def average_precision(
             raise ValueError(f"solutions, row {row}: {str(right)[:80]!r} is no list of boxes")
         here = [*_entries(golds, f"solutions, row {row}", box_format)]
         names = {entry["category_id"] for entry in here}
-        only = names.pop() if len(names) == 1 else None
-        there = [*_entries(said, f"predictions, row {row}", box_format, only)]
+        there = [*_entries(said, f"predictions, row {row}", box_format)]
+        for entry in there:  # as in the rewards: one label is meant, and none agrees with every
+            if names == {None} or (len(names) == 1 and entry["category_id"] is None):
+                entry["category_id"] = min(names)
         gold += [entry | {"image_id": row} for entry in here]
         found += [entry | {"image_id": row} for entry in there]
+    for entry in (*gold, *found):
+        entry["category_id"] = "object" if entry["category_id"] is None else entry["category_id"]
     categories = list({entry["category_id"]: None for entry in (*gold, *found)})
     scores = coco_scores(gold, found, range(len(solutions)), categories).mean
     if any(isinstance(one, str) for one in solutions):  # in thousandths, mostly
@@ -103,9 +107,9 @@ def _pairs(predictions: Sequence[Any], solutions: Sequence[Any]) -> Iterator[tup
 
 
 def _entries(
-    given: Mapping[str, Any] | BoxList, place: str, box_format: str, only: Any = None
-) -> Iterator[Any]:
-    """The boxes of a row as COCO has them; ``only`` is the label where none is given."""
+    given: Mapping[str, Any] | BoxList, place: str, box_format: str
+) -> Iterator[dict[str, Any]]:
+    """The boxes of a row as COCO has them, with their label, or None, for a category."""
     if isinstance(given, BoxList):
         box_format = "xyxy"
         given = {"boxes": given.boxes, "labels": given.labels, "scores": given.confidences}
@@ -122,9 +126,8 @@ def _entries(
         width, height = (c - a, d - b) if box_format == "xyxy" else (c, d)
         left, top = (a - c / 2, b - d / 2) if box_format == "cxcywh" else (a, b)
         label, score = values.get("labels"), values.get("scores")
-        label = normalise(label) if isinstance(label, str) else label
         yield {
-            "category_id": next((name for name in (label, only) if name is not None), "object"),
+            "category_id": normalise(label) if isinstance(label, str) else label,
             "bbox": [left, top, width, height],
             "area": values.get("area", width * height),
             "iscrowd": values.get("iscrowd", 0),
