@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,7 @@ class CocoScores:
     mean: Scores
     by_category: dict[Any, Scores]
     ranked: list[_Ranked]
+    notes: list[str] = field(default_factory=list)
 
     def resampled(self, weights: Array) -> dict[str, Array]:
         """Return AP, AP50, AP75, f1_50 of every draw; ``weights``: how often it has each unit."""
@@ -110,18 +111,17 @@ def coco_scores(
     counted = zip(COUNTED, _precision_recall_f1(ranked, once), strict=True)
     beside = {name: float(v[0]) if np.isfinite(v[0]) else None for name, v in counted}
     by_category = {category: _scores(tables[category]) for category in _ordered(categories)}
-    return CocoScores({"AP": means["AP"], **beside, **means}, by_category, ranked)
+    named = {"AP": means["AP"], **beside, **means}
+    return CocoScores(named, by_category, ranked, _ties(detections))
 
 
-def note_of_ties(detections: Sequence[Entry]) -> list[str]:
-    """Say that boxes of a category have equal scores: average precision is then a lower bound."""
+def _ties(detections: Sequence[Entry]) -> list[str]:
+    """Say that detections of a category have equal scores: AP is then a lower bound."""
     counts = Counter((entry["category_id"], entry["score"]) for entry in detections)
     tied = sum(count for count in counts.values() if count > 1)
-    text = (
-        f"{tied} of {len(detections)} boxes have a confidence that others have, too, or state none"
-    )
-    ranked = "AP ranks the wrong ones of them first (COCO's tool: as they come); f1_50 ranks none"
-    return [f"{text}: {ranked}"] if tied else []
+    text = f"{tied} of {len(detections)} confidences are missing or shared by others: among equals "
+    text += "AP ranks what is wrong first (COCO's tool: as it comes); f1_50 needs no ranking"
+    return [text] if tied else []
 
 
 def _ordered(ids: Collection[Any]) -> list[Any]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.evaluation.annotations import Gold
-from swift_vlrft.evaluation.coco import CocoScores, coco_scores, note_of_ties
+from swift_vlrft.evaluation.coco import CocoScores, coco_scores
 from swift_vlrft.evaluation.detections import detection_boxes
 from swift_vlrft.evaluation.misread import note_of_answers
 from swift_vlrft.evaluation.predictions import (
@@ -79,8 +79,7 @@ def build_table(predictions: Predictions, gold: Gold) -> Table:
         )
     rows = predictions.rows
     note = note_of_answers(TASK_NAMES[task], rows) if TASK_NAMES[task].gold_has_boxes else None
-    notes = [*filter(None, [note]), *(note_of_ties(boxes.predicted) if boxes else ())]
-    predictions = replace(predictions, notes=[*predictions.notes, *notes])
+    predictions = replace(predictions, notes=[*predictions.notes, *filter(None, [note])])
     problems = predictions.problems.joined()
     reasons = [reason_of(task, row) for row in rows]
     for row, reason in zip(rows, reasons, strict=True):

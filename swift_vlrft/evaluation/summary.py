@@ -108,6 +108,7 @@ def summarise(
                 values = [v for c in names if (v := by_class[c].get("AP")) is not None]
                 selected[name] = sum(values) / len(values) if values else None
         notes.append(PROTOCOL_NOTES[table.protocol or "rows"])
+        notes += table.ap.notes
         if not table.sizes_known:
             notes.append("the images' sizes are not known: no AP by size")
         notes.append(NO_NMS_AP)

@@ -95,10 +95,14 @@ def test_lists_in_python_score_as_pycocotools(sets):
         assert precision_recall_f1(*sides, box_format="xywh")["f1_50"] == pytest.approx(f1)
 
 
-def test_equal_scores_rank_against_the_model_in_any_order():
+def test_equal_scores_rank_against_the_model_in_any_order(tmp_path):
     box, miss = [0, 0, 9, 9], [50, 50, 60, 60]
     for said in ([box, miss], [miss, box]):
         assert average_precision([f"<answer>{said}</answer>"], [str(box)])["AP50"] == 0.5
+        rows = [{"id": "0", "task": "detection", "completion": answer(said), "solution": str(box)}]
+        shown = eval_json(write_lines(tmp_path / "p.jsonl", rows))
+        assert any(note.startswith("2 of 2 confidences") for note in shown["notes"])
+        assert shown["metrics"]["f1_50"]["value"] == pytest.approx(2 / 3)
     drawn = drawn_set(5)  # scores are tenths
     rng, mean = random.Random(0), coco_scores(*drawn).mean
     for _ in range(3):

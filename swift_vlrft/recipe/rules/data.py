@@ -7,6 +7,7 @@ a norm1000 set and Qwen2.5-VL, which writes pixels     a note that names :native
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -143,7 +144,7 @@ def _report(
 def _adds_forms(run: Run) -> bool:
     """Tell whether a plugin file may add a form of records, whose columns no rule knows."""
     files = [path for *_, path in given_plugins(run) if path and path.is_file()]
-    return any(b"SCHEMAS" in file.read_bytes() for file in files)
+    return any(re.search(rb"SCHEMAS|record_form", file.read_bytes()) for file in files)
 
 
 def renamed(run: Run) -> dict[str, str]:
