@@ -1,8 +1,4 @@
-"""Score multiple choice and yes/no questions.
-
-completion  <think>..</think><answer>B. two dogs</answer>    solution  <answer>B</answer>
-completion  <think>..</think>\\boxed{Yes}                     solution  <answer>yes</answer>
-"""
+"""Score multiple choice and yes/no questions."""
 
 from swift_vlrft.parsing.answers import Answer
 from swift_vlrft.parsing.short_answers import choice, yes_no

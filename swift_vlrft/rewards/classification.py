@@ -1,9 +1,4 @@
-"""Score classification: name the class.
-
-"Which flower is it?"
-completion  <think>..</think><answer> African-Violet. </answer>
-solution    <answer>african violet</answer>
-"""
+"""Score classification: name the class."""
 
 import json
 from contextlib import suppress

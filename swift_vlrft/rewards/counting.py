@@ -1,9 +1,5 @@
 """Score counting: say how many.
 
-    "How many dogs?"
-    completion  <think>..</think><answer>I count 3 dogs</answer>
-    solution    <answer>4</answer>
-
 The answer states a number if it holds one, in digits or words, that nothing in its clause denies,
 bounds, doubts, rounds, multiplies or adds to. See ``short_answers.number``.
 """

@@ -1,10 +1,5 @@
 """Score detection: find every object, with a confidence for each.
 
-    "Detect all objects belonging to the category 'dog' ..."
-    completion  <think>One.</think>
-                <answer>[{'Position': [255, 304, 291, 365], 'Confidence': 0.9}]</answer>
-    solution    <answer>[{'Position': [254, 303, 291, 365], 'Confidence': 1}]</answer>
-
 Predictions and gold boxes are matched one to one (the largest summed IoU over pairs with IoU >= 0.5
 and agreeing labels). An invalid box and an exact repeat count as predictions.
 """

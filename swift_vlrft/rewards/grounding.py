@@ -1,8 +1,5 @@
 """Score grounding: locate the one object that a phrase refers to.
 
-    "Where is the left dog?"  completion <think>..</think><answer>[110, 100, 300, 300]</answer>
-                              solution   <answer>(100,100),(300,300)</answer>
-
 The score is divided by the number of boxes, so extra boxes cost. Labels are not read. A phrase may
 name nothing in the image (solution "No Objects", as in gRefCOCO): then only "No Objects" scores.
 """

@@ -1,9 +1,4 @@
-"""Score lists of names, in any order.
-
-"Which fruits are on the table?"
-completion  <think>..</think><answer>apple, pear, fig</answer>
-solution    <answer>["Apple", "fig"]</answer>
-"""
+"""Score lists of names, in any order."""
 
 from collections import Counter
 

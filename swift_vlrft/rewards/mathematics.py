@@ -1,9 +1,5 @@
 r"""Score mathematics: roots, fractions, intervals and sets, compared by math-verify.
 
-"Find x."
-completion  <think>..</think>\boxed{2\sqrt{2}}
-solution    $\sqrt{8}$
-
 math-verify runs in a process of its own, which is ended when a pair takes too long and replaced:
 its own timeouts are signals, which reach the main thread only, and sympy may compute for hours.
 """

@@ -1,9 +1,4 @@
-"""Score numbers that are read or measured, with decimals, a unit, or a tolerance.
-
-"What does the receipt add up to?"
-completion  <think>..</think><answer>The total is $41.80.</answer>
-solution    <answer>42.00</answer>      tolerance  0.01
-"""
+"""Score numbers that are read or measured, with decimals, a unit, or a tolerance."""
 
 import math
 from typing import Any

@@ -1,9 +1,5 @@
 """Score text in images: write down what stands there.
 
-    "What does the sign say?"
-    completion  <think>..</think><answer>Grand Hotel</answer>
-    solution    <answer>Grand Hôtel</answer>
-
 Texts are compared in NFKC, with runs of blanks as one and none outside; case and marks count.
 """
 

@@ -1,9 +1,4 @@
-"""Score ordering: name all items in the right order.
-
-"Order the animals from left to right."
-completion  <think>..</think><answer>dog, cat, bird, fish</answer>
-solution    <answer>["cat", "dog", "bird", "fish"]</answer>
-"""
+"""Score ordering: name all items in the right order."""
 
 from bisect import bisect_right, insort
 
