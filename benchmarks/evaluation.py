@@ -63,7 +63,7 @@ def pycocotools_scores(gold: list, found: list, images: int, categories: int) ->
 
 
 def our_scores(gold: list, found: list, images: int, categories: int) -> list[float]:
-    from swift_vlrft.evaluation.average_precision import coco_scores
+    from swift_vlrft.evaluation.coco import coco_scores
 
     mean = coco_scores(gold, found, range(1, images + 1), range(1, categories + 1)).mean
     names = ("AP", "AP50", "AP75", "AP_small", "AP_medium", "AP_large")

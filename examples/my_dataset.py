@@ -1,4 +1,4 @@
-"""Records that nobody else has, as a plugin file: it adds a schema for them, and a reward that uses
+"""Records that nobody else has, as a plugin file: it adds a form for them, and a reward that uses
 a column of their own.
 
     {"photo": "shelf/17.jpg", "ask": "the red mug", "rect": [120, 40, 310, 260], "least": 0.7}
@@ -6,21 +6,17 @@ a column of their own.
     swift rlhf ... --external_plugins examples/my_dataset.py "$(vlrft plugin)" \\
         --dataset shelf.jsonl:pixels --reward_funcs close_enough vlrft_format
 
-It stands before our plugin, which then knows the schema.
+It stands before our plugin, which then knows the form.
 """
 
 from swift.rewards import orms
 
 from swift_vlrft import REWARDS
-from swift_vlrft.datasets.schemas import SCHEMAS, RecordSchema
+from swift_vlrft.datasets import record_form
 
 
-def matches(columns):
-    """Whether records with these columns are of this kind."""
-    return {"photo", "ask", "rect", "least"} <= columns
-
-
-def rows(record, context):
+@record_form("photo", "ask", "rect", "least")
+def shelf(record, context):
     """One grounding row per record; a ValueError says what is wrong with it."""
     if len(record["rect"]) != 4:
         raise ValueError(f"rect is {record['rect']}, four numbers are needed")
@@ -43,5 +39,4 @@ def close_enough(completions, solution, least, **columns):
     return [None if iou is None else float(iou >= wanted) for iou, wanted in pairs]
 
 
-SCHEMAS.insert(0, RecordSchema("shelf", matches, rows))
 orms["close_enough"] = lambda args=None, **kwargs: close_enough

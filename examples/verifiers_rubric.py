@@ -12,15 +12,14 @@ parser: vlrft_format looks for the reasoning in the text. verifiers wants number
 another task, or with gold that cannot be read, scores 0.
 """
 
-from swift_vlrft.rewards import REWARDS
+from swift_vlrft.rewards import REWARDS, score
 
 
 def scored(name, completion, answer, info):
     """Of one completion."""
-    reward, info = REWARDS[name], info or {}
-    columns = {key: [info[key]] for key in ("task", *reward.takes) if key in info}
-    (score,) = reward([completion], [answer], **columns)
-    return 0.0 if score is None else score
+    info = info or {}
+    columns = {key: info[key] for key in ("task", *REWARDS[name].takes) if key in info}
+    return score(name, completion, answer, **columns) or 0.0
 
 
 def rubric(*names, weights=None):
@@ -37,7 +36,7 @@ def of_rollout(name):
 
     def score(completion, answer, info):
         if not isinstance(completion, str):  # messages; none where the rollout failed
-            completion = completion[-1]["content"] if completion else ""
+            completion = (completion[-1]["content"] if completion else None) or ""
         return scored(name, completion, answer, info)
 
     score.__name__ = name  # as which verifiers logs it

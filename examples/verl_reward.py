@@ -12,7 +12,7 @@ those beforehand.
 
 from typing import Any
 
-from swift_vlrft.rewards import REWARDS
+from swift_vlrft.rewards import REWARDS, score
 
 BY_TASK = {
     reward.task.name: reward
@@ -32,6 +32,5 @@ def compute_score(
         raise ValueError(f"data_source {task!r} is no task; known: {', '.join(BY_TASK)}")
     reward = BY_TASK[task]
     names = ("response_prefix", *reward.takes)  # the rest is verl's, or of the data set
-    columns = {name: [extra[name]] for name in names if name in extra}
-    (score,) = reward([solution_str], [ground_truth], task=[task], **columns)
-    return 0.0 if score is None else score
+    columns = {name: extra[name] for name in names if name in extra}
+    return score(reward.__name__, solution_str, ground_truth, task=task, **columns) or 0.0

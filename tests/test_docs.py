@@ -6,6 +6,7 @@ import doctest
 import json
 import re
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from support.stored_sets import picture
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from swift_vlrft import evaluation, rewards
 from swift_vlrft.cli import app
 from swift_vlrft.datasets import SOURCES
+from swift_vlrft.datasets.schemas import SCHEMAS
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe.facts import facts
 from swift_vlrft.rewards import REWARDS
@@ -29,6 +32,7 @@ for folder in ("docs", "examples", "recipes"):
     PAGES += sorted((ROOT / folder).rglob("*.md"))
 PAGES.append(ROOT / "dev" / "measurements.md")
 # What other tests run of README.md: test_demo, test_try, test_wheel, test_readme_command ...
+LISTS = ("average_precision", "precision_recall_f1", "task_metrics")
 ELSEWHERE = (
     *("make demo", ".venv/bin/vlrft try", "pip install -r", "export NPROC_PER_NODE="),
     *("swift rlhf", "bash recipes/", "vlrft doctor"),
@@ -75,14 +79,21 @@ def test_commands_files_and_links_exist(page):
         assert (page.parent / target).exists(), target
 
 
-def test_the_examples_print_what_is_shown():
+def test_the_examples_print_what_is_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("swift_vlrft.datasets.schemas.SCHEMAS", [*SCHEMAS])
     parser, runner = doctest.DocTestParser(), doctest.DocTestRunner()
     for page in PAGES:
         names: dict[str, object] = {}
         for block in blocks(page, "python"):
             if ">>>" in block:
                 runner.run(parser.get_doctest(block, names, page.name, str(page), 0))
-    assert runner.tries >= len(REWARDS)
+    for function in (*REWARDS.values(), rewards.score, *map(partial(getattr, evaluation), LISTS)):
+        assert "Source: " in function.__doc__ or function not in REWARDS.values(), function
+        name, test = function.__name__, parser.get_doctest
+        shown = test(function.__doc__, {name: function}, name, None, None)
+        assert shown.examples, name
+        runner.run(shown)
     assert runner.failures == 0
 
 

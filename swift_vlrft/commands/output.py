@@ -31,6 +31,11 @@ PANELS = {
     ),
 }
 """The commands in the order in which a user needs them, under headings with an example each."""
+OF_PLUGIN = {
+    *("accelerate", "matplotlib", "modelscope", "peft", "requests", "safetensors", "swift"),
+    *("tokenizers", "torch", "torchvision", "transformers", "trl"),
+}
+"""Modules that the extra ``swift`` brings in."""
 PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 
 
@@ -54,6 +59,10 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except BrokenPipeError:  # `vlrft data list | head`
             raise
+        except ModuleNotFoundError as error:
+            if (name := (error.name or "").partition(".")[0]) not in OF_PLUGIN:
+                raise
+            fail(ValueError(f'{name} is not installed: pip install "swift-vlrft[swift]"'))
         except (OSError, ValueError) as error:
             fail(error)
 

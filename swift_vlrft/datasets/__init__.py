@@ -1,6 +1,8 @@
 """Data sets on disk become rows that ms-swift trains on.
 
     read_rows(PATH)           every row of a set in any form: Row or, kept going, BadRow
+    to_dataset(PATH)          the same as a ``datasets.Dataset``, as ms-swift trains on it
+    @record_form(COLUMNS)     makes a function the reader of a form of your own
     open_image(row.image)     its image, RGB and upright
 
 A row is ``messages`` (the user's turn, with ``<image>``), ``images``, ``solution`` (gold),
@@ -11,15 +13,9 @@ their hub id.
 from swift_vlrft.datasets.image import open_image
 from swift_vlrft.datasets.read import read_rows
 from swift_vlrft.datasets.row import BadRow, Row, RowLocation
+from swift_vlrft.datasets.schemas import record_form
 from swift_vlrft.datasets.source import SOURCES, DataError, Source
+from swift_vlrft.datasets.training import to_dataset
 
-__all__ = [
-    "SOURCES",
-    "BadRow",
-    "DataError",
-    "RowLocation",
-    "Row",
-    "Source",
-    "open_image",
-    "read_rows",
-]
+__all__ = ["SOURCES", "BadRow", "DataError", "Row", "RowLocation", "Source"]
+__all__ += ["open_image", "read_rows", "record_form", "to_dataset"]

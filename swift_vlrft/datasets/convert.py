@@ -17,16 +17,13 @@ from typing import Any
 from swift_vlrft.datasets.box_format import row_in_box_format
 from swift_vlrft.datasets.check import Report, Validated, check_rows
 from swift_vlrft.datasets.image import ImageSize, stored_image, try_image_size
-from swift_vlrft.datasets.opening import open_set, refuse_missing, splits_of
+from swift_vlrft.datasets.opening import open_set, refuse_missing, splits_of, state_boxes
 from swift_vlrft.datasets.row import BadRow, Kind, Row
-from swift_vlrft.datasets.schemas import schema_of
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import listed
-from swift_vlrft.datasets.storage import StoredSet, file_notes, reserved_notes, unread_rows
+from swift_vlrft.datasets.storage import file_notes, reserved_notes, unread_rows
 from swift_vlrft.datasets.validate import RowRules
 from swift_vlrft.datasets.writer import Item, Written, write_folder
-from swift_vlrft.geometry.box_format import BOX_FORMATS
-from swift_vlrft.geometry.readings import ORDERS, reading_named
 from swift_vlrft.parsing.answers import gold_text
 
 
@@ -92,29 +89,6 @@ def convert_folder(
         for reason, places in form.left_out.items():
             written.counts[f"times {reason}"] += len(places)
     return written
-
-
-def state_boxes(stored: StoredSet, boxes: str | None, unit: str | None) -> None:
-    """Set what ``--boxes`` and ``--unit`` say of the set's boxes (None: nothing); a unit holds for
-    boxes in ``solution`` where a row states none in its column frame. DataError for what the form
-    of the set cannot have.
-    """
-    if boxes is None and unit is None:
-        return
-    reading = reading_named(boxes or "xyxy", unit or "pixels")
-    schema = schema_of(stored.columns)
-    if schema is not None and schema.numbers in stored.columns:
-        if boxes is None:
-            raise DataError(f"--unit {unit} needs --boxes, too: {', '.join(ORDERS)}")
-        stored.reading = reading
-    elif reading.boxes == "xyxy" and unit in BOX_FORMATS:
-        stored.box_format = unit
-    else:
-        raise DataError(
-            f"{stored.path}: boxes in the column solution are corners x1, y1, x2, y2, in pixels, "
-            "unit or norm1000: give one of these as --unit, and no other --boxes. Multiply percent "
-            "by 10 to get norm1000"
-        )
 
 
 def write_clean(

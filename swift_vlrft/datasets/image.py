@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.datasets.row import AnnotatedSize, RowLocation
+from swift_vlrft.datasets.place import AnnotatedSize, RowLocation
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.families.resize import MAX_RATIO
 

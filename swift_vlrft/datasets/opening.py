@@ -39,6 +39,8 @@ from swift_vlrft.datasets.splits import (
 )
 from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.datasets.yolo import CONFIG, names_classes, open_yolo, splits_of_yolo
+from swift_vlrft.geometry.box_format import BOX_FORMATS
+from swift_vlrft.geometry.readings import ORDERS, reading_named
 
 NO_ROWS = frozenset(
     ("config.json", "dataset_info.json", "dataset_infos.json", "state.json", "left_out.jsonl")
@@ -58,17 +60,43 @@ def open_set(
     root: str | os.PathLike[str] | None = None,
     task: str | None = None,
     box_format: str | None = None,
+    boxes: str | None = None,
+    unit: str | None = None,
 ) -> StoredSet:
     """Open the set at ``path``, whose columns make rows; DataError names missing columns.
 
     ``rename`` maps its columns to ours; relative image paths start from ``root`` (default:
     ms-swift's ROOT_IMAGE_DIR, else the set's own folder); ``task`` and ``box_format`` hold where a
-    row's own columns state none.
+    row's own columns state none; ``boxes`` and ``unit`` are those of ``state_boxes``.
     """
     stored = find_set(Path(path), split, rename=rename)
     check_columns(stored)
     stored.root, stored.task, stored.box_format = image_root(root), task, box_format
+    state_boxes(stored, boxes, unit)
     return stored
+
+
+def state_boxes(stored: StoredSet, boxes: str | None, unit: str | None) -> None:
+    """Set what ``--boxes`` and ``--unit`` say of the set's boxes (None: nothing); a unit holds for
+    boxes in ``solution`` where a row states none in its column frame. DataError for what the form
+    of the set cannot have.
+    """
+    if boxes is None and unit is None:
+        return
+    reading = reading_named(boxes or "xyxy", unit or "pixels")
+    schema = schema_of(stored.columns)
+    if schema is not None and schema.numbers in stored.columns:
+        if boxes is None:
+            raise DataError(f"--unit {unit} needs --boxes, too: {', '.join(ORDERS)}")
+        stored.reading = reading
+    elif reading.boxes == "xyxy" and unit in BOX_FORMATS:
+        stored.box_format = unit
+    else:
+        raise DataError(
+            f"{stored.path}: boxes in the column solution are corners x1, y1, x2, y2, in pixels, "
+            "unit or norm1000: give one of these as --unit, and no other --boxes. Multiply percent "
+            "by 10 to get norm1000"
+        )
 
 
 def image_root(root: str | os.PathLike[str] | None = None) -> Path | None:

@@ -13,9 +13,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
+from swift_vlrft.datasets.image import image_size
+from swift_vlrft.datasets.place import AnnotatedSize as AnnotatedSize
+from swift_vlrft.datasets.place import RowLocation as RowLocation
+from swift_vlrft.geometry.boxes import Box
+from swift_vlrft.parsing.answers import BoxList, gold_text, read_boxes
 from swift_vlrft.rewards import TASK_NAMES
 
 POINT_TASKS = tuple(name for name, task in TASK_NAMES.items() if task.has_points)
@@ -41,32 +45,6 @@ RESERVED_BEGINNINGS = ("rejected_", "positive_", "negative_")
 
 
 @dataclass(frozen=True)
-class RowLocation:
-    """The place of a row, for messages: rows count from 0 within their file; in COCO's annotations
-    it is an image, by its id. Without a row it is the file as a whole.
-    """
-
-    file: Path
-    row: int | None = None
-    what: str = "row"
-
-    def __str__(self) -> str:
-        return str(self.file) if self.row is None else f"{self.file}, {self.what} {self.row}"
-
-
-@dataclass(frozen=True)
-class AnnotatedSize:
-    """The size of the image that boxes were drawn on, as its source states it. ``name`` is what the
-    source calls it ("image 9"). Not ``exact``: boxes in thousandths fit a copy of any size.
-    """
-
-    width: float
-    height: float
-    name: str = ""
-    exact: bool = True
-
-
-@dataclass(frozen=True)
 class Row:
     """A row's ``image`` holds bytes, or the absolute path of a file. Its ``columns`` hold task,
     frame and every further column as it was. ``annotated_size`` is None if no size is stated.
@@ -89,6 +67,27 @@ class Row:
         """Tell whether the solution holds boxes, or "No Objects"."""
         task = self.columns.get("task")
         return task in BOX_TASKS if task else self.columns.get("frame") is not None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the upright image; DataError if it cannot be trained on."""
+        size = image_size(self.image)
+        return size.width, size.height
+
+    @property
+    def gold(self) -> BoxList:
+        """The boxes of the solution, with their labels; empty where it holds none."""
+        return (read_boxes(gold_text(self.solution)) if self.has_boxes else None) or BoxList()
+
+    @property
+    def boxes(self) -> list[Box | None]:
+        """The gold boxes x1, y1, x2, y2, in the format that the column ``frame`` names."""
+        return self.gold.boxes
+
+    @property
+    def labels(self) -> list[str | None]:
+        """The label of each gold box: its own, or the category that the row asks for."""
+        return [label or self.columns.get("category") for label in self.gold.labels]
 
 
 class Kind(Enum):

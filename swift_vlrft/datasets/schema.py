@@ -41,7 +41,7 @@ ANSWER_FORM = (
 LOOKED_AT = 1000
 """So many images are asked for their sizes, where no column states them."""
 
-CONVERT = "vlrft data convert"
+CONVERT = "vlrft data convert, or to read_rows as boxes= and unit="
 
 EXPLICIT = frozenset({"image", "problem", "solution"})
 """The columns that say what a row is, whatever lies beside them."""

@@ -6,19 +6,29 @@ A plugin file may put another in front: examples/my_dataset.py, examples/dataset
 from __future__ import annotations
 
 import runpy
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from swift_vlrft.datasets.coco import COCO_PARQUET_SCHEMA, COCO_SCHEMA
 from swift_vlrft.datasets.lisa import LISA_SCHEMA
 from swift_vlrft.datasets.rec import REC_SCHEMA
-from swift_vlrft.datasets.schema import ANSWER_FORM, EXPLICIT, RecordSchema, further, text_in
+from swift_vlrft.datasets.schema import (
+    ANSWER_FORM,
+    EXPLICIT,
+    Context,
+    RawExample,
+    RecordSchema,
+    further,
+    text_in,
+)
+from swift_vlrft.datasets.storage import Record
 from swift_vlrft.datasets.swift_objects import SWIFT_OBJECTS_SCHEMA
 from swift_vlrft.datasets.verl import VERL_SCHEMA
 from swift_vlrft.datasets.virft import VIRFT_SCHEMA
 from swift_vlrft.rewards import REWARDS
 
-__all__ = ["ANSWER_FORM", "SCHEMAS", "RecordSchema", "further", "text_in"]
+__all__ = ["ANSWER_FORM", "SCHEMAS", "RecordSchema", "further", "record_form", "text_in"]
 
 SCHEMAS: list[RecordSchema] = [
     COCO_SCHEMA,
@@ -29,6 +39,23 @@ SCHEMAS: list[RecordSchema] = [
     VERL_SCHEMA,
     COCO_PARQUET_SCHEMA,
 ]
+
+
+Rows = Callable[[Record, Context], Iterator[RawExample]]
+
+
+def record_form(*columns: str, **facts: Any) -> Callable[[Rows], Rows]:
+    """Register a function as the reader of sets with these columns; it goes before all others.
+
+    ``facts`` are further fields of its ``RecordSchema``.
+    """
+
+    def register(rows: Rows) -> Rows:
+        matches = frozenset(columns).issubset
+        SCHEMAS.insert(0, RecordSchema(rows.__name__, matches, rows, **facts))
+        return rows
+
+    return register
 
 
 def load_forms(files: Sequence[Path]) -> None:

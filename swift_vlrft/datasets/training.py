@@ -25,6 +25,7 @@ from swift_vlrft.datasets.cache import image_sizes_of_files, mapped, stored_file
 from swift_vlrft.datasets.check import Report, validate_rows
 from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.image import ImageSize, try_image_size
+from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.schemas import schema_of
@@ -51,6 +52,19 @@ class LoadOptions(RowRules):
     num_proc: int = 1
     with_answers: bool = False
     """Whether ``messages`` end with the solution as the assistant's turn."""
+
+
+def to_dataset(
+    path: str | os.PathLike[str], *, cache: str | os.PathLike[str] | None = None, **options: Any
+) -> Dataset:
+    """Return a set as ms-swift trains on it: messages, images, solution, task, frame and the rest.
+
+    ``options`` are ``read_rows``'s. Boxes are in norm1000. DataError names the first rows that
+    cannot be trained on. Images that have to be written again are kept in ``cache``.
+    """
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(cache if cache is not None else Path(base, "swift_vlrft", "images"))
+    return training_set(open_set(path, **options), LoadOptions(cache=folder, strict=True))[0]
 
 
 def with_prompt(row: Row) -> list[dict[str, str]]:

@@ -70,7 +70,8 @@ def run_checks(seconds: float = 3.0) -> list[Check]:
     """Run all checks in order; a hub gets ``seconds``, an import from a cold disk 20 times that."""
     long = 20 * seconds
     with ThreadPoolExecutor() as pool:
-        hubs = [pool.submit(_hub, name, address, seconds) for name, address in _hubs().items()]
+        asked = _hubs() if version_of("requests") else {}
+        hubs = [pool.submit(_hub, name, address, seconds) for name, address in asked.items()]
         engines = [pool.submit(_imports, name, long) for name in ENGINES if version_of(name)]
         old = sys.version_info < (3, 11)
         version = ".".join(map(str, sys.version_info[:3]))

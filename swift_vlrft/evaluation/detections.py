@@ -122,14 +122,16 @@ def _answered(
 ) -> Iterator[dict[str, Any]]:
     """The valid boxes of an answer, under ``category`` if it is given.
 
-    Without it a box counts under its own label, or under the only one of ``gold``. A confidence
-    that is missing or outside [0, 1] ranks as 1, as in the rewards.
+    Without it a box counts under its own label, or under the only one of ``gold``, whose boxes
+    agree with every label if they have none. A confidence that is missing or outside [0, 1] ranks
+    as 1, as in the rewards.
     """
     answer = read(row.completion).boxes or BoxList()
     only = next(iter(gold.names), None) if gold is not None and len(gold.names) <= 1 else None
     for box, label, confidence in zip(answer.boxes, answer.labels, answer.confidences, strict=True):
         if box is not None:
-            name = category or (only if label is None else label) or "object"
+            stated = None if gold and not gold.names else label
+            name = category or (only if stated is None else stated) or "object"
             score = 1.0 if confidence is None else confidence
             yield _entry(row, image, name, box) | {"score": score}
 

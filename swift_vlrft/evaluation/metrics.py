@@ -4,7 +4,7 @@
     invalid boxes = sum(invalid boxes) / sum(boxes)
 
 Scores and reasons are those of the rewards (diagnostics/reasons.py); average precision is not a
-ratio and is in average_precision.py. Intervals are over images (intervals.py).
+ratio and is in coco.py. Intervals are over images (intervals.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.evaluation.annotations import Gold
-from swift_vlrft.evaluation.average_precision import CocoScores, coco_scores
+from swift_vlrft.evaluation.coco import CocoScores, coco_scores
 from swift_vlrft.evaluation.detections import detection_boxes
 from swift_vlrft.evaluation.misread import notes_of_answers
 from swift_vlrft.evaluation.predictions import (

@@ -115,6 +115,7 @@ def summarise(
                 selected[name] = sum(values) / len(values) if values else None
         listed = predictions.detections is not None
         notes.append(COCO_NOTE if listed else PROTOCOL_NOTES[table.protocol or "rows"])
+        notes += table.ap.notes
         if not table.sizes_known:
             notes.append("the images' sizes are not known: no AP by size")
     if SUBSTRING in metrics:

@@ -15,11 +15,10 @@ bounded by the limits below, since a model in training may write anything.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Annotated, Any
-
-import msgspec
 
 from swift_vlrft.geometry.boxes import Box, array_of, by_left
 from swift_vlrft.parsing.labels import UNREADABLE_LABEL, is_empty_set, normalise
@@ -177,12 +176,17 @@ def too_long(text: str) -> bool:
     )
 
 
-class _ViRFT(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    Position: tuple[int | float, int | float, int | float, int | float]
-    Confidence: Annotated[float, msgspec.Meta(ge=0, le=1)]
+@cache
+def _decode_virft() -> Callable[[str], Any]:
+    import msgspec  # here, so that importing the rewards does not wait for it
 
-
-_decode_virft = msgspec.json.Decoder(list[_ViRFT]).decode
+    number = int | float
+    fields = [
+        ("Position", tuple[number, number, number, number]),
+        ("Confidence", Annotated[float, msgspec.Meta(ge=0, le=1)]),
+    ]
+    entry = msgspec.defstruct("Entry", fields, forbid_unknown_fields=True, gc=False)
+    return msgspec.json.Decoder(list[entry]).decode  # type: ignore[valid-type]
 
 
 def _read_virft(text: str) -> BoxList | None:
@@ -190,8 +194,8 @@ def _read_virft(text: str) -> BoxList | None:
     if not (text.startswith("[{") and text.endswith("}]")) or len(text) > MAX_ANSWER:
         return None
     try:
-        items = _decode_virft(with_json_quotes(text))
-    except (msgspec.DecodeError, UnicodeEncodeError):
+        items = _decode_virft()(with_json_quotes(text))
+    except ValueError:  # of msgspec, or of a lone surrogate
         return None
     if 2 * len(items) >= MAX_OPEN_BRACKETS:
         return None

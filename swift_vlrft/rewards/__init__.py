@@ -1,7 +1,8 @@
 """Rewards by name: each is a function in its task's file; a new file joins ``_FILES``.
 
-from swift_vlrft.rewards import vlrft_counting
-vlrft_counting(["<answer>4</answer>"], ["4"])       [1.0]
+from swift_vlrft.rewards import score, vlrft_counting
+vlrft_counting(["<answer>4</answer>"], ["4"])               [1.0]
+score("vlrft_counting", "<answer>4</answer>", "4")          1.0
 """
 
 from collections.abc import Mapping
@@ -35,7 +36,19 @@ PAYING: dict[str, list[str]] = {
 _COLUMNS = {"task", "response_prefix", *(c for r in REWARDS.values() for c in r.needs + r.takes)}
 
 __all__ = ["PAYING", "REWARDS", "TASK_NAMES", "Reward", "RewardFunction", "Scores", "Task"]
-__all__ += ["reward_columns", *REWARDS]
+__all__ += ["reward_columns", "score", *REWARDS]
+
+
+def score(name: str, completion: Any, solution: Any = None, **columns: Any) -> float | None:
+    """Score one answer by the reward of that name; ``columns`` are those of its row.
+
+    >>> score("vlrft_number", "<answer>41.8</answer>", "42", tolerance=0.01)
+    1.0
+    """
+    if name not in REWARDS:
+        raise ValueError(f"{name} is no reward; known: {', '.join(REWARDS)}")
+    row = {column: [value] for column, value in columns.items()}
+    return REWARDS[name]([completion], [solution], **row)[0]
 
 
 def reward_columns(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,11 +1,4 @@
-"""Score multiple choice and yes/no questions.
-
-completion  <think>..</think><answer>B. two dogs</answer>
-solution    <answer>B</answer>                                   vlrft_choice 1.0
-
-completion  <think>..</think>\\boxed{Yes}
-solution    <answer>yes</answer>                                 vlrft_yes_no 1.0
-"""
+"""Score multiple choice and yes/no questions."""
 
 from swift_vlrft.parsing.answers import Answer
 from swift_vlrft.parsing.short_answers import choice, yes_no
@@ -19,7 +12,10 @@ YES_NO = Task("yes_no", yes_no, "yes or no", states=Stated("yes_no", "choice", _
 @reward(CHOICE)
 def vlrft_choice(answer: Answer, gold: str) -> float:
     """1 if the answer begins with the gold option, either case: A, (A), [A], A), A., A:, "A. text",
-    "A - text", "Option A"; 0 if it states another one behind it.
+    "A - text", "Option A"; 0 if it states another one behind it. Source: VLM-R1's mcq, anchored.
+
+    >>> vlrft_choice(["<answer>(B) two dogs</answer>", "<answer>A or B</answer>"], ["B", "B"])
+    [1.0, 0.0]
     """
     return 1.0 if answer.choice == gold else 0.0
 
@@ -27,6 +23,9 @@ def vlrft_choice(answer: Answer, gold: str) -> float:
 @reward(YES_NO)
 def vlrft_yes_no(answer: Answer, gold: str) -> float:
     """1 if the answer begins with the gold word, or with true, false, 是, 否, 对 or 错 for it; 0 if
-    the other word is joined to it.
+    the other word is joined to it. Source: VLM-R1's yes_no, anchored.
+
+    >>> vlrft_yes_no(["<answer>Yes, it is.</answer>", "<answer>not yes</answer>"], ["yes"] * 2)
+    [1.0, 0.0]
     """
     return 1.0 if answer.yes_no == gold else 0.0

@@ -1,9 +1,4 @@
-"""Score classification: name the class.
-
-"Which flower is it?"
-completion  <think>..</think><answer> African-Violet. </answer>
-solution    <answer>african violet</answer>                      vlrft_classification 1.0
-"""
+"""Score classification: name the class."""
 
 import json
 import re
@@ -50,7 +45,12 @@ def vlrft_classification(answer: Answer, gold: str, aliases: Any = None) -> floa
     """1 if answer and solution are the same name, else 0; never by substring or edit distance.
 
     Names are compared as ``normalise`` leaves them. An optional column ``aliases`` holds further
-    accepted names per row: a list of strings, or that list as a JSON string.
+    accepted names per row: a list of strings, or that list as a JSON string. Source: Visual-RFT's
+    classification reward, which accepts any part of the name.
+
+    >>> names = "African_Violet.", "violet"
+    >>> vlrft_classification([f"<answer>{n}</answer>" for n in names], ["african violet"] * 2)
+    [1.0, 0.0]
     """
     return 1.0 if answer.label in right_names(gold, aliases) else 0.0
 

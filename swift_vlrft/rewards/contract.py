@@ -7,10 +7,11 @@
     vlrft_counting(["<think>t</think><answer>4</answer>"], ["4"], task=["counting"])      [1.0]
     vlrft_counting(["<think>t</think><answer>4</answer>"], ["4"], task=["detection"])     [None]
 
-A reward never raises on text: only a wrong number of values or a missing column is an error. A
-column is a list, a tuple, or an array or series of numpy, pandas, pyarrow, torch or datasets; a
-single string in place of a column other than ``solution`` stands for every row. The optional column
-``response_prefix`` is what the chat template wrote before the completion.
+A reward never raises on text: only a wrong number of values, a missing column, or None in place of
+a completion is an error. A column is a list, a tuple, or an array or series of numpy, pandas,
+pyarrow, torch or datasets; a single string in place of a column other than ``solution`` stands for
+every row. The optional column ``response_prefix`` is what the chat template wrote before the
+completion.
 """
 
 import logging
@@ -156,13 +157,16 @@ class Reward:
 
     def __call__(self, completions: Sequence[Any], solution: Any = None, **columns: Any) -> Scores:
         """Return a score in [0, 1] per completion; None for rows of other tasks and for gold that
-        cannot be read. ValueError: a column that is missing or of another length.
+        cannot be read. ValueError: a column that is missing or of another length, or no completion.
         """
         if isinstance(completions, str):
             raise ValueError(
                 f"{self.__name__}: completions is one string; a list of completions is needed."
             )
         texts = self._column("completions", completions, len(completions)) or []
+        for row, text in enumerate(texts):
+            if text is None:
+                raise ValueError(f"{self.__name__}: completions: row {row} is None, no text.")
         named = columns | {"solution": solution}
         further: list[Sequence[Any]] = []
         for key in (*self.needs, *self.takes):
@@ -213,10 +217,12 @@ class Reward:
         if values is None:
             return None
         if not isinstance(values, (list, tuple)) or len(values) != rows:
-            listed = isinstance(values, (list, tuple))
-            count = f"{len(values)} values" if listed else f"one {type(values).__name__}"
+            count, without = f"one {type(values).__name__}", ""
+            if isinstance(values, (list, tuple)):
+                count, first = f"{len(values)} values", min(len(values), rows)
+                without = f"; row {first} has no {key if len(values) < rows else 'completion'}"
             raise ValueError(
-                f"{self.__name__}: {rows} completions, but {count} in the column {key!r}; "
+                f"{self.__name__}: {rows} completions, but {count} in the column {key!r}{without}; "
                 "there must be one value per completion."
             )
         return values

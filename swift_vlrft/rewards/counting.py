@@ -1,9 +1,5 @@
 """Score counting: say how many.
 
-    "How many dogs?"
-    completion  <think>..</think><answer>I count 3 dogs</answer>
-    solution    <answer>4</answer>              vlrft_counting 0.0, vlrft_counting_soft 0.75
-
 The answer states a number if it holds one, in digits or words, that nothing in its clause denies,
 bounds, doubts, rounds, multiplies or adds to. See ``short_answers.number``.
 """
@@ -26,13 +22,22 @@ COUNTING = Task("counting", read_count, "a whole number", states=STATED)
 
 @reward(COUNTING)
 def vlrft_counting(answer: Answer, gold: float) -> float:
-    """1 if the answer states exactly the gold number, else 0, also if hedged or several."""
+    """1 if the answer states exactly the gold number, else 0, also if hedged or several.
+    Source: R1-V's counting, without its search for any number.
+
+    >>> vlrft_counting(["<answer>4 dogs</answer>", "<answer>4 or 5</answer>"], ["4", "4"])
+    [1.0, 0.0]
+    """
     return 1.0 if answer.number == gold else 0.0
 
 
 @reward(COUNTING)
 def vlrft_counting_soft(answer: Answer, gold: float) -> float:
-    """max(0, 1 - |n - gold| / max(gold, 1)); 0 if no whole number is stated."""
+    """max(0, 1 - |n - gold| / max(gold, 1)); 0 if no whole number is stated. Source: ours.
+
+    >>> vlrft_counting_soft(["<answer>I count 3 dogs</answer>"], ["4"])
+    [0.75]
+    """
     count = answer.number
     if count is None or not count.is_integer():
         return 0.0

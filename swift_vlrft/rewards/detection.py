@@ -1,12 +1,5 @@
 """Score detection: find every object, with a confidence for each.
 
-    image 640 x 480, box format norm1000, "Detect all objects belonging to the category 'dog'."
-    completion  <think>One.</think>
-                <answer>[{'Position': [255, 304, 291, 365], 'Confidence': 0.9}]</answer>
-    solution    <answer>[{'Position': [254, 303, 291, 365], 'Confidence': 1}]</answer>
-
-    vlrft_detection_iou 0.957, vlrft_detection_confidence 0.99, vlrft_detection_f1 1.0
-
 Predictions and gold boxes are matched one to one (the largest summed IoU over pairs with IoU >= 0.5
 and agreeing labels). An invalid box and an exact repeat count as predictions.
 """
@@ -24,7 +17,10 @@ from swift_vlrft.rewards.matching import DETECTION, of_matched
 @of_matched
 def vlrft_detection_iou(predicted: BoxList, gold: BoxList, matched: list[Pair]) -> float:
     """Sum of the matched IoU / max(number of predictions, number of gold boxes); a pair under IoU
-    0.5 earns nothing. Source: Visual-RFT.
+    0.5 earns nothing. Source: Visual-RFT (arXiv 2503.01785), matched optimally.
+
+    >>> vlrft_detection_iou(["<answer>[[0, 0, 8, 5], [9, 9, 99, 9]]</answer>"], ["[0, 0, 10, 5]"])
+    [0.4]
     """
     return fsum([iou for _, _, iou in matched]) / max(len(predicted), len(gold))
 
@@ -38,6 +34,10 @@ def vlrft_detection_iou_soft(answer: Answer, gold: BoxList) -> float:
     """``vlrft_detection_iou`` over pairs with any IoU above 0.
 
     For a model that cannot place boxes yet: every other detection reward is 0 below IoU 0.5.
+    Source: ours.
+
+    >>> vlrft_detection_iou_soft(["<answer>[0, 0, 100, 25]</answer>"], ["[0, 0, 100, 100]"])
+    [0.25]
     """
     return vlrft_detection_iou.score(answer, gold, ANY_OVERLAP)
 
@@ -48,9 +48,13 @@ def vlrft_detection_confidence(predicted: BoxList, gold: BoxList, matched: list[
     """A proper scoring rule for confidences: stating your true probability is optimal.
 
     max(0, sum over matched of 2c - c^2, minus sum over unmatched of c^2) / max(n_pred, n_gold)
-    (Brier). A pair under IoU 0.5 is not matched. A confidence that is missing or outside [0, 1]
-    contributes 0 when matched and -1 when not. Of equal IoU, the prediction with the lower
-    confidence is matched.
+    A pair under IoU 0.5 is not matched. A confidence that is missing or outside [0, 1] contributes
+    0 when matched and -1 when not. Of equal IoU, the prediction with the lower confidence is
+    matched. Source: Brier's score, in place of Visual-RFT's confidence reward.
+
+    >>> boxes = "[{'Position': [0, 0, 9, 9], 'Confidence': 0.5}]"
+    >>> vlrft_detection_confidence([f"<answer>{boxes}</answer>"] * 2, [boxes, "[20, 20, 30, 30]"])
+    [0.75, 0.0]
     """
     # 2c - c^2 when matched and -c^2 when not is 2c for the matched, less c^2 for all; without a
     # confidence, 0 when matched and -1 when not is 1 for the matched, less 1 for all.
@@ -63,7 +67,12 @@ def vlrft_detection_confidence(predicted: BoxList, gold: BoxList, matched: list[
 @reward(DETECTION)
 @of_matched
 def vlrft_detection_f1(predicted: BoxList, gold: BoxList, matched: list[Pair]) -> float:
-    """F1 at IoU >= 0.5: 2 matched / (n_pred + n_gold)."""
+    """F1 at IoU >= 0.5: 2 matched / (n_pred + n_gold). Source: GREC's F1 (arXiv 2308.16182).
+
+    >>> boxes = "<answer>[[0, 0, 9, 9], [50, 50, 60, 60], [9, 9, 1, 1]]</answer>"
+    >>> vlrft_detection_f1([boxes], ["[0, 0, 9, 9]"])
+    [0.5]
+    """
     return 2.0 * len(matched) / (len(predicted) + len(gold))
 
 
@@ -72,14 +81,22 @@ def vlrft_detection_iou_dynamic(answer: Answer, gold: BoxList, trainer_state: An
     """``vlrft_detection_iou`` with a threshold that rises with training progress.
 
     0.5, from 10 % of max_steps 0.75, from 25 % 0.9. Progress is read from ``trainer_state``
-    (ms-swift passes it); without it progress is 0. Source: V-Triune's dynamic IoU reward.
+    (ms-swift and TRL pass it); without it progress is 0. Source: V-Triune's dynamic IoU reward.
+
+    >>> vlrft_detection_iou_dynamic(["<answer>[0, 0, 100, 60]</answer>"], ["[0, 0, 100, 100]"])
+    [0.6]
     """
     return vlrft_detection_iou.score(answer, gold, threshold_at(trainer_state))
 
 
 @reward(DETECTION, needs=(), scores_format=True)
 def vlrft_detection_format(answer: Answer) -> float:
-    """1 if ``vlrft_format`` is 1 and the answer reads as valid boxes or as empty."""
+    """1 if ``vlrft_format`` is 1 and the answer reads as valid boxes or as empty. Source: ours.
+
+    >>> thought = "<think>t</think><answer>{}</answer>"
+    >>> vlrft_detection_format([thought.format(text) for text in ("[1, 1, 9, 9]", "[9, 9, 1, 1]")])
+    [1.0, 0.0]
+    """
     boxes = answer.boxes
     return 1.0 if answer.well_formed and boxes is not None and None not in boxes.boxes else 0.0
 

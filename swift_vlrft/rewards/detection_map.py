@@ -1,11 +1,4 @@
-"""Score detection as COCO scores a detector: by ranked confidence.
-
-completion  <answer>[{'Position': [254, 303, 291, 365], 'Confidence': 0.4},
-                     {'Position': [900, 900, 950, 950], 'Confidence': 0.9}]</answer>
-solution    <answer>[{'Position': [254, 303, 291, 365], 'Confidence': 1}]</answer>
-
-vlrft_detection_map50  0.25: precision 1/2 at every recall, x 1 gold box / 2 predictions
-"""
+"""Score detection as COCO scores a detector: by ranked confidence."""
 
 from collections.abc import Sequence
 from math import fsum
@@ -25,13 +18,22 @@ def vlrft_detection_map(answer: Answer, gold: BoxList) -> float:
 
     Predictions rank by confidence, false positives first among equals. A confidence that is missing
     or outside [0, 1] ranks as 1. Source: COCO; the length factor is VLM-R1's odLength.
+
+    >>> vlrft_detection_map(["<answer>[0, 0, 100, 80]</answer>"], ["[0, 0, 100, 100]"])  # 7 of 10
+    [0.7]
     """
     return _mean_ap(answer.boxes, gold, COCO_THRESHOLDS)
 
 
 @reward(DETECTION, reads_confidence=True)
 def vlrft_detection_map50(answer: Answer, gold: BoxList) -> float:
-    """``vlrft_detection_map`` at the one threshold 0.5."""
+    """``vlrft_detection_map`` at the one threshold 0.5. Source: COCO's AP50, and VLM-R1.
+
+    >>> box = "{'Position': [%d, 0, %d, 9], 'Confidence': %g}"  # a miss ranks before the hit
+    >>> said = f"<answer>[{box % (0, 9, 0.4)}, {box % (50, 60, 0.9)}]</answer>"
+    >>> vlrft_detection_map50([said], ["[0, 0, 9, 9]"])  # precision 1/2, x 1 gold / 2 predictions
+    [0.25]
+    """
     return _mean_ap(answer.boxes, gold, COCO_THRESHOLDS[:1])
 
 

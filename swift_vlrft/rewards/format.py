@@ -1,8 +1,4 @@
-"""Score the format of the full text, for every task.
-
-<think>Two of them.</think><answer>2</answer>             1.0
-<think>Two.</think><answer>2</answer> or <answer>3</answer>   0.0
-"""
+"""Score the format of the full text, for every task."""
 
 from swift_vlrft.parsing.answers import Answer
 from swift_vlrft.rewards.contract import reward
@@ -14,5 +10,9 @@ def vlrft_format(answer: Answer) -> float:
 
     Blanks around them do not count. Source: DeepSeek-R1's format reward, matched against the full
     text.
+
+    >>> text = "<think>Two.</think><answer>2</answer>"
+    >>> vlrft_format([text, f"{text} or 3"])
+    [1.0, 0.0]
     """
     return 1.0 if answer.well_formed else 0.0

@@ -1,10 +1,5 @@
 """Score grounding: locate the one object that a phrase refers to.
 
-    "Where is the left dog?"  completion <think>..</think><answer>[110, 100, 300, 300]</answer>
-                              solution   <answer>(100,100),(300,300)</answer>
-
-    vlrft_grounding_iou 0.95, vlrft_grounding_giou 0.95, vlrft_grounding_acc50 1.0
-
 The score is divided by the number of boxes, so extra boxes cost. Labels are not read. A phrase may
 name nothing in the image (solution "No Objects", as in gRefCOCO): then only "No Objects" scores.
 """
@@ -38,7 +33,12 @@ GROUNDING = Task(
 
 @reward(GROUNDING)
 def vlrft_grounding_iou(answer: Answer, gold: Target) -> float:
-    """IoU of the best box / number of boxes given; without a target 1 for "No Objects", else 0."""
+    """IoU of the best box / number of boxes given; without a target 1 for "No Objects", else 0.
+    Source: VLM-R1's reward of referring expressions, which takes the first box.
+
+    >>> vlrft_grounding_iou(["<answer>[110, 100, 300, 300]</answer>"], ["(100,100),(300,300)"])
+    [0.95]
+    """
     if isinstance(gold, BoxList):
         return score_without_boxes(answer.boxes, gold)
     ious = overlaps(answer, gold)
@@ -50,6 +50,9 @@ def vlrft_grounding_giou(answer: Answer, gold: Target) -> float:
     """max(0, GIoU) of the best box / number of boxes given; 0 for an invalid box. Without a target
     1 for "No Objects", else 0. Source: Visual-RFT's LISA reward, whose form (1 + GIoU) / 2
     pays half a point for the whole picture on every row.
+
+    >>> vlrft_grounding_giou(["<answer>[0, 0, 2, 4]</answer>"] * 2, ["[0, 0, 4, 4]", "No Objects"])
+    [0.5, 0.0]
     """
     if isinstance(gold, BoxList):
         return score_without_boxes(answer.boxes, gold)
@@ -62,6 +65,9 @@ def vlrft_grounding_giou(answer: Answer, gold: Target) -> float:
 def vlrft_grounding_acc50(answer: Answer, gold: Target) -> float:
     """1 if exactly one box is given and its IoU is >= 0.5; without a target 1 for "No Objects";
     else 0. Source: RefCOCO's accuracy.
+
+    >>> vlrft_grounding_acc50(["<answer>[0, 0, 5, 10]</answer>"], ["[0, 0, 10, 10]"])
+    [1.0]
     """
     if isinstance(gold, BoxList):
         return score_without_boxes(answer.boxes, gold)

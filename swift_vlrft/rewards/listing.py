@@ -1,9 +1,4 @@
-"""Score lists of names, in any order.
-
-"Which fruits are on the table?"
-completion  <think>..</think><answer>apple, pear, fig</answer>
-solution    <answer>["Apple", "fig"]</answer>        vlrft_list 0.8: 2 x 2 equal / (3 + 2)
-"""
+"""Score lists of names, in any order."""
 
 from collections import Counter
 
@@ -34,7 +29,10 @@ LIST = Task(
 @reward(LIST)
 def vlrft_list(answer: Answer, gold: list[str]) -> float:
     """F1 of items, as a multiset: 2 equal / (items + gold items). Names are equal as under
-    ``vlrft_classification``; both lists empty 1, one empty 0.
+    ``vlrft_classification``; both lists empty 1, one empty 0. Source: ours.
+
+    >>> vlrft_list(["<answer>apple, pear, fig</answer>"], ['["Apple", "fig"]'])  # 2 x 2 / (3 + 2)
+    [0.8]
     """
     if not answer.items or not gold:
         return score_without_boxes(answer.items, gold)

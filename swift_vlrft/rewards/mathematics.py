@@ -1,9 +1,5 @@
 r"""Score mathematics: roots, fractions, intervals and sets, compared by math-verify.
 
-"Find x."
-completion  <think>..</think>\boxed{2\sqrt{2}}
-solution    $\sqrt{8}$                          vlrft_math 1.0, vlrft_boxed_format 1.0
-
 math-verify runs in a process of its own, which is ended when a pair takes too long and replaced:
 its own timeouts are signals, which reach the main thread only, and sympy may compute for hours.
 """
@@ -122,7 +118,12 @@ MATH = Task(
 
 @reward(MATH)
 def vlrft_math(answer: Answer, gold: str) -> float:
-    """1 if math-verify finds answer and solution equal within two seconds, else 0."""
+    r"""1 if math-verify finds answer and solution equal within two seconds, else 0.
+    Source: math-verify, as EasyR1, verl and NeMo use it.
+
+    >>> vlrft_math([r"So it is $\boxed{2\sqrt{2}}$.", "<answer>3</answer>"], [r"\sqrt{8}"] * 2)
+    [1.0, 0.0]
+    """
     text = answer.mathematics
     if not text or len(text) > MAX_MATH:
         return 0.0
@@ -131,5 +132,11 @@ def vlrft_math(answer: Answer, gold: str) -> float:
 
 @reward(needs=(), asks=(BOXED,), scores_format=True)
 def vlrft_boxed_format(answer: Answer) -> float:
-    r"""1 if it is one non-empty think block, then text with one non-empty ``\boxed{}``; else 0."""
+    r"""1 if it is one non-empty think block, then text with one non-empty ``\boxed{}``; else 0.
+    Source: EasyR1's format reward.
+
+    >>> text = r"<think>t</think>\boxed{4}"
+    >>> vlrft_boxed_format([text, text + r" or \boxed{5}"])
+    [1.0, 0.0]
+    """
     return 1.0 if answer.well_boxed else 0.0

@@ -1,9 +1,4 @@
-"""Score numbers that are read or measured, with decimals, a unit, or a tolerance.
-
-"What does the receipt add up to?"
-completion  <think>..</think><answer>The total is $41.80.</answer>
-solution    <answer>42.00</answer>      vlrft_number 0.0, with the column tolerance 0.01: 1.0
-"""
+"""Score numbers that are read or measured, with decimals, a unit, or a tolerance."""
 
 import math
 from typing import Any
@@ -46,6 +41,11 @@ NUMBER = Task("number", decimal, "one number", problem_of=_problem, states=STATE
 def vlrft_number(answer: Answer, gold: float, tolerance: Any = None) -> float:
     """1 if the answer states one distinct number x and |x - gold| <= tolerance x |gold|, else 0.
     Without a number in the column ``tolerance`` they must be equal, up to 1e-9 of the gold.
+    Source: ChartQA's relaxed accuracy (tolerance 0.05).
+
+    >>> answers = ["<answer>$41.80</answer>", "<answer>41 or 42</answer>"]
+    >>> vlrft_number(answers, ["42", "42"], tolerance=[0.01, 0.01])
+    [1.0, 0.0]
     """
     if answer.decimal is None:
         return 0.0

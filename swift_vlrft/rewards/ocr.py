@@ -1,11 +1,5 @@
 """Score text in images: write down what stands there.
 
-    "What does the sign say?"
-    completion  <think>..</think><answer>Grand Hotel</answer>
-    solution    <answer>Grand Hôtel</answer>
-
-    vlrft_ocr 0.909 (1 edit of 11 characters), vlrft_ocr_exact 0.0; with aliases ["Grand Hotel"] 1.0
-
 Texts are compared in NFKC, with runs of blanks as one and none outside; case and marks count.
 """
 
@@ -58,7 +52,11 @@ def vlrft_ocr(answer: Answer, gold: str, aliases: Any = None) -> float:
     """max(0, 1 - edits / characters) of the nearest accepted text: Levenshtein, by rapidfuzz.
 
     An optional column ``aliases`` holds further accepted texts per row (DocVQA, TextVQA have them):
-    a list of strings, or that list as a JSON string.
+    a list of strings, or that list as a JSON string. Source: ANLS (Biten et al. 2019), without its
+    threshold.
+
+    >>> vlrft_ocr(["<answer>Hotel</answer>"], ["Hôtel"])
+    [0.8]
     """
     right = nearest(answer.plain or "", right_texts(gold, aliases))
     return 1.0 - edits(answer.plain or "", right) / len(right)
@@ -66,7 +64,12 @@ def vlrft_ocr(answer: Answer, gold: str, aliases: Any = None) -> float:
 
 @reward(OCR, takes=("aliases",))
 def vlrft_ocr_exact(answer: Answer, gold: str, aliases: Any = None) -> float:
-    """1 if the text is the solution's or that of one of the row's ``aliases``, else 0."""
+    """1 if the text is the solution's or that of one of the row's ``aliases``, else 0.
+    Source: exact match, as TextVQA has it.
+
+    >>> vlrft_ocr_exact(["<answer>ITC</answer>"], ["ITC Limited"], aliases=[["ITC", "itc limited"]])
+    [1.0]
+    """
     return 1.0 if answer.plain in right_texts(gold, aliases) else 0.0
 
 

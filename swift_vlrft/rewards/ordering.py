@@ -1,11 +1,4 @@
-"""Score ordering: name all items in the right order.
-
-"Order the animals from left to right."
-completion  <think>..</think><answer>dog, cat, bird, fish</answer>
-solution    <answer>["cat", "dog", "bird", "fish"]</answer>
-
-vlrft_ordering 0.667: of 6 pairs, 5 in order less 1 swapped
-"""
+"""Score ordering: name all items in the right order."""
 
 from bisect import bisect_right, insort
 
@@ -35,7 +28,11 @@ ORDERING = Task(
 @reward(ORDERING)
 def vlrft_ordering(answer: Answer, gold: list[str]) -> float:
     """max(0, Kendall's tau) if the answer holds exactly the gold's items, else 0; 1 for one item
-    that is right.
+    that is right. Source: Kendall 1938.
+
+    >>> [tau] = vlrft_ordering(["<answer>dog, cat, bird, fish</answer>"], ["cat, dog, bird, fish"])
+    >>> round(tau, 3)  # of 6 pairs, 5 in order less 1 swapped
+    0.667
     """
     return max(0.0, tau(answer.order, gold) or 0.0)
 

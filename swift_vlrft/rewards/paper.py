@@ -1,13 +1,8 @@
 """Score detection by Visual-RFT's released rewards, to reproduce the paper.
 
-    completion  <answer>[{'Position': [900, 900, 950, 950], 'Confidence': 0.2}]</answer>
-    solution    <answer>[{'Position': [254, 303, 291, 365], 'Confidence': 1}]</answer>
-
-    vlrft_paper_iou 0.0, vlrft_paper_confidence 0.8: a miss at low confidence is rewarded, without
-    a recall term, so these can be gamed; ``vlrft_detection_iou`` and ``_confidence`` cannot.
-
-The formulas are those of Visual-RFT at 94866331 (arXiv 2503.01785); text is read as by every other
-reward, without Visual-RFT's math parser in front of the boxes.
+A miss at low confidence is rewarded, without a recall term, so these can be gamed;
+``vlrft_detection_iou`` and ``_confidence`` cannot. The formulas are those of Visual-RFT at 94866331
+(arXiv 2503.01785); text is read as by every other reward, without its math parser in front.
 """
 
 from math import fsum
@@ -20,7 +15,12 @@ from swift_vlrft.rewards.matching import DETECTION, overlap_table, score_without
 
 @reward(DETECTION, recommended=False)
 def vlrft_paper_iou(answer: Answer, gold: BoxList) -> float:
-    """Sum of IoU > 0.5, greedily by confidence, repeats dropped, / max(n_pred, n_gold)."""
+    """Sum of IoU > 0.5, greedily by confidence, repeats dropped, / max(n_pred, n_gold).
+    Source: Visual-RFT at 94866331.
+
+    >>> vlrft_paper_iou(["<answer>[[0, 0, 8, 10], [0, 0, 8, 10]]</answer>"], ["[0, 0, 10, 10]"])
+    [0.8]
+    """
     if not answer.boxes or not gold:
         return score_without_boxes(answer.boxes, gold)
     results = _greedy(answer.boxes, gold)
@@ -31,7 +31,11 @@ def vlrft_paper_iou(answer: Answer, gold: BoxList) -> float:
 def vlrft_paper_confidence(answer: Answer, gold: BoxList) -> float:
     """Mean over predictions of c if matched, 1 - c if not, clipped to [0, 1].
 
-    A prediction without a usable confidence contributes 0.
+    A prediction without a usable confidence contributes 0. Source: Visual-RFT at 94866331.
+
+    >>> miss = "<answer>[{'Position': [50, 50, 60, 60], 'Confidence': 0.25}]</answer>"
+    >>> vlrft_paper_confidence([miss], ["[0, 0, 9, 9]"])
+    [0.75]
     """
     if not answer.boxes or not gold:
         return score_without_boxes(answer.boxes, gold)

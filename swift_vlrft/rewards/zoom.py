@@ -2,7 +2,7 @@
 
 "Which digit is on the sign?"   zoom_box [400, 420, 440, 460]
 turns       [{"text": "<think>..</think><tool_call>..</tool_call>", "crop": [390, 410, 450, 470]}]
-completion  <think>..</think><answer>7</answer>                              vlrft_zoom_cover 1.0
+completion  <think>..</think><answer>7</answer>
 
 The column ``zoom_box`` is a row's box to look at, in thousandths of width and height; a row without
 one has nothing to find, and a call earns nothing there. ``turns`` are those before the completion,
@@ -29,7 +29,11 @@ def vlrft_zoom_cover(answer: Answer, zoom_box: Any = None, turns: Any = None) ->
     """Share of ``zoom_box`` that the last crop covers, lowered for a crop that is too large.
 
     share x min(1, 4 x the box's area / the crop's); 0 without a crop, and for a row without a box
-    to look at.
+    to look at. Source: ours.
+
+    >>> looked = [{"text": "...", "crop": [390, 410, 450, 470]}]
+    >>> vlrft_zoom_cover(["<answer>7</answer>"], zoom_box=[[400, 420, 440, 460]], turns=[looked])
+    [1.0]
     """
     crops = [crop for turn in earlier_turns(turns) if (crop := one_box(turn.get("crop")))]
     gold = one_box(zoom_box)
@@ -44,7 +48,11 @@ def vlrft_tool_format(answer: Answer, turns: Any = None) -> float:
     """1 if every turn is well-formed and every call was carried out, else 0.
 
     Each turn before the last is one think block and one call; the last one is a think block and an
-    answer block. An answer without a call earns as much.
+    answer block. An answer without a call earns as much. Source: DeepEyes, without its bonus for
+    calling.
+
+    >>> vlrft_tool_format(["<think>t</think><answer>7</answer>"])
+    [1.0]
     """
     carried_out = all(
         turn.get("crop") is not None and calls_only(turn["text"]) for turn in earlier_turns(turns)

@@ -42,12 +42,9 @@ DEFAULT_CORPUS = (
 
 
 def need_torchvision() -> None:
-    """Raise ValueError without torchvision: wheels leave it out, as its build must fit torch."""
+    """Raise ModuleNotFoundError without torchvision: every model's image processor needs it."""
     if find_spec("torchvision") is None:
-        raise ValueError(
-            "torchvision is not installed: the image processor of every model needs it, in the "
-            "build that fits torch. pip install torchvision"
-        )
+        raise ModuleNotFoundError(name="torchvision")
 
 
 def build_tokenizer(

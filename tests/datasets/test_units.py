@@ -10,7 +10,7 @@ from support.stored_sets import picture, train_on
 from support.written_boxes import written
 from support.written_sets import data, rows_in
 
-from swift_vlrft.datasets import DataError
+from swift_vlrft.datasets import DataError, read_rows, to_dataset
 from swift_vlrft.geometry.readings import READINGS, Reading
 from swift_vlrft.recipe.reader import read_text
 from swift_vlrft.recipe.rules import check_recipe
@@ -206,3 +206,24 @@ def test_a_set_that_states_sizes_is_asked_to_its_last_box(tmp_path):
     done = data("convert", path, tmp_path / "out")
     assert done.exit_code == 0, done.output
     assert "[625, 417, 938, 917]" in rows_in(tmp_path / "out")[-1]["solution"]
+
+
+def test_python_states_what_a_column_of_boxes_holds(tmp_path):
+    """As the options of the command do; a row says its image's size, its boxes and labels."""
+    folder = parquet(tmp_path / "set", FIT_BOTH)
+    with pytest.raises(DataError, match="read_rows as boxes= and unit="):
+        list(read_rows(folder))
+    first, second = read_rows(folder, boxes="xywh")
+    assert first.boxes == [(16, 42, 484, 458)] and first.labels == ["dog"] and first.size == FAR
+    assert to_dataset(folder, boxes="xywh", cache=tmp_path)["solution"][1] == second.solution
+    for wrong in ({"boxes": "xywh", "unit": "inch"}, {"unit": "percent"}, {"boxes": "corners"}):
+        with pytest.raises(ValueError, match="--unit inch|needs --boxes|--boxes corners"):
+            list(read_rows(folder, **wrong))
+    named = {"image": "set/1.png", "problem": "Name it.", "solution": "dog"}
+    (tmp_path / "set" / "1.png").write_bytes(picture())
+    (tmp_path / "names.jsonl").write_text(json.dumps(named | {"task": "classification"}))
+    (row,) = read_rows(tmp_path / "names.jsonl")
+    assert (row.boxes, row.labels) == ([], [])
+    (tmp_path / "bad.jsonl").write_text(json.dumps(named | {"task": "counting"}))
+    with pytest.raises(DataError, match="bad.jsonl, row 0: "):
+        to_dataset(tmp_path / "bad.jsonl", cache=tmp_path)

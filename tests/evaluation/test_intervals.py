@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from swift_vlrft.evaluation.average_precision import CocoScores, _Ranked
+from swift_vlrft.evaluation.coco import CocoScores, _Ranked
 from swift_vlrft.evaluation.intervals import of_difference, of_draws, of_mean, resamples
 
 SETS = 400
@@ -88,7 +88,7 @@ def ranked_answers(rng, images, detected):
         order = np.argsort(-scores[found], kind="stable")
         unit = np.concatenate([of_gold, of_false])[found][order]
         hit = hits[:, found][:, order] > 0
-        yield _Ranked(unit, hit, ~hit, counts.astype(float))
+        yield _Ranked(np.tile(unit, (10, 1)), hit, ~hit, counts.astype(float))
 
 
 def test_average_precision_of_few_images_is_not_held_for_more_than_it_is():

@@ -17,6 +17,7 @@ from support.written_sets import write_set
 
 from swift_vlrft.recipe.reader import read_text
 from swift_vlrft.recipe.rules import check_recipes
+from swift_vlrft.recipe.rules.installed import installed
 from swift_vlrft.recipe.run import resolve
 
 TABLE = Path(__file__).with_name("rules.jsonl")
@@ -114,6 +115,8 @@ def findings_of(row, folder, monkeypatch):
         "importlib.util.find_spec",
         lambda name, *_: None if name in lacking or "*" in lacking else name,
     )
+    if "ms-swift" in lacking:
+        monkeypatch.setitem(installed.__globals__, "installed_versions", dict)
     text = row["script"]
     for name, command in NAMES.items():
         text = text.replace(name, command)

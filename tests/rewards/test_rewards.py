@@ -8,6 +8,8 @@ import random
 from concurrent.futures import ProcessPoolExecutor
 from types import SimpleNamespace
 
+import cloudpickle
+import datasets
 import numpy
 import pandas
 import pyarrow
@@ -18,7 +20,7 @@ from support.contract_rows import gold_by_task, two_rows
 from swift_vlrft import rewards
 from swift_vlrft.parsing import answers
 from swift_vlrft.parsing.answers import Answer
-from swift_vlrft.rewards import REWARDS, TASK_NAMES, contract, matching, paper
+from swift_vlrft.rewards import REWARDS, TASK_NAMES, contract, matching, paper, vlrft_counting
 from swift_vlrft.rewards.contract import reward
 from swift_vlrft.rewards.counting import COUNTING
 
@@ -75,7 +77,8 @@ def test_what_the_rewards_say_of_themselves():
 
 def test_a_reward_is_imported_and_pickled_by_its_name():
     for record in (*REWARDS.values(), vlrft_near_format):
-        assert pickle.loads(pickle.dumps(record)) is record
+        for module in (pickle, cloudpickle):  # the second is Ray's
+            assert module.loads(module.dumps(record)) is record
     for name, record in REWARDS.items():
         assert getattr(rewards, name) is record and name in rewards.__all__
     with pytest.raises(ImportError, match="vlrft_nothing"):
@@ -88,6 +91,32 @@ def test_a_reward_scores_in_other_processes():
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
         calls = [pool.submit(REWARDS[name], [answer("4")], ["4"]) for name in names]
         assert [call.result() for call in calls] == [[1.0], [None], [None]]
+    rows = datasets.Dataset.from_dict({"text": [answer("4"), answer("5")], "solution": ["4", "4"]})
+    scored = rows.map(scores, num_proc=2, batched=True, fn_kwargs={"reward": vlrft_counting})
+    assert scored["score"][:] == [1.0, 0.0]
+
+
+def scores(batch, reward):
+    return {"score": reward(batch["text"], batch["solution"])}
+
+
+def test_one_answer_is_scored_by_name():
+    assert rewards.score("vlrft_number", answer("41.8"), "42", tolerance=0.01) == 1.0
+    assert rewards.score("vlrft_number", answer("41.8"), "42", task="counting") is None
+    assert rewards.score("vlrft_format", answer("4")) == 1.0
+    with pytest.raises(ValueError, match="vlrft_nothing is no reward; known: .*vlrft_counting"):
+        rewards.score("vlrft_nothing", "", "")
+
+
+def test_an_error_names_reward_column_and_row():
+    for texts, golds, message in (
+        ([answer("4"), None], ["4", "4"], "completions: row 1 is None"),
+        ([answer("4")] * 3, ["4"], "3 completions, but 1 values in .*'solution'; row 1 has no sol"),
+        ([answer("4")], ["4"] * 2, "1 completions, but 2 values .*; row 1 has no completion"),
+        ([answer("4")], None, "the column 'solution' is missing"),
+    ):
+        with pytest.raises(ValueError, match=f"vlrft_counting: {message}"):
+            vlrft_counting(texts, golds)
 
 
 def test_the_dynamic_threshold_rises():

@@ -7,6 +7,7 @@ a norm1000 set and Qwen2.5-VL, which writes pixels     a note that names :native
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -215,7 +216,7 @@ def unasked_prompts(
 def _adds_forms(run: Run) -> bool:
     """Tell whether a plugin file may add a form of records, whose columns no rule knows."""
     files = [path for *_, path in given_plugins(run) if path and path.is_file()]
-    return any(b"SCHEMAS" in file.read_bytes() for file in files)
+    return any(re.search(rb"SCHEMAS|record_form", file.read_bytes()) for file in files)
 
 
 def renamed(run: Run) -> dict[str, str]:

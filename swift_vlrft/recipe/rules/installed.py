@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 
+from swift_vlrft.recipe.facts import installed_versions
 from swift_vlrft.recipe.rules.finding import Finding, note, problem
 from swift_vlrft.recipe.rules.model import family
 from swift_vlrft.recipe.run import NoValue, Run
@@ -22,6 +23,11 @@ KERNELS = {"fla": "flash-linear-attention", "causal_conv1d": "causal-conv1d"}
 
 
 def installed(run: Run) -> Iterator[Finding]:
+    """Where ms-swift is missing no recipe runs, and what else it needs is missing, too."""
+    if not installed_versions():
+        text = "ms-swift is not installed here: what the recipe needs besides is not checked"
+        yield note(run, "model", "not-installed", text)
+        return
     for flag, module, install in needs(run):
         if importlib.util.find_spec(module) is None:
             text = f"--{flag} needs {module}, which is not installed here: pip install {install}"
@@ -33,7 +39,7 @@ def kernels(run: Run) -> Iterator[Finding]:
     ms-swift's model/models/qwen.py: _get_linear_attention_kernels.
     """
     known = family(run) if run.trains else None
-    if known is None or not known.gated_delta_net:
+    if known is None or not known.gated_delta_net or not installed_versions():
         return
     lacking = [name for module, name in KERNELS.items() if not importlib.util.find_spec(module)]
     packs = next((name for name in ("packing", "padding_free") if run.true(name)), None)

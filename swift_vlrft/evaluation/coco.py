@@ -5,13 +5,17 @@
 
     coco_scores(gold, detections, images=[9], categories=[18]).mean["AP50"]      1.0
 
-Boxes are in pixels of the stored image, as are the areas of small, medium and large.
+Boxes are in pixels of the stored image, as are the areas of small, medium and large. The numbers
+are pycocotools' where scores differ. Detections of equal score it ranks as they happen to come;
+here wrong ones come first, so that no order of images or boxes makes a model better. ``f1_50``
+needs no ranking: 2 hits / (detections + gold boxes), of all categories at IoU 0.5.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,6 +29,8 @@ Scores = dict[str, float | None]
 
 THRESHOLDS = 10
 """IoU 0.5, 0.55, .. 0.95."""
+SIZES = ("all", "small", "medium", "large")
+COUNTED = ("precision_50", "recall_50", "f1_50")
 MOST_DETECTIONS = 100
 """Detections per image and category, by score: COCO's limit."""
 
@@ -33,7 +39,8 @@ MOST_DETECTIONS = 100
 class _Ranked:
     """The ranked detections of a category, and the number of gold boxes of each unit.
 
-    ``hit`` and ``miss`` are (thresholds, detections); a detection on a crowd region is neither.
+    All but ``gold`` are (thresholds, detections); a detection on a crowd region is neither hit nor
+    miss.
     """
 
     unit: NDArray[np.int64]
@@ -49,13 +56,15 @@ class CocoScores:
     mean: Scores
     by_category: dict[Any, Scores]
     ranked: list[_Ranked]
+    notes: list[str] = field(default_factory=list)
 
     def resampled(self, weights: Array) -> dict[str, Array]:
-        """Return AP, AP50, AP75 of every draw; ``weights``: how often each draw has each unit."""
+        """Return AP, AP50, AP75, f1_50 of every draw; ``weights``: how often it has each unit."""
         at_once = 64  # bounds the memory
         parts = [weights[n : n + at_once] for n in range(0, len(weights), at_once)]
         means = np.concatenate([self._means(part) for part in parts], axis=1)
-        return {"AP": means.mean(axis=0), "AP50": means[0], "AP75": means[5]}
+        _, _, f1 = _precision_recall_f1(self.ranked, weights)
+        return {"AP": means.mean(axis=0), "AP50": means[0], "AP75": means[5], "f1_50": f1}
 
     def _means(self, weights: Array) -> Array:
         """Average precision (thresholds, draws), NaN for a draw without gold boxes."""
@@ -75,26 +84,44 @@ def coco_scores(
     categories: Sequence[Any],
     units: Mapping[Any, int] | None = None,
 ) -> CocoScores:
-    """Return AP, AP50, AP75 and AP of small, medium and large boxes.
+    """Return AP, AP50, AP75, AP of small, medium and large boxes; precision, recall and F1.
 
     ``units`` gives each image its column of the weights, which several images may share; without it
-    nothing can be resampled.
+    each has its own.
     """
     place = {image: n for n, image in enumerate(_ordered(images))}
+    units = place if units is None else units
+    n_units = max(units.values(), default=-1) + 1
     golds, predicted = _by_category(gold, place), _by_category(detections, place)
-    tables: dict[Any, NDArray[Any]] = {}
+    tables: dict[Any, Array] = {}
     ranked: list[_Ranked] = []
     for category in categories:
-        sides = golds.get(category, []), predicted.get(category, [])
+        found = sorted(predicted.get(category, []), key=lambda entry: list(entry["bbox"]))
+        sides = golds.get(category, []), found
         held = sorted({e["image_id"] for side in sides for e in side}, key=place.__getitem__)
         evaluator = _evaluated(*sides, held)
-        tables[category] = np.asarray(evaluator.eval["precision"])[..., 0]
-        if units is not None:
-            n_units = max(units.values(), default=-1) + 1
-            ranked.append(_ranked(evaluator, [units[image] for image in held], n_units))
-    every = np.concatenate(list(tables.values()), axis=2) if tables else np.full((10, 1, 1, 4), -1)
+        of_sizes = [
+            _ranked(evaluator, [units[image] for image in held], n_units, size)
+            for size in range(len(SIZES))
+        ]
+        ranked.append(of_sizes[0])
+        tables[category] = np.stack([_average(one) for one in of_sizes], axis=-1)
+    every = np.stack([*tables.values()]) if tables else np.full((1, THRESHOLDS, len(SIZES)), np.nan)
+    means, once = _scores(every), np.ones((1, n_units))
+    counted = zip(COUNTED, _precision_recall_f1(ranked, once), strict=True)
+    beside = {name: float(v[0]) if np.isfinite(v[0]) else None for name, v in counted}
     by_category = {category: _scores(tables[category]) for category in _ordered(categories)}
-    return CocoScores(_scores(every), by_category, ranked)
+    named = {"AP": means["AP"], **beside, **means}
+    return CocoScores(named, by_category, ranked, _ties(detections))
+
+
+def _ties(detections: Sequence[Entry]) -> list[str]:
+    """Say that detections of a category have equal scores: AP is then a lower bound."""
+    counts = Counter((entry["category_id"], entry["score"]) for entry in detections)
+    tied = sum(count for count in counts.values() if count > 1)
+    text = f"{tied} of {len(detections)} confidences are missing or shared by others: among equals "
+    text += "AP ranks what is wrong first (COCO's tool: as it comes); f1_50 needs no ranking"
+    return [text] if tied else []
 
 
 def _ordered(ids: Collection[Any]) -> list[Any]:
@@ -128,23 +155,42 @@ def _evaluated(gold: list[Entry], detections: list[Entry], images: list[Any]) ->
     evaluator = COCOeval_faster(coco, coco.loadRes(results), "bbox", separate_eval=True, **quiet)
     evaluator.params.maxDets = [MOST_DETECTIONS]
     evaluator.evaluate()
-    evaluator.accumulate()
     return evaluator
 
 
-def _scores(table: NDArray[Any]) -> Scores:
-    """From precisions (thresholds, recall levels, categories, sizes), -1 without gold boxes."""
-    named = {"AP": table[..., 0], "AP50": table[:1, ..., 0], "AP75": table[5:6, ..., 0]}
-    named |= {f"AP_{size}": table[..., n] for n, size in enumerate(("small", "medium", "large"), 1)}
-    usable = {name: values[values > -1] for name, values in named.items()}
+def _scores(table: Array) -> Scores:
+    """From average precision (.., thresholds, sizes), NaN without gold boxes."""
+    named = {"AP": table[..., 0], "AP50": table[..., :1, 0], "AP75": table[..., 5:6, 0]}
+    named |= {f"AP_{size}": table[..., n] for n, size in enumerate(SIZES) if n}
+    usable = {name: values[np.isfinite(values)] for name, values in named.items()}
     return {name: float(values.mean()) if values.size else None for name, values in usable.items()}
+
+
+def _average(ranked: _Ranked) -> Array:
+    """Average precision at each threshold, NaN without gold boxes."""
+    weights = np.ones((1, len(ranked.gold)))
+    gold = weights @ ranked.gold
+    return _weighted_ap(ranked, weights, gold)[:, 0] if gold[0] else np.full(THRESHOLDS, np.nan)
+
+
+def _precision_recall_f1(ranked: Sequence[_Ranked], weights: Array) -> tuple[Array, Array, Array]:
+    """At IoU 0.5, of all categories together: of every draw, NaN where nothing is counted."""
+    hits, misses, golds = np.zeros((3, len(weights)))
+    for one in ranked:
+        drawn = weights[:, one.unit[0]]
+        hits += drawn @ one.hit[0]
+        misses += drawn @ one.miss[0]
+        golds += weights[:, : len(one.gold)] @ one.gold
+    found = hits + misses
+    with np.errstate(invalid="ignore"):
+        return hits / found, hits / golds, 2 * hits / (found + golds)
 
 
 # ---- resampled images ------------------------------------------------------------------------
 
 
-def _ranked(evaluator: Any, units: list[int], n_units: int) -> _Ranked:
-    """The evaluator's matches of boxes of all sizes.
+def _ranked(evaluator: Any, units: list[int], n_units: int, size: int) -> _Ranked:
+    """The evaluator's matches of boxes of one of ``SIZES``; of equal scores, misses come first.
 
     It keeps them by size and image, without a public field. What they would give to pickle is a
     tuple (nothing is pickled here): matches and ignored detections are (thresholds, detections).
@@ -152,23 +198,26 @@ def _ranked(evaluator: Any, units: list[int], n_units: int) -> _Ranked:
     gold = np.zeros(n_units)
     scores, of_unit = [np.zeros(0)], [np.zeros(0, np.int64)]
     matched, ignored = [np.zeros((THRESHOLDS, 0), bool)], [np.zeros((THRESHOLDS, 0), bool)]
-    for unit, result in zip(units, evaluator._evalImgs_cpp, strict=False):  # then other sizes
+    results = evaluator._evalImgs_cpp[size * max(len(units), 1) :]
+    for unit, result in zip(units, results, strict=False):  # then larger sizes
         matches, _, of_image, gold_ignored, detection_ignored, *_ = result.__getstate__()
         gold[unit] += gold_ignored.count(False)
         scores.append(np.array(of_image, np.float64))
         of_unit.append(np.full(len(of_image), unit))
         matched.append(np.array(matches).reshape(THRESHOLDS, -1) > 0)
         ignored.append(np.array(detection_ignored, bool).reshape(THRESHOLDS, -1))
-    order = np.argsort(-np.concatenate(scores), kind="stable")
-    hit = np.concatenate(matched, axis=1)[:, order]
-    counts = ~np.concatenate(ignored, axis=1)[:, order]
+    hit = np.concatenate(matched, axis=1)
+    falling = np.broadcast_to(-np.concatenate(scores), hit.shape)
+    order = np.lexsort((hit, falling), axis=-1)
+    hit = np.take_along_axis(hit, order, axis=1)
+    counts = ~np.take_along_axis(np.concatenate(ignored, axis=1), order, axis=1)
     return _Ranked(np.concatenate(of_unit)[order], hit & counts, ~hit & counts, gold)
 
 
 def _weighted_ap(ranked: _Ranked, weights: Array, gold: Array) -> Array:
     """Average precision (thresholds, draws); ``gold``: how many boxes each draw has."""
-    draws, n = len(weights), len(ranked.unit)
-    drawn, most = weights[:, ranked.unit], np.maximum(gold, 1)[:, None]
+    draws, n = len(weights), ranked.unit.shape[1]
+    most = np.maximum(gold, 1)[:, None]
     # Hits needed for each recall level: integers, so that nothing is rounded.
     levels = np.array(RECALLS)
     needed = np.ceil(levels * most)
@@ -178,9 +227,10 @@ def _weighted_ap(ranked: _Ranked, weights: Array, gold: Array) -> Array:
     shift = (most.max() + 2.0) * rows  # keeps the draws apart in one sorted list
     values = np.zeros((THRESHOLDS, draws))
     for t in range(THRESHOLDS if n else 0):
+        drawn = weights[:, ranked.unit[t]]
         hits = np.cumsum(drawn * ranked.hit[t], axis=1)  # at most `most` in all
         misses = np.cumsum(drawn * ranked.miss[t], axis=1)
-        precision = hits / (hits + misses + np.spacing(1))
+        precision = hits / np.maximum(hits + misses, 1)
         envelope = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
         places = np.searchsorted((hits + shift).ravel(), (needed + shift).ravel())
         places = np.clip(places.reshape(draws, -1) - n * rows, 0, n)
