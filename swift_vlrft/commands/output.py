@@ -32,7 +32,7 @@ PANELS = {
 }
 """The commands in the order in which a user needs them, under headings with an example each."""
 OF_PLUGIN = {
-    *("accelerate", "matplotlib", "modelscope", "peft", "requests", "safetensors", "swift"),
+    *("accelerate", "modelscope", "peft", "requests", "safetensors", "swift"),
     *("tokenizers", "torch", "torchvision", "transformers", "trl"),
 }
 """Modules that the extra ``swift`` brings in."""
