@@ -6,14 +6,13 @@
 
 transformers writes into the folder of a checkpoint itself, in the order: weights, DeepSpeed's
 states or the optimizer's, each rank's random state, trainer_state.json; and takes the folder with
-the highest number for the last checkpoint, whatever is in it. Only names, sizes and headers are
-read here: no weights, and nothing is unpickled.
+the highest number for the last checkpoint, whatever is in it. Only names and headers are read here:
+no weights, and nothing is unpickled.
 """
 
 from __future__ import annotations
 
 import re
-import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -90,14 +89,13 @@ def _problems(folder: Path) -> Iterator[str]:
     settings: dict[str, Any] = {}
     yield from _setting_problems(folder, (STATE, "args.json"), settings)
     yield from _weight_problems(folder)
-    args = settings.get("args.json", {})
-    if not args.get("save_only_model"):
-        yield from _state_problems(folder, args)
-    for pattern in ("*.pt", "*.pth", "*.bin", "*/*.pt", "*/*.bin"):
-        for file in sorted(folder.glob(pattern)):
-            if not zipfile.is_zipfile(file):  # whose table of contents is written last
-                size = file.stat().st_size
-                yield f"{file.relative_to(folder)} is no complete file of torch.save ({size} bytes)"
+    if settings.get("args.json", {}).get("save_only_model") is not False:
+        return
+    # Without both, transformers goes on with new ones and says nothing; all else ends the loading.
+    of_deepspeed = any(folder.glob("global_step*"))
+    for name in ("optimizer", "scheduler"):
+        if not (of_deepspeed or any(folder.glob(f"{name}*"))):
+            yield f"the states of the {name}, which its run saved, are missing"
 
 
 def _setting_problems(
@@ -140,46 +138,3 @@ def _weight_problems(folder: Path) -> Iterator[str]:
             tensor_shapes(file)
         except ValueError as problem:
             yield f"{file.relative_to(folder)} {problem}"
-
-
-def _state_problems(folder: Path, args: dict[str, Any]) -> Iterator[str]:
-    """Yield the problems of random, optimizer's and scheduler's states."""
-    # Where every node saves on a disk of its own, this folder holds what one node wrote.
-    world = args.get("local_world_size" if args.get("save_on_each_node") else "global_world_size")
-    ranks = world if isinstance(world, int) and world > 0 else 1
-    random = len([*folder.glob("rng_state*.pth")])
-    tags = [tag.name for tag in folder.glob("global_step*") if tag.is_dir()]
-    optimizers = [*folder.glob("optimizer*"), *folder.glob("scheduler.pt")]
-    if not (tags or random or optimizers):
-        if args.get("save_only_model") is False:
-            yield "optimizer and random states, which its run saved, were removed"
-        return
-    if random < ranks:
-        yield f"the random states of {ranks - random} of {ranks} ranks (rng_state*.pth) are missing"
-    if tags:
-        yield from _deepspeed_problems(folder, tags, ranks)
-        return
-    for part in (*folder.glob("pytorch_model_fsdp_*/"), *folder.glob("optimizer_*/")):
-        if not ((part / ".metadata").is_file() and any(part.glob("*.distcp"))):
-            yield f"{part.name} has no .metadata, or no *.distcp"
-    names = [file.name for file in optimizers]
-    if names in ([], ["scheduler.pt"]):
-        yield "optimizer.pt is missing"
-    if "scheduler.pt" not in names:
-        yield "scheduler.pt is missing"
-
-
-def _deepspeed_problems(folder: Path, tags: Sequence[str], ranks: int) -> Iterator[str]:
-    latest = folder / "latest"
-    tag = latest.read_text("utf-8", "replace").strip() if latest.is_file() else ""
-    if tag not in tags:
-        yield f"'latest', DeepSpeed's last file, names none of {', '.join(sorted(tags))}"
-        return
-    names = [file.name for file in (folder / tag).glob("*_states.pt")]
-    models = [name for name in names if "model_states" in name]
-    optimizers = len(names) - len(models)
-    if 0 < optimizers < ranks:  # stage 0 has none
-        yield f"{tag} holds the states of the optimizer of {optimizers} of {ranks} ranks"
-    sharded = any(name.startswith("zero_pp_rank") for name in models)  # stage 3
-    if len(models) < (ranks if sharded else 1):
-        yield f"{tag} holds the states of the model of {len(models)} of {ranks} ranks"

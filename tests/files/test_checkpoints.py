@@ -107,41 +107,29 @@ def test_it_is_complete_whole_and_not_before_its_last_file(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_file_that_is_cut_off_or_missing_is_noticed(kind, tmp_path):
+def test_weights_and_settings_that_are_cut_off_are_noticed(kind, tmp_path):
     checkpoint = write(tmp_path / "checkpoint-4", KINDS[kind])
     for name, whole in KINDS[kind].items():
         file = checkpoint / name
-        # How long the parts of an FSDP state are, a pickle says, and none is read.
-        if file.parent.name not in ("pytorch_model_fsdp_0", "optimizer_0"):
+        if file.suffix in (".safetensors", ".json"):
             for length in {0, 1, min(7, len(whole) // 2), len(whole) // 2, len(whole) - 1}:
                 file.write_bytes(whole[:length])
                 assert file.name in why_not(checkpoint), (name, length)
         file.unlink()
         # Going on can do without the arguments: they are given again.
-        if name not in ("args.json", "training_args.bin"):
+        if file.suffix in (".safetensors", ".json") and name != "args.json":
             assert why_not(checkpoint), name
         file.write_bytes(whole)
-
-
-OF_FOUR = state(global_world_size=4)
-# Every node has a disk of its own, and saves there what is its own.
-OF_TWO_NODES = state(global_world_size=4, local_world_size=2, save_on_each_node=True)
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "new", "why"),
     [
-        ("full", "optimizer.pt", bytes(4096), "optimizer.pt"),
         ("full", "model.safetensors", bytes(4096), "model.safetensors"),
         ("full", "trainer_state.json", b"[]", "trainer_state.json"),
         ("full", "trainer_state.json", b"\0" * 99, "trainer_state.json"),
         ("shards", "model.safetensors.index.json", b"{}", "every shard"),
         ("shards", "model.safetensors.index.json", b'{"weight_map": 3}', "every shard"),
-        ("zero3", "latest", b"global_step2", "'latest'"),
-        ("zero3", "latest", b"\xff\xfe", "'latest'"),
-        ("full", "args.json", OF_FOUR, "3 of 4 ranks"),
-        ("zero2, lora", "args.json", OF_FOUR, "2 of 4 ranks"),
-        ("zero2, lora", "args.json", OF_TWO_NODES, ""),
         ("full", "args.json", state(global_world_size="many"), ""),
     ],
 )
@@ -175,11 +163,11 @@ def test_nothing_is_unpickled(tmp_path):
     assert why_not(folder) == "" and not (tmp_path / "harmed").exists()
 
 
-def test_states_that_were_removed_to_save_room_are_missed(tmp_path):
+@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt"])
+def test_states_that_were_removed_to_save_room_are_missed(name, tmp_path):
     """transformers would go on with a new optimizer, and say nothing."""
-    removed = {"optimizer.pt", "scheduler.pt", "rng_state.pth"}
-    content = {name: data for name, data in KINDS["full"].items() if name not in removed}
-    folder = write(tmp_path / "checkpoint-4", content)
-    assert "removed" in why_not(folder)
+    folder = write(tmp_path / "checkpoint-4", KINDS["full"])
+    (folder / name).unlink()
+    assert "missing" in why_not(folder)
     (folder / "args.json").unlink()  # not known
     assert why_not(folder) == ""
