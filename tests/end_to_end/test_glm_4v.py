@@ -24,7 +24,7 @@ from support.swift_run import (
 
 from swift_vlrft.demo.tasks import TASKS
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.xdist_group("glm_4v")]
+pytestmark = pytest.mark.end_to_end
 
 PLUGIN = ("--external_plugins", str(REPOSITORY / "plugins" / "vlrft.py"))
 ANSWER = "<answer>red</answer>"
