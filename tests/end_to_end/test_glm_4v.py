@@ -105,17 +105,6 @@ def test_it_learns_supervised_and_says_so_before_and_after_merging(trained, tmp_
         assert answers(trained, tmp_path / str(i), *model) == [ANSWER, ANSWER]
 
 
-def test_grpo_with_transformers_rollout(trained, shapes, tmp_path):
-    command = grpo_command(
-        *(trained.merged, shapes, tmp_path, [SUPPORT / "coin.py"]),
-        *("--reward_funcs", "vlrft_classification", "vlrft_format", "coin", "--max_steps", "2"),
-        *("--tuner_type", "lora", "--max_completion_length", "16", "--padding_side", "left"),
-    )
-    run = run_swift(command, tmp_path)
-    assert_trained(run, 2)
-    assert all(ratio < 1 for ratio in run.metric("completions/clipped_ratio"))  # answers end
-
-
 @pytest.mark.parametrize("tuner", first_now("full", "lora"))
 def test_vllm_says_what_the_trainer_says_after_every_step(trained, shapes, tmp_path, tuner):
     """Rollouts in vLLM, its weights sent by name after each step; an adapter is merged for it."""
