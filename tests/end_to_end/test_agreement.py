@@ -28,21 +28,13 @@ VLRFT = str(Path(sys.executable).parent / "vlrft")
 VERDICTS = {
     "full": {
         "healthy": "agrees",
-        "smaller images": "prompt",
-        "a prefix": "prompt",
-        "other turns": "prompt",
-        "top_k": "numbers",
-        "a penalty": "numbers",
-        "no queries": "weights",
-        "no vision tower": "weights",
-        "no synchronisation": "weights",
-        "a value less": "numbers",
+        **dict.fromkeys(("smaller images", "a prefix", "other turns"), "prompt"),
+        **dict.fromkeys(("top_k", "a penalty", "a value less"), "numbers"),
+        **dict.fromkeys(("no queries", "no vision tower", "no synchronisation"), "weights"),
     },
     "lora": {
         "healthy": "agrees",
-        "not merged": "weights",
-        "half the scale": "weights",
-        "twice the scale": "weights",
+        **dict.fromkeys(("not merged", "half the scale", "twice the scale"), "weights"),
     },
     "lora in the engine": {"healthy": "agrees", "written into": "weights"},
 }

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.drawn_rows import boxed_rows
+from support.nightly import first_now
 from support.swift_run import ON_CPU, VLLM_ON_CPU, forking, grpo_command, run_swift
 
 from swift_vlrft.parsing.answers import gold_text, read_boxes
@@ -29,8 +30,8 @@ def eval_command(model: Path, data: Path | str, out: Path, *flags: str) -> list[
     ]
 
 
-def run(command: list[str], **variables: str) -> dict:
-    environment = os.environ | ON_CPU | forking() | variables
+def run(command: list[str], *, plain: bool = False, **variables: str) -> dict:
+    environment = os.environ | ON_CPU | ({} if plain else forking()) | variables
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "WARNING" not in done.stderr and "trust_remote_code" not in done.stderr
@@ -128,7 +129,8 @@ def test_two_processes_and_an_adapter(tiny_qwen2_5_vl, shapes, whole, tmp_path):
     assert completions(out) != completions(whole)  # the adapter was applied
 
 
-def test_vllm_answers_as_transformers_does(tiny_qwen2_5_vl, shapes, whole, tmp_path):
+@pytest.mark.parametrize("engine", first_now("in the process", "in a process of its own"))
+def test_vllm_answers_as_transformers_does(engine, tiny_qwen2_5_vl, shapes, whole, tmp_path):
     if not importlib.util.find_spec("vllm"):
         pytest.skip("vLLM is not installed")
     options = {
@@ -138,7 +140,9 @@ def test_vllm_answers_as_transformers_does(tiny_qwen2_5_vl, shapes, whole, tmp_p
     }
     command = eval_command(tiny_qwen2_5_vl, shapes, tmp_path / "out", "--engine", "vllm")
     command += ["--engine-options", json.dumps(options)]
-    summary = run(command, **VLLM_ON_CPU)
+    alone = engine != "in the process"  # which vLLM starts, and a fork cannot
+    own = VLLM_ON_CPU | {"VLLM_ENABLE_V1_MULTIPROCESSING": str(int(alone))}
+    summary = run(command, plain=alone, **own)
     assert summary["rows"] == 16 and summary["run"]["engine"] == "vllm"
     ours, theirs = completions(tmp_path / "out"), completions(whole)
     # Greedy and float32 on both sides; of a random model's near ties a few may fall otherwise.
