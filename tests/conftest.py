@@ -63,7 +63,8 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(autouse=True, scope="session")
 def worker_folders(tmp_path_factory):
-    """Folders for the fixtures that several tests share."""
+    """Folders for the fixtures that several tests share. What uv has downloaded stays."""
+    os.environ.setdefault("UV_CACHE_DIR", str(Path.home() / ".cache" / "uv"))
     os.environ.update(own_folders(tmp_path_factory.getbasetemp() / "own"))
 
 

@@ -17,10 +17,11 @@ from tests.support.drawn_rows import write_coco
 pytestmark = pytest.mark.end_to_end
 
 SHORT = """
-from functools import partial
+from msgspec.structs import replace
 from swift_vlrft.cli import app
 from swift_vlrft.demo import trial
-trial.TrialConfig = partial(trial.TrialConfig, warm_steps=120)
+run = trial.run_trial
+trial.run_trial = lambda config, folder: run(replace(config, warm_steps=120), folder)
 app()
 """
 
