@@ -3,7 +3,7 @@
 #              (of one folder: make check ROOM=rewards)
 # make dist    sdist and wheel into dist/, checked as PyPI and pip look at them
 # make test    also the slow unit tests, and a real run of every way of training and family
-# make nightly the rest: recipes of every family, storms of faults, other trainers, hubs, two nodes, fuzzers
+# make nightly the rest: recipes of every family, storms of faults, other trainers, hubs, two nodes, changed sets
 # make docs    the documentation site, into runs/site; any warning is an error
 # All set up .venv by themselves; `make env` does only that. With PYTHON=3.13 (or 3.11, 3.12, a path)
 # it is an environment of that Python, .venv-3.13; else of 3.11, or of python3 where that is not there.
@@ -11,7 +11,6 @@
 VENV := .venv$(addprefix -,$(notdir $(PYTHON)))
 PY := $(VENV)/bin/python
 TASK ?= colours
-FUZZ_SECONDS ?= 300
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 # Containers often forbid bytecode; then every process compiles torch, vLLM and ms-swift anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -19,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What a test is allowed to use is one core; two run at a time, and none waits behind a long one.
 PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n 2
 
-.PHONY: env demo docs style check test nightly dist fuzz format clean
+.PHONY: env demo docs style check test nightly dist format clean
 env: $(VENV)/ready
 
 # uv where it is at hand, else from its package into a small environment of its own. Of pyenv's
@@ -69,9 +68,6 @@ dist: env
 	$(PY) -m build --no-isolation .
 	twine check --strict dist/*
 	check-wheel-contents dist/*.whl
-
-fuzz: env
-	$(PY) tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
 
 format: env
 	ruff format .

@@ -1,5 +1,5 @@
 """Tests run in random order, each with folders of its own. Property tests try the same examples at
-every run: `make fuzz` is where luck is wanted.
+every run.
 """
 
 import os
@@ -16,6 +16,9 @@ from support.own import own_folders
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 NUMBERS = count()
+TOGETHER = tuple(
+    f"test_{name}.py" for name in ("hub", "model_evaluation", "glm_4v", "wheel", "vllm")
+)
 UNTIL = float(os.environ.get("NIGHTLY_UNTIL", "inf"))
 
 
@@ -31,6 +34,22 @@ def pytest_ignore_collect(collection_path, config):
     return left_out or (first in ("end_to_end", "nightly") and first not in text) or None
 
 
+def pytest_xdist_make_scheduler(config, log):
+    """Files whose tests share what takes long to make stay with one worker.
+
+    xdist 3.8 writes its groups into a field that pytest 9.2 no longer reads: none of them held.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file = nodeid.partition("::")[0]
+            return file if file.endswith(TOGETHER) else nodeid
+
+    config.option.loadscopereorder = False  # the longest first
+    return Together(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
 def pytest_runtest_setup(item):
     if item.get_closest_marker("nightly") and time.time() > UNTIL:
         pytest.skip("not begun: the machine is slow, and the time for nightly tests is over")
@@ -44,7 +63,8 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(autouse=True, scope="session")
 def worker_folders(tmp_path_factory):
-    """Folders for the fixtures that several tests share."""
+    """Folders for the fixtures that several tests share. What uv has downloaded stays."""
+    os.environ.setdefault("UV_CACHE_DIR", str(Path.home() / ".cache" / "uv"))
     os.environ.update(own_folders(tmp_path_factory.getbasetemp() / "own"))
 
 

@@ -18,15 +18,13 @@ from typer.testing import CliRunner
 
 from swift_vlrft import evaluation, rewards
 from swift_vlrft.cli import app
-from swift_vlrft.datasets import SOURCES
 from swift_vlrft.datasets.schemas import SCHEMAS
-from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe.facts import facts
 from swift_vlrft.rewards import REWARDS
 
 ROOT = Path(__file__).resolve().parents[1]
 README, CHINESE = ROOT / "README.md", ROOT / "README_CN.md"
-CONTRIBUTING, VISUAL_RFT = ROOT / "CONTRIBUTING.md", ROOT / "docs" / "reference" / "visual_rft.md"
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 PAGES = [README, CHINESE, CONTRIBUTING]
 for folder in ("docs", "examples", "recipes"):
     PAGES += sorted((ROOT / folder).rglob("*.md"))
@@ -163,15 +161,3 @@ def test_the_script_of_the_tutorial_and_what_is_said_of_it(tmp_path, monkeypatch
     for line in blocks(page, "text")[0].strip().splitlines():
         assert line in done.output
     assert [finding["rule"] for finding in checked(tmp_path / "new.sh", new)] == ["steps"]
-
-
-def test_the_training_commands_of_visual_rft_are_right(tmp_path):
-    # A recipe with the data set that the page names beside it, as its line in the table says.
-    for line in commands(VISUAL_RFT, "DATASET=laolao77"):
-        variable, name = re.fullmatch(r'(\S+) bash "\$\(vlrft recipe (\S+)\)"', line).groups()
-        recipe = shipped_file("recipes", f"{name}.sh").read_text()
-        checked(tmp_path / "run.sh", f"export {variable}\n{recipe}")
-    page = VISUAL_RFT.read_text()
-    for name in re.findall(r"vlrft recipe (\w+/\w+)\)", page):
-        assert shipped_file("recipes", f"{name}.sh").is_file()
-    assert set(re.findall(r"laolao77/\w+", page)) <= {source.hub_id for source in SOURCES}

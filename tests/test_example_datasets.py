@@ -1,6 +1,7 @@
 """The forms of examples/datasets over drawn records, as `vlrft data convert` reads them."""
 
 import json
+from pathlib import Path
 
 import pytest
 from support.stored_sets import command, picture
@@ -10,10 +11,6 @@ from swift_vlrft.datasets import read_rows
 from swift_vlrft.datasets.schemas import SCHEMAS
 
 FOLDER = REPOSITORY / "examples" / "datasets"
-CLICK = {"instruction": "close it", "img_filename": "0.png"}
-PHRASE = {"ref_id": 1, "image_id": 9, "sentences": [{"sent_id": 3, "sent": "dog"}]}
-OWLS = {"image": "0.png", "number": 6}
-ASKED = {"question": "which brand?", "question_id": 4, "image_id": "0"}
 COCO = {
     "images": [{"id": 9, "file_name": "0.png", "width": 400, "height": 200}],
     "annotations": [
@@ -21,30 +18,12 @@ COCO = {
         {"id": 12, "image_id": 9, "bbox": [200, 100, 100, 50]},
     ],
 }
-ONE, TWO = "[100, 100, 300, 400]", "[500, 500, 750, 750]"
-CASES = [
-    ("screenspot", CLICK | {"bbox": [0.25, 0.5, 0.75, 1.0]}, "[[250, 500, 750, 1000]]"),
-    ("screenspot", CLICK | {"bbox": [100, 100, 200, 100]}, "[[250, 500, 750, 1000]]"),
-    (
-        "screenspot",
-        CLICK | {"bbox": [100, 100, 300, 200], "img_size": [400, 200]},
-        "[[250, 500, 750, 1000]]",
-    ),
-    ("screenspot", CLICK | {"bbox": [300, 100, 200, 50]}, None),
-    ("countbench", OWLS | {"question": "How many owls?"}, "6"),
-    ("countbench", OWLS | {"text": "Set of Six owls"}, "6"),
-    ("countbench", OWLS | {"text": "Set of owls"}, None),
-    ("text_vqa", ASKED | {"answers": ["nous", "Dakota", "dakota"]}, "Dakota"),
-    ("text_vqa", ASKED | {"answers": "nous"}, None),
-    ("grefcoco", PHRASE | {"ann_id": [11]}, ONE),
-    ("grefcoco", PHRASE | {"ann_id": [-1]}, "No Objects"),
-    ("grefcoco", PHRASE | {"ann_id": [11, 12]}, f"'Position': {TWO}"),
-    ("grefcoco", PHRASE | {"ann_id": [99]}, None),
-]
+CASES = list(map(json.loads, Path(__file__).with_name("example_datasets.jsonl").open()))
 
 
-@pytest.mark.parametrize(("form", "record", "gold"), CASES)
-def test_a_record_is_read_or_named(form, record, gold, tmp_path):
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["form"])
+def test_a_record_is_read_or_named(case, tmp_path):
+    form, record, gold = case["form"], case["record"], case["gold"]
     before = list(SCHEMAS)
     for name in ("0.png", "0.jpg"):
         (tmp_path / name).write_bytes(picture(size=(400, 200)))

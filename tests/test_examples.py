@@ -149,11 +149,12 @@ def test_bad_input_is_one_line(tmp_path, name, arguments, named):
 
 
 @pytest.mark.end_to_end
-def test_an_evaluation_from_python(shelf, tmp_path):
+def test_an_evaluation_from_python(shelf, tmp_path, monkeypatch):
     write_tiny("qwen2_5_vl", tmp_path / "model")
     row = {"image": "shelf/17.jpg", "problem": "How many?", "solution": "1", "task": "counting"}
     (tmp_path / "set.jsonl").write_text(json.dumps(row) + "\n")
-    done = run_example("evaluate.py", "model", "set.jsonl", "counting", cwd=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    done = run_python((EXAMPLES / "evaluate.py").read_text(), "model", "set.jsonl", "counting")
     summary = json.loads((tmp_path / "runs/eval/model-set/summary.json").read_text())
     of = summary["metrics"]["accuracy"]
     assert f"accuracy{' ' * 17}{of['value']}  95 %: " in done.stdout, done.stderr[-2000:]

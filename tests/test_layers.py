@@ -111,7 +111,7 @@ def test_light_folders_bring_nothing_heavy_in():
 
 
 def test_tests_mirror_the_package():
-    others = {"support", "end_to_end", "data", "fuzz"}
+    others = {"support", "end_to_end", "data"}
     for entry in Path(__file__).parent.iterdir():
         if entry.is_dir() and entry.name not in others and not entry.name.startswith("_"):
             assert (PACKAGE / entry.name).is_dir(), entry.name

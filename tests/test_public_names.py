@@ -8,10 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import swift_vlrft
-from swift_vlrft.cli import app
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -43,15 +41,6 @@ def test_check_says_what_is_wrong_with_a_recipe(tmp_path):
     (tmp_path / "a.sh").write_text("swift rlhf --rlhf_type grpo --reward_funcs vlrft_countin\n")
     texts = [finding.text for finding in swift_vlrft.check(tmp_path / "a.sh")]
     assert "--model is missing" in texts and "--dataset is missing" in texts
-
-
-def test_plan_is_what_vlrft_plan_prints():
-    recipe = str(ROOT / "recipes/qwen2_5_vl_3b/detection_4x80g.sh")
-    planned = swift_vlrft.plan(recipe, "4x24")
-    printed = CliRunner().invoke(app, ["plan", recipe, "--gpus", "4x24", "--json"])
-    assert planned.plan.verdict == json.loads(printed.stdout)["verdict"]
-    with pytest.raises(ValueError, match="--dataset nowhere"):
-        swift_vlrft.plan(recipe, "4x24", dataset="nowhere")
 
 
 def test_evaluate_scores_existing_predictions(tmp_path):

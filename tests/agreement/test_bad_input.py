@@ -1,42 +1,23 @@
 """`vlrft agree` on what cannot be compared: one line that says where, or what to give."""
 
+import json
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 
-GRPO = "swift rlhf --rlhf_type grpo --reward_funcs vlrft_format --use_vllm false"
-NAME = "Qwen/Qwen2.5-VL-3B-Instruct"
-MODEL = f"--model {NAME}"
-ROWS = f"{GRPO} {MODEL} --dataset rows.jsonl"
-BAD = {
-    "dpo": ([f"swift rlhf --rlhf_type dpo {MODEL}"], "command:1: --rlhf_type dpo"),
-    "dpo after --": ([GRPO, "--", "--rlhf_type", "dpo"], "--rlhf_type dpo"),
-    "sft": ([f"swift sft {MODEL}"], "it holds swift sft;"),
-    "no recipe": (["notes.txt"], "notes.txt: no `swift rlhf"),
-    "no such file": (["nothing.sh"], "nothing.sh: not a recipe"),
-    "a model alone": (["folder"], "folder: not a recipe"),
-    "no such model": (["/no/model", "--dataset", "rows.jsonl"], "/no/model does not exist"),
-    "no model in it": (["folder", "--dataset", "rows.jsonl"], "folder: there are no weights"),
-    "no such model in a recipe": ([f"{GRPO} --model /no/model"], "command:1: --model /no/model"),
-    "no such data": ([NAME, "--dataset", "/no/rows.jsonl"], "/no/rows.jsonl does not exist"),
-    "engine": ([ROWS, "--engine", "sglang"], "'sglang'; known: auto"),
-    "no rows": ([ROWS, "--rows", "0"], "'--rows'"),
-    "no tokens": ([ROWS, "--tokens", "0"], "'--tokens'"),
-    "unknown option": ([ROWS, "--colour", "3"], "No such option: --colour"),
-    "unknown flag in a recipe": ([f"{GRPO} {MODEL} --learning_rat_e 3"], "command:1: "),
-    "unknown flag after --": ([ROWS, "--", "--colour", "3"], "after --: "),
-    "a value after --": ([ROWS, "--", "--max_length", "many"], "after --: --max_length many"),
-}
+CASES = list(map(json.loads, Path(__file__).with_name("refused.jsonl").open()))
 
 
-@pytest.mark.parametrize(("arguments", "said"), BAD.values(), ids=BAD)
-def test_bad_input_is_said_in_one_line(arguments, said, tmp_path, monkeypatch):
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["why"])
+def test_bad_input_is_said_in_one_line(case, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     (tmp_path / "notes.txt").write_text("no command\n")
     (tmp_path / "rows.jsonl").write_text('{"messages": [{"role": "user", "content": "a"}]}\n')
-    result = CliRunner().invoke(app, ["agree", *arguments], env={"COLUMNS": "200"})
+    result = CliRunner().invoke(app, ["agree", *case["words"]], env={"COLUMNS": "200"})
     assert result.exit_code == 2 and "Traceback" not in result.output
-    assert sum(said in line for line in result.output.splitlines()) == 1
+    assert sum(case["said"] in line for line in result.output.splitlines()) == 1
     assert not (tmp_path / "runs").exists()

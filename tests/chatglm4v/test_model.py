@@ -218,11 +218,6 @@ def test_a_language_model_of_the_same_type_gets_no_random_vision_tower(tmp_path)
 # ---- positions: all placeholders of an image have one ----------------------------------------
 
 
-def test_begin_every_patch_and_end_of_an_image():
-    row = torch.tensor([[5, *IMAGE, 6]])
-    assert lively_model().position_ids_of(row).tolist() == [[0, 1, 2, 2, 2, 2, 3, 4]]
-
-
 def counted(row):
     """As one would count them by hand."""
     positions, i = [], 0

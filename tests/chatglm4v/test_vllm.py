@@ -15,7 +15,6 @@ ROWS = {"image prompt", "image completion", "text prompt", "text completion"}
 CODE = "import sys; from chatglm4v import engines; engines.main(sys.argv[1])"
 
 HAS_VLLM = bool(importlib.util.find_spec("vllm"))
-pytestmark = pytest.mark.xdist_group("chatglm4v_vllm")  # one process measures all
 needs_vllm = pytest.mark.skipif(not HAS_VLLM, reason="vLLM is not installed")
 
 

@@ -56,7 +56,7 @@ EXAMPLES = [
     *(title.partition(": ")[2] for title in PANELS),
     *(line for text in helps(get_command(app)) for line in re.findall("Example: (.*)", text)),
 ]
-ELSEWHERE = {"try", "demo", "agree", "eval", "publish", "data push", "data convert"}
+ELSEWHERE = {"doctor", "try", "demo", "agree", "eval", "publish", "data push", "data convert"}
 """What takes minutes, a hub or data of others: its example is read here, and other tests run it."""
 
 

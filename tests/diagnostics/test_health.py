@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from html import unescape
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -102,8 +103,7 @@ Said = Callable[..., str]
 @dataclass
 class Case:
     """``train(t, steps, n, gold, rng)``: a completion at t of 0 to 1; ``before`` and ``after``:
-    the answers to held-out row n. ``found`` is said by log, score and report; ``word`` and ``why``
-    by compare and report.
+    the answers to held-out row n.
     """
 
     reward: str
@@ -111,9 +111,6 @@ class Case:
     train: Said
     before: Said
     after: Said
-    found: str | None
-    word: str
-    why: str
     steps: int = 12
 
 
@@ -143,15 +140,7 @@ LONG = "I look at the picture from left to right and from top to bottom, twice. 
 
 BAD = {
     "collapse to empty": Case(
-        IOU,
-        placed,
-        collapsing,
-        constant(boxes(10, 10, 300, 300)),
-        constant(NOTHING),
-        "the model has stopped detecting: ",
-        "worse",
-        "the model has stopped detecting: 100% of the 60 answers are empty, but only 10%",
-        steps=50,
+        IOU, placed, collapsing, constant(boxes(10, 10, 300, 300)), constant(NOTHING), steps=50
     ),
     "constant answer": Case(
         IOU,
@@ -159,9 +148,6 @@ BAD = {
         lambda t, steps, n, gold, rng: block(boxes(500, 50, 900, 250)),
         lambda n, gold, rng: block(near(gold, rng, 30)),
         constant(boxes(500, 50, 900, 250)),
-        "the model gives one answer to everything: ",
-        "worse",
-        "the model gives one answer to everything: 100% of the 60 answers",
     ),
     "one class for all": Case(
         LABEL,
@@ -169,54 +155,18 @@ BAD = {
         lambda t, steps, n, gold, rng: right(gold, rng, 0.5) if t < 0.3 else block("cat"),
         kept(0.5),
         constant("cat"),
-        "are 'cat', while the commonest gold has 25%",
-        "worse",
-        "are 'cat', while the commonest gold has 25%",
     ),
-    "boxes that cannot be read": Case(
-        IOU,
-        placed,
-        **read_wrongly(lambda *box: [*box, 1]),
-        found="invalid boxes; ask for x1, y1, x2, y2",
-        word="not proven",
-        why="vlrft_detection_iou is 0 for the 60 answers",
-    ),
-    "wrong unit": Case(
-        IOU,
-        placed,
-        **read_wrongly(lambda *box: [c / 1000 for c in box]),
-        found="in shares of the sides: use SET:unit; vlrft_detection_iou is 0 for the ",
-        word="not proven",
-        why="use SET:unit; vlrft_detection_iou is 0 for the 60 answers",
-    ),
-    "y first": Case(
-        IOU,
-        placed,
-        **read_wrongly(lambda x1, y1, x2, y2: [y1, x1, y2, x2]),
-        found="use SET:yx1000 (key box_2d); vlrft_detection_iou is 0 for the ",
-        word="not proven",
-        why="use SET:yx1000 (key box_2d); vlrft_detection_iou is 0 for the 60 answers",
-    ),
+    "boxes that cannot be read": Case(IOU, placed, **read_wrongly(lambda *box: [*box, 1])),
+    "wrong unit": Case(IOU, placed, **read_wrongly(lambda *box: [c / 1000 for c in box])),
+    "y first": Case(IOU, placed, **read_wrongly(lambda x1, y1, x2, y2: [y1, x1, y2, x2])),
     "no format": Case(
         LABEL,
         named,
         lambda t, steps, n, gold, rng: PROSE if rng.random() < t else right(gold, rng, 0.5),
         kept(0.5),
         lambda n, gold, rng: block(gold) if n % 6 == 0 else PROSE,
-        " answers can be read",
-        "worse",
-        "only 17% of the 60 answers can be read",
     ),
-    "format never seen": Case(
-        LABEL,
-        named,
-        lambda *_: PROSE,
-        lambda *_: PROSE,
-        lambda *_: PROSE,
-        "answers hold no answer block. Warm-start it: `vlrft tiny FAMILY DIR --warm-start SET`",
-        "not proven",
-        "this model has never written the format",
-    ),
+    "format never seen": Case(LABEL, named, lambda *_: PROSE, lambda *_: PROSE, lambda *_: PROSE),
     "short answers": Case(
         COUNT,
         counted,
@@ -225,29 +175,12 @@ BAD = {
         ),
         lambda n, gold, rng: right(gold, rng, 0.5).replace("I look.", LONG),
         kept(0.45),
-        "the length of the answers fell from 3",
-        "not proven",
-        "the length of the answers fell from 3",
     ),
     "reward flat at 1": Case(
-        LABEL,
-        named,
-        lambda t, steps, n, gold, rng: block(gold),
-        kept(1),
-        kept(1),
-        "vlrft_classification was 1 from the beginning",
-        "not proven",
-        "accuracy 1.000 -> 1.000",
+        LABEL, named, lambda t, steps, n, gold, rng: block(gold), kept(1), kept(1)
     ),
     "reward flat at 0": Case(
-        COUNT,
-        counted,
-        lambda t, steps, n, gold, rng: right(gold, rng, 0),
-        kept(0),
-        kept(0),
-        "vlrft_counting is 0 for the ",
-        "not proven",
-        "vlrft_counting is 0 for the 60 answers",
+        COUNT, counted, lambda t, steps, n, gold, rng: right(gold, rng, 0), kept(0), kept(0)
     ),
     "AP down while the reward is up": Case(
         IOU,
@@ -255,9 +188,6 @@ BAD = {
         lambda t, steps, n, gold, rng: block(near(gold, rng, rng.choice((2, 9, 50)))),
         lambda n, gold, rng: halves(gold, n, 0.5, (0.9, 0.1)),
         lambda n, gold, rng: halves(gold, n, 0.65, (0.1, 0.9)),
-        None,
-        "not proven",
-        "vlrft_detection_iou rose by +0.1",
     ),
     "zero variance": Case(
         LABEL,
@@ -265,9 +195,6 @@ BAD = {
         lambda t, steps, n, gold, rng: block(gold if n % 2 else f"a {rng.choice('xyz')}"),
         kept(0.5),
         kept(0.5),
-        "answers have zero variance",
-        "not proven",
-        "the difference may be chance",
     ),
 }
 HEALTHY = {
@@ -277,9 +204,6 @@ HEALTHY = {
         lambda t, steps, n, gold, rng: block(near(gold, rng, rng.choice((2, 60 - 50 * t)))),
         lambda n, gold, rng: block(near(gold, rng, 20 if n % 3 else 2)),
         lambda n, gold, rng: block(near(gold, rng, 2)),
-        None,
-        "better",
-        "AP 0.",
     ),
     "learns the format and shortens": Case(
         LABEL,
@@ -291,9 +215,6 @@ HEALTHY = {
         ),
         kept(0.2),
         kept(0.9),
-        None,
-        "better",
-        "accuracy 0.",
     ),
     "most golds are empty": Case(
         IOU,
@@ -301,12 +222,12 @@ HEALTHY = {
         lambda t, steps, n, gold, rng: block(near(gold, rng, rng.choice((2, 9, 40)))),
         lambda n, gold, rng: block(near(gold, rng, 20)),
         lambda n, gold, rng: block(near(gold, rng, 2)),
-        None,
-        "better",
-        "AP 0.",
     ),
 }
 CASES = BAD | HEALTHY
+TABLE = list(map(json.loads, Path(__file__).with_name("health.jsonl").open()))
+"""Of a run: log, score and report say ``found``; compare and report ``word`` and ``why``."""
+TOLD = {row["run"]: row for row in TABLE if "run" in row}
 
 
 def rounds(case):
@@ -371,19 +292,19 @@ def test_answers_of_one_prompt_are_a_group_whatever_was_looked_at():
 
 @pytest.mark.parametrize("name", CASES)
 def test_log_score_compare_and_report_say_what_is_wrong_first(name, tmp_path, log):
-    case = CASES[name]
+    case, (found, word, why) = CASES[name], (TOLD[name][key] for key in ("found", "word", "why"))
     watched, said = watch(case.reward, REWARDS[case.reward]), {}
     for step, prompts, golds, texts in rounds(case):
         watched(texts, golds, prompt_id=prompts)
         said |= {one: said.get(one, step) for one in log.messages}
     ours = {one: step for one, step in said.items() if "box format" not in one}
-    assert bool(ours) == (case.found is not None)
-    assert not ours or min(step for one, step in ours.items() if case.found in one) <= 9
+    assert bool(ours) == (found is not None)
+    assert not ours or min(step for one, step in ours.items() if found in one) <= 9
     folder = write_run(case, tmp_path / "run")
     code, told = run("score", folder / "completions.jsonl")
-    assert (code == 1) == (case.found is not None) or "box format" in told
-    assert told.startswith("problem: ") == (case.found is not None)
-    assert case.found is None or case.found in told.splitlines()[0]
+    assert (code == 1) == (found is not None) or "box format" in told
+    assert told.startswith("problem: ") == (found is not None)
+    assert found is None or found in told.splitlines()[0]
     for one in (told, *log.messages):  # why boxes are misplaced, once, and no other advice
         assert one.count("misplaced") <= 1 and ("misplaced" in one) + ("--show" in one) <= 1
     a, b = (
@@ -391,34 +312,19 @@ def test_log_score_compare_and_report_say_what_is_wrong_first(name, tmp_path, lo
         for side, said in (("before", case.before), ("after", case.after))
     )
     _, told = run("compare", a, b, "--bootstrap", "300")
-    assert told.startswith(f"{case.word}: ") and case.why in told.splitlines()[0], told
+    assert told.startswith(f"{word}: ") and why in told.splitlines()[0], told
     code, told = run("report", folder, "--eval", a, "--eval", b, "--out", tmp_path / "r.html")
     assert code == 0, told
     page = unescape((tmp_path / "r.html").read_text())
     top = page.split("</h1>")[1].split('<div class="headline">')[0]
-    assert f"<b>{case.word.capitalize()}:</b>" in top and case.why in top
-    assert ("At the end of training" in top) == (case.found is not None)
-    assert case.found is None or case.found in top
+    assert f"<b>{word.capitalize()}:</b>" in top and why in top
+    assert ("At the end of training" in top) == (found is not None)
+    assert found is None or found in top
 
 
 @pytest.mark.parametrize(
     ("facts", "code"),
-    [
-        ({"empty": (0.6, 0.05)}, "collapse"),
-        ({"empty": (0.6, 0.2)}, None),  # leaves objects out, and detects
-        ({"empty": (1.0, 0.6)}, "collapse"),
-        ({"empty": (0.95, 0.7)}, None),  # of few objects
-        ({"commonest": ("yes", 0.95, 0.6)}, "collapse"),
-        ({"commonest": ("yes", 0.95, 0.7)}, None),  # most golds are yes, too
-        ({"read": (0.1, 0.4)}, None),  # learns the format
-        ({"read": (0.9, 0.4)}, "unreadable"),
-        ({"zero_variance": 0.96, "score": (0.1, 0.2)}, "zero_variance"),
-        ({"zero_variance": 0.96, "score": (0.1, 0.95)}, None),  # has learned
-        ({"entropy": (1.0, 0.1), "score": (0.4, 0.4)}, "entropy"),
-        ({"entropy": (1.0, 0.1), "score": (0.4, 0.6)}, None),
-        ({"length": (300, 80), "score": (0.4, 0.4)}, "length"),
-        ({"empty": (1.0, 0.1), "flat": 0, "zero_variance": 1.0}, "collapse"),  # the cause
-    ],
+    [(row["facts"], row["code"]) for row in TABLE if "facts" in row],
 )
 def test_the_worst_is_found_and_what_is_common_is_not(facts, code):
     found = judge(Facts(IOU, "the 64 answers", **facts))
@@ -429,15 +335,7 @@ def test_the_worst_is_found_and_what_is_common_is_not(facts, code):
 
 @pytest.mark.parametrize(
     ("more", "codes"),
-    [
-        ({"frac_reward_zero_std": [0.5] * 8}, []),
-        ({"frac_reward_zero_std": [0.5] * 4 + [1.0] * 4}, ["zero_variance"]),
-        ({"entropy/mean": [1.0, 0.8, 0.4, 0.2, 0.1]}, ["entropy"]),
-        ({"completions/mean_length": [300, 200, 80, 60, 50]}, ["length"]),
-        ({"rewards/mine/mean": [0.2, 0.1, 0.1, 0.0, 0.0]}, ["flat_0"]),
-        ({"rewards/vlrft_format/mean": [0.0] * 5}, ["no_format"]),
-        ({"rewards/mine/mean": [0.0] * 4}, []),  # has only begun
-    ],
+    [(row["series"], row["codes"]) for row in TABLE if "series" in row],
 )
 def test_a_log_without_completions_is_judged_by_its_steps(more, codes):
     series = {f"rewards/{IOU}/mean": [0.3] * 8} | more

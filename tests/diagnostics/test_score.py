@@ -188,29 +188,11 @@ def test_rewards_of_a_plugin_are_asked(tmp_path):
         assert code == 2 and named in said.replace("\n", "") and "Traceback" not in said
 
 
-@pytest.mark.parametrize(
-    ("text", "reward", "code", "named"),
-    [
-        (
-            json.dumps({"completion": "?", "solution": GOLD}),
-            "vlrft_detection_iou",
-            1,
-            "none of the 1 answers",
-        ),
-        ("{}\n", "vlrft_format", 2, "line 1: no key 'completion'"),
-        ("\n{\n", "vlrft_format", 2, "line 2:"),
-        ("", "vlrft_format", 2, "c.jsonl"),
-        ('{"completion": "a"}', None, 2, "--reward"),
-        ('{"completion": "a"}', "vlrft_detection_iou", 2, "line 1: vlrft_detection_iou needs"),
-        ('{"completion": "a"}', "iou", 2, "'iou'"),
-        (None, "vlrft_format", 2, "c.jsonl"),
-    ],
-)
-def test_exit_codes_tell_a_ruined_run_from_a_file_that_cannot_be_used(
-    tmp_path, text, reward, code, named
-):
-    file = tmp_path / "c.jsonl"
-    if text is not None:
-        file.write_text(text)
+@pytest.mark.parametrize("case", cases("exits"))
+def test_exit_codes_tell_a_ruined_run_from_a_file_that_cannot_be_used(tmp_path, case):
+    file, reward = tmp_path / "c.jsonl", case["reward"]
+    if case["text"] is not None:
+        file.write_text(case["text"])
     ended, said = score(file, *(["--reward", reward] if reward else []))
-    assert ended == code and named in said.replace("\n", "") and "Traceback" not in said
+    assert ended == case["code"] and case["named"] in said.replace("\n", "")
+    assert "Traceback" not in said

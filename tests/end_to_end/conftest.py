@@ -17,7 +17,7 @@ LONGEST = (
     *("test_the_demo_learns", "test_server_and_trainer", "test_own_coco_data"),
     *("test_a_server_that_sees", "test_an_asynchronous_server", "test_a_reward_hangs"),
     *("detection_4x80g", "detection_8x24g", "test_two_nodes", "test_the_readme_command_trains"),
-    *("test_turns_and_pictures", "test_the_trainer_sees", "test_three_tasks_in_three_forms"),
+    *("test_turns_and_pictures", "test_the_trainer_sees", "test_three_tasks_in_four_forms"),
 )
 
 

@@ -53,14 +53,6 @@ def test_vllm_colocated_with_weight_sync(tiny_qwen2_5_vl, shapes, tmp_path):
 
 
 @pytest.mark.nightly
-def test_vllm_samples_no_image(writing_images, shapes, tmp_path):
-    command = grpo_command(writing_images, shapes, tmp_path, PLUGINS, *COIN, *VLLM)
-    run = run_swift(command, tmp_path, **VLLM_ON_CPU)
-    assert_trained(run, 3)
-    assert run.metric("completions/vision_token_ratio") == [0, 0, 0]
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize("has_plugin", [True, False])
 def test_a_server_that_writes_images_ends_no_run(has_plugin, writing_images, shapes, tmp_path):
     """With our plugin `swift rollout` samples none; without it, those answers are left out."""

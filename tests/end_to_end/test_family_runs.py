@@ -68,9 +68,9 @@ def test_grpo_with_vllm(kind, data_of, tmp_path):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("kind", [k for k in KINDS if known_family(k).images])
+@pytest.mark.parametrize("kind", ["chatglm4v", "gemma4", "internvl", "minicpmv4_6"])
 def test_evaluation(kind, shapes, tmp_path):
-    """(Random models mostly write tokens that decode to nothing.)"""
+    """Of families that ms-swift loads otherwise, or whose images are in parts."""
     model, out = tmp_path / "model", tmp_path / "out"
     write_kind(kind, model)
     summary = run(eval_command(model, shapes, out, "--max-queries", "4"))

@@ -25,17 +25,8 @@ pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
 
 PLUGINS = [SUPPORT / "cpu_engines.py", Path(__file__).parent / "plugins" / "fault.py"]
 FLAGS = (
-    *(
-        "--reward_funcs",
-        "judge",
-        "vlrft_format",
-        "--callbacks",
-        "fault",
-        "graceful_exit",
-        "--tuner_type",
-        "lora",
-    ),
-    *("--save_strategy", "steps", "--save_steps", "1"),
+    *("--reward_funcs", "judge", "vlrft_format", "--callbacks", "fault", "graceful_exit"),
+    *("--tuner_type", "lora", "--save_strategy", "steps", "--save_steps", "1"),
 )
 VLLM = (
     *("--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_max_model_len", "512"),

@@ -19,7 +19,7 @@ from support.swift_run import REPOSITORY, run_swift
 
 from swift_vlrft.datasets.convert import convert_folder
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly, pytest.mark.xdist_group("hub")]
+pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
 
 
 @pytest.fixture(scope="module")

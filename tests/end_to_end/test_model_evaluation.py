@@ -1,5 +1,6 @@
 """`vlrft eval` with ms-swift's engines, killed and started again; evaluation while training."""
 
+import importlib.util
 import json
 import os
 import random
@@ -11,12 +12,13 @@ from pathlib import Path
 
 import pytest
 from support.drawn_rows import boxed_rows
+from support.nightly import first_now
 from support.swift_run import ON_CPU, VLLM_ON_CPU, forking, grpo_command, run_swift
 
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from tests.support.parquet import write_parquet
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.xdist_group("evaluation")]
+pytestmark = pytest.mark.end_to_end
 
 VLRFT = str(Path(sys.executable).parent / "vlrft")
 
@@ -127,8 +129,10 @@ def test_two_processes_and_an_adapter(tiny_qwen2_5_vl, shapes, whole, tmp_path):
     assert completions(out) != completions(whole)  # the adapter was applied
 
 
-def test_vllm_answers_as_transformers_does(tiny_qwen2_5_vl, shapes, whole, tmp_path):
-    pytest.importorskip("vllm")
+@pytest.mark.parametrize("engine", first_now("in the process", "in a process of its own"))
+def test_vllm_answers_as_transformers_does(engine, tiny_qwen2_5_vl, shapes, whole, tmp_path):
+    if not importlib.util.find_spec("vllm"):
+        pytest.skip("vLLM is not installed")
     options = {
         "vllm_enforce_eager": True,
         "vllm_max_model_len": 512,
@@ -136,7 +140,9 @@ def test_vllm_answers_as_transformers_does(tiny_qwen2_5_vl, shapes, whole, tmp_p
     }
     command = eval_command(tiny_qwen2_5_vl, shapes, tmp_path / "out", "--engine", "vllm")
     command += ["--engine-options", json.dumps(options)]
-    summary = run(command, plain=True, **VLLM_ON_CPU)
+    alone = engine != "in the process"  # which vLLM starts, and a fork cannot
+    own = VLLM_ON_CPU | {"VLLM_ENABLE_V1_MULTIPROCESSING": str(int(alone))}
+    summary = run(command, plain=alone, **own)
     assert summary["rows"] == 16 and summary["run"]["engine"] == "vllm"
     ours, theirs = completions(tmp_path / "out"), completions(whole)
     # Greedy and float32 on both sides; of a random model's near ties a few may fall otherwise.

@@ -12,14 +12,8 @@ NOTEBOOK = REPOSITORY / "examples" / "vlrft.ipynb"
 
 def test_the_notebook_is_stored_without_outputs():
     """They would name the machine that made them, and age unseen."""
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    nbformat.validate(notebook)
-    kinds = [cell.cell_type for cell in notebook.cells]
-    for text, cell in zip(notebook.cells, notebook.cells[1:], strict=False):
-        if cell.cell_type == "code":
-            assert not cell.outputs and cell.execution_count is None
-            assert text.cell_type == "markdown" and len(cell.source.splitlines()) <= 22
-    assert kinds[0] == kinds[-1] == "markdown"
+    cells = [c for c in nbformat.read(NOTEBOOK, as_version=4).cells if c.cell_type == "code"]
+    assert not any(cell.outputs or cell.execution_count for cell in cells)
 
 
 @pytest.mark.end_to_end

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.swift_run import REPOSITORY
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.xdist_group("wheel")]
+pytestmark = pytest.mark.end_to_end
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 from support.swift_run import run_python
@@ -22,6 +23,8 @@ from swift_vlrft.recipe.run import read_run
 OTHER_HEADS = ("_emb", "_reranker", "_prm", "_gme", "_reward")
 """What follows the family in ms-swift's types of models that do not write text."""
 
+NAMES = list(map(json.loads, Path(__file__).with_name("names.jsonl").open()))
+
 each = pytest.mark.parametrize("name", FAMILIES)
 
 
@@ -39,49 +42,14 @@ def test_a_configuration_is_of_one_family_only():
     assert family_of(model_type="llava") is family_of(config={}) is None
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("Qwen/Qwen2.5-VL-7B-Instruct-AWQ", "qwen2_5_vl"),
-        ("Qwen/Qwen2-VL-2B", "qwen2_vl"),
-        ("/models/qwen3-vl-30b-a3b", "qwen3_vl"),
-        ("Qwen/Qwen3.5-35B-A3B", "qwen3_5"),
-        ("OpenGVLab/InternVL3_5-4B-HF", "internvl"),
-        ("OpenGVLab/InternVL3-8B-hf", "internvl"),
-        ("OpenGVLab/InternVL3_5-4B", None),  # code of its own: ms-swift's internvl_chat
-        ("zai-org/GLM-4.1V-9B-Thinking", "glm4v"),
-        ("zai-org/GLM-4.5V", "glm46v"),
-        ("zai-org/GLM-4.6V-Flash", "glm46v"),
-        ("Qwen/Qwen2.5-7B-Instruct", "qwen2"),
-        ("Qwen/Qwen3-8B", "qwen3"),
-        ("Qwen/Qwen2.5-Omni-7B", None),
-        ("llava-1.5", None),
-        ("zai-org/glm-4v-9b", "chatglm4v"),
-        ("ZhipuAI/cogagent-9b-20241220", "cogagent_9b"),
-        ("zai-org/cogagent-chat-hf", None),
-        ("openbmb/MiniCPM-V-4.6", "minicpmv4_6"),
-        ("openbmb/MiniCPM-V-4_5", None),
-        ("google/gemma-4-E4B-it", "gemma4"),
-        ("google/gemma-4-12B-it", None),
-    ],
-)
-def test_names_on_the_hub(name, expected):
-    assert name_of(family_of(name=name)) == expected
+@pytest.mark.parametrize("row", [row for row in NAMES if "name" in row], ids=str)
+def test_names_on_the_hub(row):
+    assert name_of(family_of(name=row["name"])) == row["family"]
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ({"model_type": "chatglm", "vision_config": {}}, "chatglm4v"),
-        ({"model_type": "chatglm", "vision_config": {}, "original_rope": False}, "cogagent_9b"),
-        ({"model_type": "chatglm", "original_rope": True}, None),  # glm-4-9b-chat
-        ({"model_type": "glm4v"}, "glm4v"),
-        ({"model_type": "glm4v", "image_token_id": 151343}, "glm4v"),
-        ({"model_type": "glm4v", "image_token_id": 151363}, "glm46v"),  # GLM-4.6V-Flash
-        ({"model_type": "glm4v_moe"}, "glm46v"),
-    ],
-)
-def test_families_of_one_type_are_told_apart(values, expected, tmp_path):
+@pytest.mark.parametrize("row", [row for row in NAMES if "values" in row], ids=str)
+def test_families_of_one_type_are_told_apart(row, tmp_path):
+    values, expected = row["values"], row["family"]
     (tmp_path / "config.json").write_text(json.dumps(values))
     assert name_of(family_of(config=values)) == expected
     assert name_of(family_of(name=str(tmp_path))) == expected

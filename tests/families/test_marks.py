@@ -5,21 +5,8 @@ import pytest
 from swift_vlrft.families import FAMILIES
 from swift_vlrft.families.marks import first_mark
 
-NAMED = (
-    "think",
-    "answer",
-    "box",
-    "<ref",
-    "/ref",
-    "_ref_",
-    "quad",
-    "tool_",
-    "arg_",
-    "<mask",
-    "[MASK",
-    "<pad",
-    "unk",
-)
+NAMED = [*("think", "answer", "box", "<ref", "/ref", "_ref_", "quad", "tool_", "arg_", "<mask")]
+NAMED += ["[MASK", "<pad", "unk"]
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
@@ -32,10 +33,19 @@ for words in json.loads(sys.argv[1]):
 """
 
 
-@pytest.fixture(scope="module", params=["hf", "modelscope"])
-def sent(request, tmp_path_factory):
+@pytest.fixture(params=["hf", "modelscope"])
+def sent(request, to_hubs):
+    return to_hubs(request.param)
+
+
+@pytest.fixture(scope="module")
+def to_hubs(tmp_path_factory):
+    """Sends once to each hub, in whatever order tests ask for it."""
+    return cache(lambda name: sent_to(name, tmp_path_factory.mktemp("upload")))
+
+
+def sent_to(name, folder):
     """A hub, and exit code, stdout and stderr of every command."""
-    name, folder = request.param, tmp_path_factory.mktemp("upload")
     write_folder(folder / "shapes", {"train": [row(i) for i in range(30)]})
     (folder / "shapes" / "private-notes.txt").write_text("stays here")
     demo = write_run(folder / "runs" / "demo")

@@ -115,7 +115,7 @@ def test_every_value_is_what_ms_swift_makes_of_it(ms_swift_says):
 
 @pytest.mark.slow
 def test_the_shipped_facts_are_those_of_this_ms_swift(ms_swift_says):
-    """Megatron's flags are known where Megatron-Core is: end_to_end/test_megatron.py."""
+    """But for Megatron's flags, which are known where Megatron-Core is."""
     texts = (ms_swift.SHIPPED.read_text(), ms_swift_says[1])
     shipped, read = (msgspec.json.decode(text, type=ms_swift.Facts) for text in texts)
     if ms_swift.installed_versions() != shipped.versions:

@@ -83,6 +83,7 @@ def finished(tmp_path_factory) -> Path:
         | {"rewards/vlrft_detection_iou/mean": step / 10, "rewards/vlrft_detection_iou/std": 0.2}
         | {"completions/mean_length": 20 + step, "completions/min_length": 10}
         | {"completions/max_length": 40, "memory/rollout_allocated_gib": 3.0}
+        | {"rollout_correction/k3_kl": 1e-5 * step}
         | {"global_step/max_steps": f"{step}/5"}
         for step in range(1, 6)
     ]
@@ -175,6 +176,7 @@ def test_curves_are_those_of_the_log_and_what_is_not_drawn_is_said(run):
     assert "reward <b>0.100 → 0.500</b>" in page
     assert "completion length <b>21.0 → 25.0</b>" in page
     assert "zero-variance groups" in page and "memory/rollout_allocated_gib" in page
+    assert "engine against trainer" in page
     assert "parse rate of vlrft_detection_iou <b>0.5" in page
     assert "no answer<td>1<td>50%" in page
     heights = [y for _, y in points_of(page, "vlrft_detection_iou")]

@@ -7,6 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.contract_rows import right, two_rows
 
+from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.geometry.boxes import iou
 from swift_vlrft.parsing.answers import answer_text
 from swift_vlrft.rewards import REWARDS, grounding, matching
@@ -185,3 +186,4 @@ def test_every_score_of_any_text_is_finite_and_in_range(completion, inner):
     for name, reward in REWARDS.items():
         scores = reward(texts, [right(name)[1]] * 2)
         assert len(scores) == 2 and all(0.0 <= value <= 1.0 for value in scores), name
+        assert explain(name, texts[1], right(name)[1]).score == scores[1], name

@@ -42,7 +42,7 @@ PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 # how often a folder is in a path.
 PUT_RIGHT = {
     *("MODELSCOPE_CACHE", "HF_DATASETS_CACHE", "HF_HUB_CACHE", "TORCHINDUCTOR_CACHE_DIR"),
-    *("LOCAL_RANK", "PATH", "LD_LIBRARY_PATH"),
+    *("LOCAL_RANK", "PATH", "LD_LIBRARY_PATH", "XDG_CACHE_HOME"),
 }
 
 

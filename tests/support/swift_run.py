@@ -11,6 +11,8 @@ from pathlib import Path
 
 from support.own import free_port
 
+from swift_vlrft.files.environment import BARS
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 SUPPORT = REPOSITORY / "tests" / "support"
 # For a run's Python: sitecustomize.py, and `support` for the plugins there.
@@ -30,6 +32,7 @@ ON_CPU = {
     # What importing cv2 and torch's inductor sets, as it was before.
     "LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", ""),
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    **dict.fromkeys(BARS, "1"),  # as `vlrft` hides them
     # The models and the data are files. ms-swift asks ModelScope for news of them all the same:
     # without a network it would go on asking for 22 seconds, in every process.
     "USE_HF": "1",

@@ -80,10 +80,6 @@ def test_what_is_wrong_is_named_before_a_model_is_loaded(sets):
     assert "VLRFT_SHARED_PREFIX=" in error and "maybe" in error
 
 
-LOAD_ALL = """
-from swift.dataset import load_dataset
-print(json.dumps(len(load_dataset([sys.argv[2]])[0])))
-"""
 LOAD = """
 from swift.dataset import load_dataset
 from PIL import Image
@@ -187,14 +183,6 @@ def test_what_ms_swift_cannot_read_is_said_as_data_check_says_it(columns, tmp_pa
     for words in (["data", "check", f"{tmp_path}/saved"], ["check", recipe]):
         code, said = command(*words)
         assert code and missing in said
-
-
-def test_rows_of_a_task_that_no_named_reward_scores_are_counted(sets):
-    rewards = ("vlrft_grounding_iou", "vlrft_format")
-    flags = ("--dataset", f"{sets}/mixed", "--reward_funcs", *rewards)
-    _, said = answer_of(*flags, "--rlhf_type", "grpo", then=LOAD_ALL)
-    assert "21 of 25 rows state a task that no named reward of this package scores" in said
-    assert "4 counting" in said and f"{sets}/mixed:grounding alone" in said
 
 
 def test_native_loads_what_the_model_in_the_command_was_trained_on(sets):
