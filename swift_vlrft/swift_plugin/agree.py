@@ -17,7 +17,6 @@ from pathlib import Path
 from swift_vlrft.agreement.measurement import Job, Measurement
 from swift_vlrft.agreement.verdict import Verdict, judge
 from swift_vlrft.files.records import as_json, read_record, strict_json, write_record
-from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.files.writing import write_atomically
 from swift_vlrft.recipe.reader import Flag, Recipe, RecipeError, read_recipes, read_text
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
@@ -26,7 +25,7 @@ from swift_vlrft.recipe.rules.model import MODEL
 from swift_vlrft.recipe.rules.text import TEXT
 from swift_vlrft.recipe.run import Run, resolve
 from swift_vlrft.swift_plugin.agreement.launch import measure, server, why_not
-from swift_vlrft.swift_plugin.inference import chosen_engine, gpu_count, model_and_adapter
+from swift_vlrft.swift_plugin.inference import chosen_engine, gpu_count
 
 MEASURING = (
     *("--add_version", "false", "--report_to", "none", "--save_strategy", "no"),
@@ -53,7 +52,6 @@ class AgreeError(RecipeError):
 
 def agree(
     target: str,
-    dataset: str | None = None,
     *,
     out: Path | None = None,
     engine: str = "auto",
@@ -61,9 +59,9 @@ def agree(
     tokens: int = 64,
     flags: Sequence[str] = (),
 ) -> tuple[Verdict, Measurement, Path]:
-    """Return the verdict on a recipe, or on a model with a data set, and its folder."""
+    """Return the verdict on a recipe, and its folder."""
     chosen_engine(engine)  # it is known, and installed
-    commands = _commands(target) if dataset is None else [_recipe_of(target, dataset, engine)]
+    commands = _commands(target)
     recipe = next((command for command in commands if command.command == ("swift", "rlhf")), None)
     if recipe is None:
         names = ", ".join(" ".join(command.command) for command in commands)
@@ -133,27 +131,10 @@ def _commands(target: str) -> list[Recipe]:
         return read_text(target)
     if Path(target).is_dir() or not Path(target).exists():
         raise AgreeError(
-            f"{target}: not a recipe (a script, a YAML or JSON file, or a quoted `swift rlhf ...` "
-            "command). To compare a model, give a data set: vlrft agree MODEL --dataset SET"
+            f"{target}: not a recipe (a script, a YAML or JSON file, or a whole command in quotes, "
+            "such as 'swift rlhf --rlhf_type grpo --model MODEL --dataset SET ...')"
         )
     return read_recipes(target)
-
-
-def _recipe_of(model: str, dataset: str, engine: str) -> Recipe:
-    """Return a recipe that trains all weights of a model, or an adapter."""
-    base, adapter = model_and_adapter(model, None)
-    tuned = ["full", "--freeze_vit", "false", "--freeze_aligner", "false"]
-    if adapter is not None:
-        tuned = ["lora", "--adapters", adapter]
-    vllm = [*COLOCATE, "--vllm_gpu_memory_utilization", "0.4", "--vllm_max_model_len", "4096"]
-    used = vllm if chosen_engine(engine) == "vllm" else ["--use_vllm", "false"]
-    words = [
-        *("swift", "rlhf", "--rlhf_type", "grpo", "--model", base, "--dataset", dataset),
-        *("--external_plugins", str(shipped_file("plugins", "vlrft.py"))),
-        *("--reward_funcs", "vlrft_format", "--tuner_type", *tuned, *used),
-        *("--per_device_train_batch_size", "2", "--num_generations", "2"),
-    ]
-    return read_text(shlex.join(words), model)[0]
 
 
 def _flags(recipe: Recipe, replaced: Collection[str], refused: str) -> list[str]:

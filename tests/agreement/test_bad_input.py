@@ -6,8 +6,7 @@ from typer.testing import CliRunner
 from swift_vlrft.cli import app
 
 GRPO = "swift rlhf --rlhf_type grpo --reward_funcs vlrft_format --use_vllm false"
-NAME = "Qwen/Qwen2.5-VL-3B-Instruct"
-MODEL = f"--model {NAME}"
+MODEL = "--model Qwen/Qwen2.5-VL-3B-Instruct"
 ROWS = f"{GRPO} {MODEL} --dataset rows.jsonl"
 BAD = {
     "dpo": ([f"swift rlhf --rlhf_type dpo {MODEL}"], "command:1: --rlhf_type dpo"),
@@ -16,10 +15,8 @@ BAD = {
     "no recipe": (["notes.txt"], "notes.txt: no `swift rlhf"),
     "no such file": (["nothing.sh"], "nothing.sh: not a recipe"),
     "a model alone": (["folder"], "folder: not a recipe"),
-    "no such model": (["/no/model", "--dataset", "rows.jsonl"], "/no/model does not exist"),
-    "no model in it": (["folder", "--dataset", "rows.jsonl"], "folder: there are no weights"),
     "no such model in a recipe": ([f"{GRPO} --model /no/model"], "command:1: --model /no/model"),
-    "no such data": ([NAME, "--dataset", "/no/rows.jsonl"], "/no/rows.jsonl does not exist"),
+    "no such data": ([f"{GRPO} {MODEL} --dataset /no/rows.jsonl"], "/no/rows.jsonl does not exist"),
     "engine": ([ROWS, "--engine", "sglang"], "'sglang'; known: auto"),
     "no rows": ([ROWS, "--rows", "0"], "'--rows'"),
     "no tokens": ([ROWS, "--tokens", "0"], "'--tokens'"),

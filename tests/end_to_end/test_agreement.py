@@ -88,6 +88,7 @@ def agree(*arguments: object, code: int, **more: object) -> dict:
 
 PLUGIN, ENGINES = REPOSITORY / "plugins" / "vlrft.py", SUPPORT / "cpu_engines.py"
 COLOCATED = "--vllm_mode colocate --vllm_max_model_len 512"
+ALL_WEIGHTS = f"{COLOCATED} --tuner_type full --freeze_vit false --freeze_aligner false"
 SERVED = (
     "--vllm_mode server --vllm_server_host 127.0.0.1 --vllm_server_port $PORT "
     f"--vllm_server_group_port $GROUP_PORT --external_plugins {PLUGIN} {ENGINES}"
@@ -131,9 +132,10 @@ def test_no_fault_agrees(tuner, tiny_qwen2_5_vl, mixed, tmp_path):
 @pytest.mark.parametrize("family", first_now("qwen3_vl", "qwen3_5", "internvl"))
 def test_a_model_with_a_set(family, mixed, tmp_path):
     write_tiny(family, tmp_path / family)
+    recipe = recipe_of(tmp_path, tmp_path / family, mixed, ALL_WEIGHTS)
     out = tmp_path / "out"
     found = agree(
-        *(tmp_path / family, "--dataset", mixed, "--engine", "vllm", "--out", out, "--json"),
+        *(recipe, "--out", out, "--json"),
         *("--rows", "4", "--tokens", "16", "--", "--torch_dtype", "bfloat16"),
         code=0,
     )
@@ -251,9 +253,9 @@ def test_a_server_that_sees_smaller_images(tiny_qwen2_5_vl, mixed, tmp_path):
 def test_what_cannot_be_compared(lines, space, expected, tiny_qwen2_5_vl, mixed, tmp_path):
     """A set without rows; an engine that asks for 9,000 GiB."""
     (tmp_path / "rows.jsonl").write_text(mixed.read_text() if lines is None else lines)
+    recipe = recipe_of(tmp_path, tiny_qwen2_5_vl, tmp_path / "rows.jsonl", ALL_WEIGHTS)
     done = run_agree(
-        *(tiny_qwen2_5_vl, "--dataset", tmp_path / "rows.jsonl", "--engine", "vllm"),
-        *("--out", tmp_path / "out"),
+        *(recipe, "--out", tmp_path / "out"),
         VLLM_CPU_KVCACHE_SPACE=space,
     )
     assert done.returncode == 2 and not done.stdout
