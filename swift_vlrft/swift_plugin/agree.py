@@ -39,6 +39,8 @@ ON_CPU = (
     *("--sleep_level", "0", "--vllm_enforce_eager", "true"),
 )
 """Flags of a measurement without a GPU: none that CUDA alone can do."""
+OF_TURNS = {"multi_turn_scheduler", "max_turns"}
+"""Flags that are left out: the first turn of each row is compared."""
 COLOCATE = ("--use_vllm", "true", "--vllm_mode", "colocate")
 
 GRPO_ONLY = "`vlrft agree` compares GRPO runs: give a recipe of `swift rlhf --rlhf_type grpo`"
@@ -72,7 +74,8 @@ def agree(
     vllm = run.true("use_vllm") if engine == "auto" else engine == "vllm"
     if vllm:
         chosen_engine("vllm")  # it is installed
-    words = _flags(recipe, {flag.name for flag in added}, "" if vllm else "vllm_")
+    left_out = {flag.name for flag in added} | OF_TURNS
+    words = _flags(recipe, left_out, "" if vllm else "vllm_")
     # The other engine returns log-probabilities from before the temperature.
     chosen = () if vllm else ("--use_vllm", "false", "--temperature", "1")
     if vllm and not run.true("use_vllm"):
@@ -91,12 +94,14 @@ def agree(
     words = [str(job.resolve()), *words, *MEASURING, *cpu, *flags, *chosen]
     words += ["--output_dir", str((out / "swift").resolve())]
     log = out / "swift.log"
-    with server(run, commands, out / "rollout.log"):
+    with server(run, commands, out / "rollout.log", OF_TURNS):
         code = measure(recipe, run, words, log)
     if not result.is_file():
         why = why_not(result, log, code)
         raise AgreeError(f"{recipe.path}: nothing was compared: {why}")
     measured = read_record(result, Measurement)
+    if run.text("multi_turn_scheduler"):
+        measured.notes.append("the first turn of each row was compared")
     if cpu:
         kernels = ", vLLM's CPU kernels included" if vllm else ""
         measured.notes.append(f"no GPU here: measured on the CPU{kernels}")
@@ -137,14 +142,14 @@ def _commands(target: str) -> list[Recipe]:
     return read_recipes(target)
 
 
-def _flags(recipe: Recipe, replaced: Collection[str], refused: str) -> list[str]:
-    """Return the recipe's flags as words, without those that are ``replaced`` after --.
+def _flags(recipe: Recipe, left_out: Collection[str], refused: str) -> list[str]:
+    """Return the recipe's flags as words, without those that are ``left_out``.
 
     Flags that begin with ``refused`` go, too: ms-swift takes none about vLLM without it.
     """
     words: list[str] = []
     for flag in recipe.flags:
-        if flag.name in replaced or (refused and flag.name.startswith(refused)):
+        if flag.name in left_out or (refused and flag.name.startswith(refused)):
             continue
         if not flag.known:
             raise AgreeError(

@@ -82,6 +82,12 @@ def test_the_transformers_engine_for_a_recipe_with_vllm(compared):
     assert words[last : last + 3] == ["false", "--temperature", "1"]
 
 
+def test_of_several_turns_the_first_is_compared(compared):
+    result, words = compared("--multi_turn_scheduler vlrft_zoom --max_turns 3")
+    assert result.exit_code == 0 and "first turn" in result.output
+    assert not {"--multi_turn_scheduler", "--max_turns"} & {*words}
+
+
 def test_json_without_infinity_and_an_old_verdict_does_not_stay(compared, tmp_path):
     endless = row([-1.0], [float("-inf")])
     result, _ = compared("", ["--json"], [endless])

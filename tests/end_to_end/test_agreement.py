@@ -189,27 +189,6 @@ def agree_with_server(recipe, folder, *flags, code: int, **variables: str) -> di
 
 
 @pytest.mark.nightly
-def test_later_turns_with_their_crops(tiny_qwen2_5_vl, mixed, tmp_path):
-    """Every second row with an image stands behind a call and its crop."""
-    more = (
-        "--vllm_mode colocate --vllm_max_model_len 1024 --vllm_enforce_eager true "
-        "--vllm_limit_mm_per_prompt '{\"image\": 3}' --tuner_type full "
-        "--multi_turn_scheduler vlrft_zoom --max_turns 3"
-    )
-    before = "export MAX_PIXELS=12544"
-    recipe = recipe_of(tmp_path, tiny_qwen2_5_vl, mixed, more, before=before)
-    found = agree(
-        *(recipe, "--rows", "4", "--tokens", "8", "--out", tmp_path / "out", "--json"), code=0
-    )
-    kinds = ("image rows", "text rows", "later turns")
-    tokens = dict(zip(kinds, (8, 16, 8), strict=True))
-    figures = {name: of["tokens"] for name, of in found["figures"].items()}
-    assert figures == {f"{when}, {kind}": tokens[kind] for when in WHEN for kind in kinds}
-    rows = json.loads((tmp_path / "out" / "measured.json").read_text())["synced"]
-    assert sorted((row["turn"], row["images"]) for row in rows) == [(1, 0), (1, 0), (1, 1), (2, 2)]
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize("asks", [True, False])
 def test_an_asynchronous_server_with_the_adapter(asks, tiny_qwen2_5_vl, mixed, tmp_path):
     """As in ms-swift before 4.5.0, where it asks for no adapter (modelscope/ms-swift#9855)."""
