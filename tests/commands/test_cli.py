@@ -134,7 +134,6 @@ def test_an_error_is_one_line_and_exit_code_2(command, said, tmp_path, monkeypat
         ("try data/my_set --out trial", "torchvision"),
         ("demo --out trial", "torchvision"),
         ("tiny internvl tiny", "torchvision"),
-        ("tiny internvl tiny --warm-start data/my_set", "torchvision"),
     ],
 )
 def test_what_the_wheel_does_not_bring_is_named_in_one_line(command, missing, place):

@@ -213,7 +213,7 @@ BAD = {
         lambda *_: PROSE,
         lambda *_: PROSE,
         lambda *_: PROSE,
-        "answers hold no answer block. Warm-start it: `vlrft tiny FAMILY DIR --warm-start SET`",
+        "answers hold no answer block. Warm-start it: `vlrft try SET`",
         "not proven",
         "this model has never written the format",
     ),
