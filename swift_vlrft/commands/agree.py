@@ -18,9 +18,6 @@ def agree(
         list[str] | None,
         typer.Argument(help="After --: flags of `swift rlhf` that override the recipe's."),
     ] = None,
-    engine: Annotated[
-        str, typer.Option(help="vllm, transformers, or auto: the recipe's.")
-    ] = "auto",
     rows: Annotated[int, typer.Option(min=1, help="Rows to compare, with and without images.")] = 8,
     tokens: Annotated[int, typer.Option(min=1, help="Longest answer to compare, in tokens.")] = 64,
     out: Annotated[
@@ -41,7 +38,7 @@ def agree(
     from swift_vlrft.swift_plugin.agree import agree as compare
 
     verdict, measured, folder = compare(
-        target, out=out, engine=engine, rows=rows, tokens=tokens, flags=flags or ()
+        target, out=out, rows=rows, tokens=tokens, flags=flags or ()
     )
     if as_json:
         told = {name: getattr(measured, name) for name in ("engine", "model", "dtype")}

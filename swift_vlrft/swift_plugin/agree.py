@@ -41,7 +41,6 @@ ON_CPU = (
 """Flags of a measurement without a GPU: none that CUDA alone can do."""
 OF_TURNS = {"multi_turn_scheduler", "max_turns"}
 """Flags that are left out: the first turn of each row is compared."""
-COLOCATE = ("--use_vllm", "true", "--vllm_mode", "colocate")
 
 GRPO_ONLY = "`vlrft agree` compares GRPO runs: give a recipe of `swift rlhf --rlhf_type grpo`"
 FATAL_RULES = {"unknown-flag", "stray-word", "value", "json", "placeholder", "model", "dataset"}
@@ -56,13 +55,11 @@ def agree(
     target: str,
     *,
     out: Path | None = None,
-    engine: str = "auto",
     rows: int = 8,
     tokens: int = 64,
     flags: Sequence[str] = (),
 ) -> tuple[Verdict, Measurement, Path]:
     """Return the verdict on a recipe, and its folder."""
-    chosen_engine(engine)  # it is known, and installed
     commands = _commands(target)
     recipe = next((command for command in commands if command.command == ("swift", "rlhf")), None)
     if recipe is None:
@@ -71,15 +68,12 @@ def agree(
     written = read_text(shlex.join(["swift", "rlhf", *flags]))[0].flags
     added = [replace(flag, line=0) for flag in written]
     run = _checked(recipe, added)
-    vllm = run.true("use_vllm") if engine == "auto" else engine == "vllm"
-    if vllm:
+    if vllm := run.true("use_vllm"):
         chosen_engine("vllm")  # it is installed
     left_out = {flag.name for flag in added} | OF_TURNS
     words = _flags(recipe, left_out, "" if vllm else "vllm_")
     # The other engine returns log-probabilities from before the temperature.
     chosen = () if vllm else ("--use_vllm", "false", "--temperature", "1")
-    if vllm and not run.true("use_vllm"):
-        chosen = COLOCATE
     name = "command" if "swift " in target else Path(target).name.removesuffix(".sh")
     out = out or Path("runs", "agree", name)
     out.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,6 @@ BAD = {
     "a model alone": (["folder"], "folder: not a recipe"),
     "no such model in a recipe": ([f"{GRPO} --model /no/model"], "command:1: --model /no/model"),
     "no such data": ([f"{GRPO} {MODEL} --dataset /no/rows.jsonl"], "/no/rows.jsonl does not exist"),
-    "engine": ([ROWS, "--engine", "sglang"], "'sglang'; known: auto"),
     "no rows": ([ROWS, "--rows", "0"], "'--rows'"),
     "no tokens": ([ROWS, "--tokens", "0"], "'--tokens'"),
     "unknown option": ([ROWS, "--colour", "3"], "No such option: --colour"),

@@ -73,7 +73,7 @@ def test_several_nodes_are_refused_and_one_is_compared(compared):
 def test_the_transformers_engine_for_a_recipe_with_vllm(compared):
     """ms-swift: vllm_mode is not supported when use_vllm is false."""
     vllm = "--use_vllm true --vllm_mode colocate --vllm_max_model_len 512 --max_length 99"
-    result, words = compared(vllm, ["--engine", "transformers"])
+    result, words = compared(vllm, ["--", "--use_vllm", "false"])
     assert result.exit_code == 0, result.output
     recipes = words[: words.index("--add_version")]
     assert not [word for word in recipes if word.startswith("--vllm_")]
