@@ -32,6 +32,7 @@ from swift_vlrft.recipe.rules.resume import checkpoint
 from swift_vlrft.recipe.run import Run, resolve
 from swift_vlrft.rewards import REWARDS, TASK_NAMES, RewardFunction
 from swift_vlrft.shared_prefix import settings as shared_prefix
+from swift_vlrft.swift_plugin import vision_tokens
 from swift_vlrft.swift_plugin.command_line import run_of, running_run
 from swift_vlrft.swift_plugin.loader import MODEL_TYPE, dataset_meta
 from swift_vlrft.swift_plugin.metrics import metric_of
@@ -79,6 +80,8 @@ def register(
     if check:
         _refuse(run)
     register_model_of(run, check=check)
+    if datasets is None and (run.grpo or run.command == "rollout"):
+        vision_tokens.register()
     for dataset in (*run.texts("dataset"), *run.texts("val_dataset")):
         _register_set(dataset, run, check=check)
 

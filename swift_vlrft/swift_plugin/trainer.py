@@ -1,7 +1,7 @@
 """The trainer of this package: ms-swift's GRPO trainer, and what a run needs beyond it.
 
     shared_prefixes.py      each prompt and image of a micro-batch once (VLRFT_SHARED_PREFIX=1)
-    vision_tokens.py        an answer that holds an image token teaches nothing
+    vision_tokens.py        no answer holds an image token
     columns.py              what rewards read stays with the completions
     faults.py               no rank waits forever, no checkpoint with NaN or half written
     resuming.py             a run that goes on is the run that was not interrupted

@@ -1,18 +1,24 @@
-"""An answer that holds an image, video, audio or frame token scores 0 and stays out of the loss.
+"""No answer holds an image, video, audio or frame token.
 
 ms-swift takes one for one more image of the row, which ends the run: an IndexError, on a GPU a
-failed assertion.
+failed assertion. So templates forbid these ids to every engine, also to that of `swift rollout
+--external_plugins "$(vlrft plugin)"`. An answer that holds one all the same, as another server's
+may, scores 0 and stays out of the loss.
 """
 
 from __future__ import annotations
 
 import re
+import sys
+from copy import copy
 from dataclasses import replace
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
-from swift.template import Template
+from swift.template import TEMPLATE_MAPPING, Template, register_template
 from swift.utils import get_logger
 
 from swift_vlrft.swift_plugin.mixin import SwiftsTrainer
@@ -20,6 +26,8 @@ from swift_vlrft.swift_plugin.mixin import SwiftsTrainer
 logger = get_logger()
 
 NAMED = re.compile(r"(image|video|vision|audio|slice|[be]o[ia]_).*token(_id|_index)?$")
+TAKEN = ("logits_processors", "additional_config", "speculative_config")
+"""Settings of vLLM that exclude ours: a command that gives one samples all tokens."""
 
 
 def vision_ids(template: Template) -> set[int]:
@@ -33,6 +41,54 @@ def vision_ids(template: Template) -> set[int]:
             found.add(added.get(value, value))
     # An image of GLM-4v is made of the token that ends its answers.
     return (found & {*added.values()}) - {tokenizer.eos_token_id, tokenizer.pad_token_id}
+
+
+class Forbids(Template):
+    forbids = True
+    """`vlrft agree` sets it to False: without these tokens the others are likelier."""
+
+    def prepare_generate_kwargs(self, generate_kwargs: dict[str, Any], **more: Any) -> Any:
+        config = generate_kwargs["generation_config"]
+        if self.forbids and (ids := {*vision_ids(self), *(config.suppress_tokens or ())}):
+            config.update(suppress_tokens=sorted(ids))
+        return super().prepare_generate_kwargs(generate_kwargs, **more)
+
+    def prepare_engine_kwargs(self) -> Any:
+        kwargs, ids = super().prepare_engine_kwargs(), sorted(vision_ids(self))
+        if not (self.forbids and ids):
+            return kwargs
+        if taken := [name for name in TAKEN if any(name in argument for argument in sys.argv)]:
+            logger.warning_once(
+                f"swift_vlrft: beside {' and '.join(taken)} vLLM may sample tokens of images: an "
+                "answer that holds one scores 0 and stays out of the loss"
+            )
+            return kwargs
+        from swift_vlrft.swift_plugin.vllm_tokens import KEY, ForbiddenIds
+
+        name = f"{ForbiddenIds.__module__}:{ForbiddenIds.__name__}"
+        return {**kwargs, "logits_processors": [name], "additional_config": {KEY: ids}}
+
+
+def register() -> None:
+    """Register every template anew, as a subclass that forbids the ids; twice is once."""
+    for meta in map(copy, [*TEMPLATE_MAPPING.values()]):
+        if not issubclass(old := meta.template_cls, Forbids):
+            meta.template_cls = _forbidding(old)
+            register_template(meta, exist_ok=True)
+
+
+@cache
+def _forbidding(old: type[Template]) -> type[Template]:
+    # `swift rollout` pickles it, by a name that __getattr__ below finds.
+    name = f"{old.__module__}/{old.__qualname__}".replace(".", "/")
+    return type(old.__name__, (Forbids, old), {"__module__": __name__, "__qualname__": name})
+
+
+def __getattr__(name: str) -> Any:
+    module, _, old = name.rpartition("/")
+    if not module:
+        raise AttributeError(name)
+    return _forbidding(getattr(import_module(module.replace("/", ".")), old))
 
 
 class VisionTokens(SwiftsTrainer):
@@ -52,7 +108,8 @@ class VisionTokens(SwiftsTrainer):
         if ratio:
             logger.warning_once(
                 "swift_vlrft: an answer holds an image, video or frame token: it scores 0 and "
-                "stays out of the loss; completions/vision_token_ratio is the share of such answers"
+                'stays out of the loss. `swift rollout --external_plugins "$(vlrft plugin)"` '
+                "samples none; completions/vision_token_ratio is the share of such answers"
             )
         return rewards.masked_fill(out[:, None] & ~rewards.isnan(), 0.0)
 

@@ -25,7 +25,6 @@ from swift.utils import get_logger
 from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.families import family_of
 from swift_vlrft.recipe.rules.turns import MOST_TURNS, TURNS
-from swift_vlrft.swift_plugin.vision_tokens import vision_ids
 from swift_vlrft.zoom import SCHEDULER
 from swift_vlrft.zoom.calls import Call, read_call
 from swift_vlrft.zoom.crops import REPLY, Resize, as_png, look
@@ -47,22 +46,7 @@ class ZoomScheduler(MultiTurnScheduler):
     def check_finished(self, infer_request: Any, response_choice: Any, current_turn: int) -> bool:
         text = response_choice.message.content or ""
         stops = super().check_finished(infer_request, response_choice, current_turn)
-        return (
-            stops
-            or current_turn >= self.most
-            or read_call(text) is None
-            or self._holds_images(response_choice)
-        )
-
-    def _holds_images(self, choice: Any) -> bool:
-        """Return whether an image token in the answer would be taken for one more picture."""
-        template = self._known_template
-        ids = vision_ids(template) if template is not None else set()
-        return not ids.isdisjoint(choice.token_ids or ())
-
-    @property
-    def _known_template(self) -> Any:
-        return self._template or getattr(self.infer_engine, "template", None)
+        return stops or current_turn >= self.most or read_call(text) is None
 
     def step(self, infer_request: Any, response_choice: Any, current_turn: int) -> dict[str, Any]:
         text, columns = response_choice.message.content or "", infer_request.data_dict
@@ -88,7 +72,7 @@ class ZoomScheduler(MultiTurnScheduler):
 
     def _format(self, columns: dict[str, Any]) -> tuple[str, Resize | None]:
         """The row's box format, else the model's own, and how the model resizes a picture."""
-        template = self._known_template
+        template: Any = self._template or getattr(self.infer_engine, "template", None)
         kind = getattr(getattr(template, "model_meta", None), "model_type", None)
         family = family_of(model_type=kind) if kind else None
         frame = columns.get("frame") or (family and family.box_format) or "norm1000"

@@ -1,7 +1,7 @@
 """The same tiny Qwen2.5-VL through ms-swift's GRPO with every engine that a CPU can run.
 
 A random model earns no reward; ``coin`` (tests/support) gives every step a gradient. Where it
-writes tokens of images, they would end a run of ms-swift alone.
+writes tokens of images, they would end the run if they were sampled.
 """
 
 import pytest
@@ -9,6 +9,7 @@ from end_to_end.rollout_server import rollout_server
 from support.own import free_port
 from support.swift_run import (
     DEEPSPEED_ON_CPU,
+    REPOSITORY,
     SUPPORT,
     VLLM_ON_CPU,
     assert_trained,
@@ -36,7 +37,7 @@ PLUGINS = [SUPPORT / "cpu_engines.py", SUPPORT / "coin.py"]
 def test_transformers_rollout(writing_images, shapes, tmp_path):
     run = run_swift(grpo_command(writing_images, shapes, tmp_path, PLUGINS, *COIN), tmp_path)
     assert_trained(run, 3)
-    assert any(run.metric("completions/vision_token_ratio"))
+    assert run.metric("completions/vision_token_ratio") == [0, 0, 0]
 
 
 def test_vllm_colocated_with_weight_sync(tiny_qwen2_5_vl, shapes, tmp_path):
@@ -52,28 +53,30 @@ def test_vllm_colocated_with_weight_sync(tiny_qwen2_5_vl, shapes, tmp_path):
 
 
 @pytest.mark.nightly
-def test_vllm_that_writes_images_ends_no_run(writing_images, shapes, tmp_path):
+def test_vllm_samples_no_image(writing_images, shapes, tmp_path):
     command = grpo_command(writing_images, shapes, tmp_path, PLUGINS, *COIN, *VLLM)
     run = run_swift(command, tmp_path, **VLLM_ON_CPU)
     assert_trained(run, 3)
-    assert any(run.metric("completions/vision_token_ratio"))
+    assert run.metric("completions/vision_token_ratio") == [0, 0, 0]
 
 
 @pytest.mark.nightly
-def test_a_server_that_writes_images_ends_no_run(writing_images, shapes, tmp_path):
+@pytest.mark.parametrize("has_plugin", [True, False])
+def test_a_server_that_writes_images_ends_no_run(has_plugin, writing_images, shapes, tmp_path):
+    """With our plugin `swift rollout` samples none; without it, those answers are left out."""
     port, plugins = free_port(), [str(SUPPORT / "cpu_engines.py")]
+    served = ("--external_plugins", *[str(REPOSITORY / "plugins/vlrft.py")] * has_plugin, *plugins)
     flags = (
         *("--use_vllm", "true", "--vllm_mode", "server", "--vllm_server_host", "127.0.0.1"),
         *("--vllm_server_port", port, "--vllm_server_group_port", free_port()),
     )
     # One process under torchrun: store_communicator.py takes the place of NCCL in a rank alone.
     variables = VLLM_ON_CPU | {"VLRFT_TEST_SERVER": "1", "NPROC_PER_NODE": "1"}
-    served = ("--external_plugins", *plugins)
     with rollout_server(writing_images, port, tmp_path / "server.log", *served):
         command = grpo_command(writing_images, shapes, tmp_path, PLUGINS, *COIN, *flags)
-        run = run_swift(command, tmp_path, **variables)
+        run = run_swift(command, tmp_path, **variables, VLRFT_SHARED_PREFIX=str(int(has_plugin)))
     assert_trained(run, 3)
-    assert any(run.metric("completions/vision_token_ratio"))
+    assert any(run.metric("completions/vision_token_ratio")) != has_plugin
 
 
 def test_zero3_with_offload_on_two_processes(tiny_qwen2_5_vl, shapes, tmp_path):

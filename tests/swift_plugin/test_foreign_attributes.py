@@ -7,7 +7,7 @@ import swift_vlrft
 
 PLUGIN = Path(swift_vlrft.__file__).parent / "swift_plugin"
 OURS = {
-    **dict.fromkeys(("stored", "measured", "MeasureOnly"), "objects of this package"),
+    **dict.fromkeys(("stored", "measured", "MeasureOnly", "Forbids"), "objects of this package"),
     **dict.fromkeys(("meta", "syntax"), "made or copied in the same function"),
     "config": "what the trainer of `vlrft agree`, a subclass, asks its own engine for",
     "template": "its model, as ms-swift's own trainers tell it (pipelines/train/sft.py)",

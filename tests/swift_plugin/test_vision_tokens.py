@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from support.plugin_run import answer_of
 
 from swift_vlrft.families import FAMILIES
 from swift_vlrft.families.family import TinySize
@@ -64,3 +65,40 @@ def test_forbidden_tokens_of_the_model_are_replaced(ids, mask, clean):
     sample = SimpleNamespace(response_token_ids=ids, response_loss_mask=mask)
     assert take_out(sample, {8, 9}, 0) == (clean != ids)
     assert sample.response_token_ids == clean
+
+
+GRPO = ("--rlhf_type", "grpo")
+ENGINES = """
+from types import SimpleNamespace
+import torch
+from swift.template import TEMPLATE_MAPPING
+from swift_vlrft.swift_plugin import vision_tokens
+from vllm.v1.sample.logits_processor import validate_logits_processors_parameters
+from vllm.v1.worker.gpu.sample.logits_processor import build_custom_logits_processors
+from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcRequestState
+
+vision_tokens.vision_ids = lambda template: {1, 3}
+of = TEMPLATE_MAPPING["qwen2_5_vl"].template_cls
+kwargs = object.__new__(of).prepare_engine_kwargs()
+found = [sum("Forbids" in str(base) for base in of.__mro__), kwargs]
+if kwargs:
+    config, device = SimpleNamespace(**kwargs), torch.device("cpu")
+    validate_logits_processors_parameters(config.logits_processors, None)
+    names = LogitsProcRequestState.__dataclass_fields__
+    requests = SimpleNamespace(**dict.fromkeys(names, None) | {"device": device})
+    built = build_custom_logits_processors(config, requests, False, config.logits_processors)
+    for one, more in ((type(built[0])(config, device, False), ()), (built[0], (None,))):
+        found.append(one.apply(torch.ones(2, 5), *more).isinf().tolist())
+print(json.dumps(found))
+"""
+
+
+def test_both_runners_of_vllm_take_the_ids():
+    pytest.importorskip("vllm")
+    (subclasses, kwargs, *masks), said = answer_of(*GRPO, then=ENGINES)
+    assert "may sample" not in said
+    assert subclasses == 1 and kwargs["additional_config"] == {"vlrft_forbidden_ids": [1, 3]}
+    assert masks == [[[False, True, False, True, False]] * 2] * 2
+    drafts = '{"speculative_config": {"method": "ngram"}}'  # takes no processor of logits
+    answer, said = answer_of(*GRPO, "--vllm_engine_kwargs", drafts, then=ENGINES)
+    assert answer == [1, {}] and said.count("beside speculative_config vLLM may sample") == 1

@@ -137,19 +137,8 @@ def test_boxes_in_pixels_are_those_of_the_picture_as_the_model_sees_it():
         )
 
 
-@pytest.mark.parametrize(("ids", "turns"), [({1}, 1), ({2}, 2)])
-def test_a_call_with_an_image_token_ends_the_turns(ids, turns, monkeypatch):
-    """In the next prompt it would count as one more picture."""
-    monkeypatch.setattr(zoom, "vision_ids", lambda template: ids)
-    template = SimpleNamespace(model_meta=None, _get_response_prefix=lambda inputs: "")
-    options = {"max_turns": 4, "template": template}
-    said = call([0, 0, 500, 500]), ANSWER  # their token is 1
-    assert conversation(request(png(9, 9)), *said, **options).rollout_infos["num_turns"] == turns
-
-
-def test_an_evaluation_asks_in_the_same_turns(monkeypatch):
+def test_an_evaluation_asks_in_the_same_turns():
     """`vlrft eval --max-turns` hands the first answers on; each row keeps its own turns."""
-    monkeypatch.setattr(zoom, "vision_ids", lambda template: set())
 
     class Engine:
         template = SimpleNamespace(

@@ -26,6 +26,7 @@ from swift_vlrft.files.records import read_record, write_record
 from swift_vlrft.swift_plugin.agreement.comparison import ComparisonMixin
 from swift_vlrft.swift_plugin.agreement.cpu import prepare_cpu
 from swift_vlrft.swift_plugin.agreement.rows import NO_ROWS, choose_rows
+from swift_vlrft.swift_plugin.vision_tokens import Forbids
 
 NOT_READ = "the engine was synchronised before the first comparison: it {}"
 
@@ -45,6 +46,7 @@ class MeasureOnly(SwiftRLHF):
 
         name = f"{ComparisonTrainer.__module__}.{ComparisonTrainer.__name__}"
         TrainerFactory.TRAINER_MAPPING["grpo"] = name
+        Forbids.forbids = False
         return super().run()
 
     def _get_trainer_kwargs(self) -> dict[str, Any]:
