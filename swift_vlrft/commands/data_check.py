@@ -14,6 +14,7 @@ import typer
 
 if TYPE_CHECKING:
     from swift_vlrft.datasets.box_format import ImageResize
+    from swift_vlrft.datasets.validate import TooLong
 
 Root = Annotated[Path | None, typer.Option(help="Folder that relative image paths start from.")]
 Columns = Annotated[
@@ -57,7 +58,17 @@ def check(
             "suit at least one reward. Default: as the rows look."
         ),
     ] = None,
-    model: Model = None,
+    max_length: Annotated[
+        int | None,
+        typer.Option(min=1, help="Also name rows whose prompt takes more tokens; needs --model."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder (or id) of the model whose template and tokenizer count, and whose box "
+            "format SET:native is."
+        ),
+    ] = None,
     model_type: ModelType = None,
     show: Annotated[int, typer.Option(min=0, help="Problems to print.")] = 30,
     as_json: AsJson = False,
@@ -86,11 +97,13 @@ def check(
     if unknown := [name for name in rewards if name not in REWARDS]:
         raise ValueError(f"--reward {unknown[0]}: no such reward; known: {', '.join(REWARDS)}")
     source, box_format, key, resize = asked_format(source, model, model_type)
+    too_long = None if max_length is None else _length_check(max_length, model, model_type)
     rules = RowRules(
         rewards=rewards,
         box_format=box_format,
         box_key=key,
         resize=resize,
+        too_long=too_long,
         every_reward=True,
     )
     splits = check_splits(source, rules, split, rename=renamed(columns), root=root)
@@ -124,6 +137,7 @@ def check(
             "good": report.good,
             "tasks": report.tasks,
             "rewards": fits,
+            "too_long": report.too_long,
             "problems": [{"place": place, "problem": text} for place, text in problems],
             "notes": notes,
             "clean": None if written is None else {"folder": str(fix), "rows": written.rows},
@@ -177,6 +191,22 @@ def _fit_notes(fits: dict[str, list[int]]) -> list[str]:
     part = [f"{name} ({r} of {n} rows)" for name, (r, n) in fits.items() if r < n]
     notes = [f"rewards that fit: {', '.join(all_rows)}"] if all_rows else []
     return notes + ([f"rewards that fit a part of the rows: {', '.join(part)}"] if part else [])
+
+
+def _length_check(limit: int, model: str | None, model_type: str | None) -> TooLong:
+    if model is None:
+        raise ValueError("--max-length counts tokens with a model's tokenizer; give --model DIR")
+    from swift_vlrft.datasets.validate import length_check
+    from swift_vlrft.families import IMAGE_TYPES
+    from swift_vlrft.swift_plugin.command_line import run_of_model
+    from swift_vlrft.swift_plugin.model import image_resize_of, text_tokens
+
+    run = run_of_model(model, model_type)
+    view = image_resize_of(run)
+    if view is None:
+        known = ", ".join(IMAGE_TYPES)
+        raise ValueError(f"the family of {model} is not known; --model-type: {known}")
+    return length_check(view, limit, text_tokens(run))
 
 
 def _print(problems: list[tuple[str, str]], notes: list[str], show: int) -> None:

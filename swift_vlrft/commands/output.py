@@ -35,7 +35,7 @@ PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 
 
 def dashed(name: str) -> str:
-    """Read --base_model as --base-model: ms-swift's users type the first."""
+    """Read --max_length as --max-length: ms-swift's users type the first."""
     return name.replace("_", "-")
 
 

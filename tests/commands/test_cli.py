@@ -116,8 +116,8 @@ def test_an_example_of_the_help_runs(line, place, monkeypatch):
         ("recipe llava/detection", "demo_cpu"),
         ("data show .", ""),
         # Options are taken as ms-swift spells its flags.
-        ("data check . --model-type x", ""),
-        ("data check . --model_type x", ""),
+        ("data check . --max-length 5", "--model"),
+        ("data check . --max_length 5", "--model"),
     ],
 )
 def test_an_error_is_one_line_and_exit_code_2(command, said, tmp_path, monkeypatch):

@@ -5,8 +5,6 @@ from support.stored_sets import PROBLEM, columns, picture
 from support.written_sets import check, coco_with_a_crowd, data, spoiled_set, write_rows, write_set
 
 from swift_vlrft.datasets import read_rows
-from swift_vlrft.datasets.check import check_splits
-from swift_vlrft.datasets.validate import RowRules, length_check
 
 
 @pytest.mark.parametrize(
@@ -84,6 +82,7 @@ def test_every_problem_is_named_by_row_and_the_good_rows_are_copied(tmp_path):
     [
         (["nowhere"], "nowhere does not exist"),
         (["set", "--split", "test"], "no split 'test'"),
+        (["set", "--max-length", "5"], "--model"),
     ],
 )
 def test_what_cannot_be_used_exits_2_without_a_traceback(more, named, tmp_path):
@@ -99,8 +98,6 @@ def test_rows_that_are_too_long_are_named_with_their_tokens(tmp_path):
     from swift.model import get_processor
     from swift.template import get_template
 
-    from swift_vlrft.swift_plugin.command_line import run_of_model
-    from swift_vlrft.swift_plugin.model import image_resize_of, text_tokens
     from swift_vlrft.tiny.checkpoint import write_tiny
 
     write_tiny("qwen2_5_vl", tmp_path / "tiny")
@@ -114,13 +111,10 @@ def test_rows_that_are_too_long_are_named_with_their_tokens(tmp_path):
         for image in rows["image"]
     )
     assert long > short + 100
-    run = run_of_model(str(tmp_path / "tiny"), None)
     for limit, good in ((short - 1, 0), (short, 1), (long, 2)):
-        too_long = length_check(image_resize_of(run), limit, text_tokens(run))
-        ((rows, report),) = check_splits(source, RowRules(too_long=too_long), None).values()
-        assert len(list(rows)) == 2
-        assert (report.good, report.too_long) == (good, 2 - good)
-        assert good == 2 or f" {long} tokens" in str(report.problems[-1])
+        code, report = check(source, "--max-length", limit, "--model", tmp_path / "tiny")
+        assert (report["good"], report["too_long"], code) == (good, 2 - good, int(good < 2))
+        assert good == 2 or f" {long} tokens" in str(report["problems"])
 
 
 def test_what_crowds_of_coco_leave_out_is_told_and_is_no_problem(tmp_path):
