@@ -2,6 +2,7 @@
 
     python benchmarks/shared_prefix.py --json                     # the whole grid; an hour
     python benchmarks/shared_prefix.py --json --only 950/150/8    # one cell, and nothing repeated
+    python benchmarks/shared_prefix.py --json --part operations --model qwen3_5_4b
 
 The training phase of one micro-batch is what ms-swift does after the rollout at its defaults: the
 old policy's log-probabilities without gradients, then the update's forward and backward pass, the
@@ -9,7 +10,7 @@ ViT frozen. Stock computes separate rows with transformers' own sdpa attention; 
 
 - Operations: the real Qwen2.5-VL-3B architecture under fake tensors, torch's FlopCounterMode,
   forward and backward of one update by part, without gradient checkpointing. Attention is counted
-  as full rectangles on both sides.
+  as full rectangles on both sides, Gated DeltaNet (Qwen3.5) as transformers writes it in torch.
 - Kept for backward: bytes of all tensors that autograd saves in that forward pass, in bf16,
   without gradient checkpointing, parameters not counted.
 - Peak of activations: the most bytes alive at once in that forward and backward pass, in bf16,
@@ -27,6 +28,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import time
 import weakref
@@ -42,12 +44,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 from transformers import (
+    AutoConfig,
     AutoModelForImageTextToText,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
 )
 from trl.trainer.utils import selective_log_softmax
 
+from swift_vlrft.memory.models import MODELS_FILE
 from swift_vlrft.shared_prefix.attention import use_shared_attention
 from swift_vlrft.shared_prefix.features import FeatureCache, ImageFeatures
 from swift_vlrft.shared_prefix.forward import forward, values_of
@@ -63,7 +67,11 @@ IMAGE, START, END = 990, 991, 992
 
 
 def config(size: str) -> Any:
-    """Qwen2.5-VL-3B as in its published config.json, or in 56 M."""
+    """Qwen2.5-VL-3B or Qwen3.5-4B as in its published config.json, or the former in 56 M."""
+    if size == "qwen3_5_4b":
+        values = json.loads(MODELS_FILE.read_text())["Qwen3.5-4B"]
+        ids = {"image_token_id": IMAGE, "vision_start_token_id": START, "vision_end_token_id": END}
+        return AutoConfig.for_model(**values, **ids)
     text = {
         "3b": {
             "vocab_size": 151936, "hidden_size": 2048, "intermediate_size": 11008,
@@ -224,8 +232,20 @@ def attention_back(grad: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int
     return int(sdpa_backward_flop_count(grad, q, k, v))
 
 
+def triangular(a: Any, b: Any, *_: Any, out_shape: Any = None, **__: Any) -> int:
+    """Gated DeltaNet's chunks: a multiplication and an addition for half of the square."""
+    return int(math.prod(out_shape) * a[-1])
+
+
+def convolution_back(grad: Any, x: Any, weight: Any, *_: Any, **__: Any) -> int:
+    """Twice the way ahead; torch's own count takes a convolution by channel for a dense one."""
+    return int(4 * math.prod(grad) * math.prod(weight[1:]))
+
+
 # torch's counter knows the CUDA kernels; the CPU's has the same shapes.
 COUNTED = {
+    torch.ops.aten.linalg_solve_triangular: triangular,
+    torch.ops.aten.convolution_backward: convolution_back,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: attention_ahead,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: attention_back,
 }
@@ -390,12 +410,12 @@ def timed_without_repeats(
     return seconds(phases, repeats)
 
 
-def counted_rows(cells: list[Cell]) -> list[dict[str, Any]]:
+def counted_rows(cells: list[Cell], size: str) -> list[dict[str, Any]]:
     """Operations of every cell."""
     small = Qwen2_5_VLForConditionalGeneration(config("56m"))  # for position ids only
     # Token ids and grids stay real, as the model reads their values.
     with FakeTensorMode(allow_non_fake_inputs=True):
-        models = build("3b", dtype=torch.bfloat16)
+        models = build(size, dtype=torch.bfloat16)
     rows = []
     for cell in cells:
         batch = make_batch(small, *cell, patch=models[0].config.vision_config.patch_size)
@@ -449,6 +469,7 @@ def main() -> None:
     )
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     parser.add_argument("--part", choices=("operations", "seconds"), help="one half of it")
+    parser.add_argument("--model", choices=("3b", "qwen3_5_4b"), default="3b", help="of operations")
     parser.add_argument("--only", help="one cell, PROMPT/COMPLETION/G")
     parser.add_argument("--repeats", type=int, default=3, help="measurements per median")
     parser.add_argument("--out", type=Path, help="write all rows to this JSON file")
@@ -460,7 +481,7 @@ def main() -> None:
     headline: dict[str, Any] = {}
     rows: list[dict[str, Any]] = []
     if arguments.part != "seconds":
-        rows += counted_rows(cells)
+        rows += counted_rows(cells, arguments.model)
     if arguments.part != "operations":
         timed, no_repeats = timed_rows(cells, arguments.repeats)
         rows += timed

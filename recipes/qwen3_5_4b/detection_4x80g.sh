@@ -24,6 +24,7 @@ export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$(seq -s, 0 $((NPROC_PER_NODE
 export USE_HF=${USE_HF:-1}  # the data set is on Hugging Face; 0: ModelScope
 export MAX_PIXELS=${MAX_PIXELS:-524288}  # 512 image tokens of 32 x 32 pixels
 export PYTORCH_CUDA_ALLOC_CONF=${PYTORCH_CUDA_ALLOC_CONF:-expandable_segments:True}
+export VLRFT_SHARED_PREFIX=${VLRFT_SHARED_PREFIX:-1}  # each prompt and image of a micro-batch once; 0: as ms-swift
 
 swift rlhf \
     --rlhf_type grpo \

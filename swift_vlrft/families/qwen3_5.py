@@ -40,7 +40,7 @@ FAMILY = Family(
     images=qwen3_vl.FAMILY.images,
     box_format="norm1000",
     box_answer=qwen3_vl.FAMILY.box_answer,
-    why_not_shared="its layers of Gated DeltaNet carry a state from the prompt to each completion",
+    shared_prefix=("qwen3_5", "qwen3_5_moe"),
     registers="token_ids",
     memory=MemoryFacts(llm_saved=28.7),
 )

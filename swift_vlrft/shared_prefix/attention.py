@@ -22,6 +22,7 @@ from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 from torch.nn.utils.rnn import pad_sequence
 
+from swift_vlrft.shared_prefix.delta_net import use_shared_delta_net
 from swift_vlrft.shared_prefix.layout import Group
 
 NAME = "vlrft_shared_prefix"
@@ -29,13 +30,17 @@ NAME = "vlrft_shared_prefix"
 
 
 def use_shared_attention(model: Any) -> None:
-    """Make the language model of ``model``, the unwrapped transformers model, use ``attend``."""
+    """Make the language model of ``model``, the unwrapped transformers model, use ``attend``.
+
+    Its Gated DeltaNet layers read packed sequences in their own way (delta_net.py).
+    """
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, sdpa_mask)
     model.set_attn_implementation({"text_config": NAME})
+    use_shared_delta_net(model)
 
 
 def attend(

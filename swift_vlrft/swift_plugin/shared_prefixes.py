@@ -25,6 +25,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from swift_vlrft.families import why_not_shared
 from swift_vlrft.shared_prefix.attention import NAME, use_shared_attention
+from swift_vlrft.shared_prefix.delta_net import has_another_forward
 from swift_vlrft.shared_prefix.features import FeatureCache, encoders
 from swift_vlrft.shared_prefix.forward import forward, unpack, values_of
 from swift_vlrft.shared_prefix.images import Images
@@ -90,6 +91,9 @@ class SharedPrefixes(SwiftsTrainer):
                 not takes_features
             ),
             "the model has layers with a sliding window": "sliding_attention" in layers,
+            "the layers of Gated DeltaNet have a forward of their own (several devices?)": (
+                has_another_forward(base)
+            ),
             "the adapter puts tokens of its own before the prompt": any(
                 adapter.is_prompt_learning for adapter in self._adapters()
             ),

@@ -24,7 +24,7 @@ def updates(run: Run, name: str) -> list[float]:
     return [row[name] for row in run.rows if "grad_norm" in row]
 
 
-@pytest.mark.parametrize("family", first_now("qwen2_5_vl", "internvl"))
+@pytest.mark.parametrize("family", first_now("qwen2_5_vl", "qwen3_5", "internvl"))
 def test_a_run_with_and_without_is_the_same_run(family, shapes, tmp_path):
     model, plugins = tmp_path / family, PLUGINS
     write_tiny(family, model)

@@ -520,15 +520,20 @@ def test_shared_prefixes_are_planned_and_a_larger_micro_batch_fits(tmp_path):
     assert not alone.shared_prefix and "one row" in " ".join(alone.assumptions)
 
 
-def test_shared_prefixes_save_what_their_own_benchmark_counted():
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("shared_prefix_operations.json", "Qwen/Qwen2.5-VL-3B-Instruct"),
+        ("shared_prefix_qwen3_5.json", "Qwen/Qwen3.5-4B"),
+    ],
+)
+def test_shared_prefixes_save_what_their_own_benchmark_counted(file, name):
     """What autograd keeps, counted on the real forward pass (benchmarks/shared_prefix.py), where
     keys are repeated for every head; a GPU's kernel takes them as they are, so that ours saves
     more, but never more than the ratio of the tokens.
     """
-    model = read_model("Qwen/Qwen2.5-VL-3B-Instruct")
-    base = replace(BASE, model=model, grids=(), checkpoint_llm=False, train_vit=False)
-    counted = json.loads((RESULTS / "shared_prefix_operations.json").read_text())
-    for row in counted["rows"]:
+    base = replace(BASE, model=read_model(name), grids=(), checkpoint_llm=False, train_vit=False)
+    for row in json.loads((RESULTS / file).read_text())["rows"]:
         prompt, completion, count = row["prompt"], row["completion"], row["G"]
         rows = replace(base, batch=count, generations=count, prompt=prompt, completion=completion)
         kept = [

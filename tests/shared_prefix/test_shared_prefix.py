@@ -9,18 +9,18 @@ from functools import cache
 import pytest
 import torch
 from support.peak_memory import peak_of
-from support.vision_rows import IMAGE, Rows, make_rows, stock, tiny_model
+from support.vision_rows import IMAGE, MIXTURES, Rows, make_rows, stock, tiny_model
 from trl.trainer.utils import selective_log_softmax
 
 from swift_vlrft.shared_prefix.attention import use_shared_attention
+from swift_vlrft.shared_prefix.delta_net import has_another_forward
 from swift_vlrft.shared_prefix.features import FeatureCache, encoders
 from swift_vlrft.shared_prefix.forward import forward, unpack, values_of
 from swift_vlrft.shared_prefix.images import Images
 from swift_vlrft.shared_prefix.layout import CannotPack, pack
 
-MIXED = ["qwen3_vl_moe", "glm4v_moe"]
-FAMILIES = ["qwen2_5_vl", "qwen2_vl", "glm4v", "qwen3_vl", "internvl", *MIXED]
-KINDS = ["qwen2_5_vl", "internvl"]
+FAMILIES = ["qwen2_5_vl", "qwen2_vl", "glm4v", "qwen3_vl", "qwen3_5", "internvl", *MIXTURES]
+KINDS = ["qwen2_5_vl", "qwen3_5", "internvl"]
 # (text tokens, images, completion lengths) for each prompt of the micro-batch
 BATCHES = {
     "one group of 8": [(9, 1, [5, 3, 7, 1, 4, 6, 2, 5])],
@@ -29,6 +29,7 @@ BATCHES = {
     "groups of 1, 2, 3": [(5, 1, [4]), (14, 2, [3, 6]), (8, 1, [2, 2, 5])],
     "no repeats": [(5, 1, [4]), (14, 1, [3])],
     "a completion cut to nothing": [(7, 1, [3, 0, 4])],
+    "longer than a chunk of the delta rule": [(70, 1, [66, 3]), (2, 1, [1, 1])],
 }
 
 
@@ -252,6 +253,15 @@ def test_attention_without_a_packed_sequence_is_sdpa():
     ours.train()
     theirs.train()
     assert mine.tolist() == stocks.tolist()
+
+
+def test_a_layer_whose_forward_was_replaced_is_found():
+    """As accelerate does for several devices; what the class does then is never called."""
+    model = tiny_model("qwen3_5")
+    assert not has_another_forward(model)
+    layer = model.model.language_model.layers[0].linear_attn
+    layer.forward = layer.forward
+    assert has_another_forward(model)
 
 
 def test_a_saved_model_does_not_ask_for_our_attention(tmp_path):
