@@ -1,4 +1,4 @@
-# make demo    a real GRPO run that learns in minutes, no GPU      (TASK=colours|mixed|zoom)
+# make demo    a real GRPO run that learns in minutes, no GPU      (TASK=colours|mixed)
 # make check   format, types and the quick unit tests: after every change
 #              (of one folder: make check ROOM=rewards)
 # make dist    sdist and wheel into dist/, checked as PyPI and pip look at them

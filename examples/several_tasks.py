@@ -57,14 +57,14 @@ def main(folder, *flags):
         --reward_funcs vlrft_counting vlrft_detection_f1 vlrft_pointing vlrft_format
         --tuner_type full --num_generations 4 --per_device_train_batch_size 4 --max_steps 2
         --gradient_accumulation_steps 4 --max_completion_length 8 --max_length 1024
-        --logging_steps 1 --save_strategy no --add_version false""")
+        --logging_steps 1 --log_completions true --save_strategy no --add_version false""")
     command += ["--dataset", *rows, "--output_dir", folder / "run"]
     command += ["--external_plugins", shipped_file("plugins", "vlrft.py")]
     swift = Path(sys.executable).with_name("swift")
     if failed := subprocess.run([swift, "rlhf", *command, *flags]).returncode:
         sys.exit(failed)  # swift has said why
     for line in (folder / "run" / "logging.jsonl").read_text().splitlines():
-        logged = {name: value for name, value in json.loads(line).items() if "tasks/" in name}
+        logged = {name: value for name, value in json.loads(line).items() if name.endswith("/mean")}
         if logged:
             print(logged)
 

@@ -66,7 +66,7 @@ def test_what_could_leave_is_imported_by_few():
         "chatglm4v": {"swift_plugin", "memory", "tiny"},
         "shared_prefix": {"swift_plugin", "memory"},
         "agreement": {"swift_plugin", "commands"},
-        "zoom": {"swift_plugin", "rewards", "recipe", "demo"},
+        "zoom": {"swift_plugin", "rewards", "recipe"},
     }
     for module, names in IMPORTS.items():
         for room in {folder(name) for name in names & set(FILES)} & satellites.keys():

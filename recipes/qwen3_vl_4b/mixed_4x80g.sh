@@ -9,7 +9,7 @@
 # run      bash recipes/qwen3_vl_4b/mixed_4x80g.sh
 #          Rows are of the task that their column task names; a task with fewer rows than asked for is repeated, one with
 #          more is sampled. Sets of one task each stand in the place of "$DATASET:task" as they are.
-#          tasks/NAME/reward, length, parse_rate, zero_variance and share are logged beside ms-swift's metrics.
+#          rewards/NAME/mean is of the rows of that reward's task alone: the curve of a task.
 #          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE, CUDA_VISIBLE_DEVICES and MAX_PIXELS are read
 #          from the environment; flags after the file name win over those below.
 # go on    bash recipes/qwen3_vl_4b/mixed_4x80g.sh --resume_from_checkpoint OUTPUT_DIR/v0-DATE/checkpoint-50

@@ -9,7 +9,7 @@ from statistics import fmean
 
 import msgspec
 
-KINDS = ("image rows", "text rows", "later turns")
+KINDS = ("image rows", "text rows")
 """The kinds of rows, each with figures of its own."""
 MAX_EXPONENT = 700.0
 """The largest difference whose exponential a double holds."""
@@ -32,12 +32,10 @@ class Row(msgspec.Struct):
     """The trainer's log-probabilities."""
     apart: list[str] = []
     """The trainer's and the engine's token where their prompts first differ."""
-    turn: int = 1
-    """The number of the answer's turn; the turns before it belong to the prompt."""
 
     @property
     def kind(self) -> str:
-        return KINDS[2 if self.turn > 1 else 1 - bool(self.images)]
+        return KINDS[1 - bool(self.images)]
 
     @property
     def comparable(self) -> bool:

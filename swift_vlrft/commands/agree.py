@@ -12,18 +12,12 @@ from swift_vlrft.commands.output import print_json, say, show, table
 
 def agree(
     target: Annotated[
-        str, typer.Argument(metavar="RECIPE|MODEL", help="A recipe; or a model, with --dataset.")
+        str, typer.Argument(metavar="RECIPE", help="A recipe, or a quoted `swift rlhf` command.")
     ],
     flags: Annotated[
         list[str] | None,
         typer.Argument(help="After --: flags of `swift rlhf` that override the recipe's."),
     ] = None,
-    dataset: Annotated[
-        str | None, typer.Option(help="With a model: a set as in ms-swift's --dataset.")
-    ] = None,
-    engine: Annotated[
-        str, typer.Option(help="vllm, transformers, or auto: the recipe's.")
-    ] = "auto",
     rows: Annotated[int, typer.Option(min=1, help="Rows to compare, with and without images.")] = 8,
     tokens: Annotated[int, typer.Option(min=1, help="Longest answer to compare, in tokens.")] = 64,
     out: Annotated[
@@ -44,7 +38,7 @@ def agree(
     from swift_vlrft.swift_plugin.agree import agree as compare
 
     verdict, measured, folder = compare(
-        target, dataset, out=out, engine=engine, rows=rows, tokens=tokens, flags=flags or ()
+        target, out=out, rows=rows, tokens=tokens, flags=flags or ()
     )
     if as_json:
         told = {name: getattr(measured, name) for name in ("engine", "model", "dtype")}

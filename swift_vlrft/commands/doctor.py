@@ -9,10 +9,6 @@ from swift_vlrft.commands.output import print_json, say_styled
 
 
 def doctor(
-    seconds: Annotated[
-        float,
-        typer.Option(min=0.1, help="Time limit per hub; imports get 20 times that."),
-    ] = 3.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
 ) -> None:
     """Check Python, packages, GPUs, engines, hubs and disks; print a remedy for each problem.
@@ -23,7 +19,7 @@ def doctor(
     """
     from swift_vlrft.diagnostics.doctor import PROBLEM, run_checks
 
-    checks = run_checks(seconds)
+    checks = run_checks()
     if as_json:
         print_json([asdict(check) for check in checks])
     else:

@@ -15,12 +15,6 @@ from swift_vlrft.files.environment import errors_only, hide_bars
 def tiny(
     family: Annotated[str, typer.Argument(help=f"{', '.join(FAMILIES)}.")],
     directory: Annotated[Path, typer.Argument(help="Folder to write; it must not exist yet.")],
-    warm_start: Annotated[
-        Path | None,
-        typer.Option(
-            help="A set whose format the model is to know, in any form that `vlrft try` takes."
-        ),
-    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random weights.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -28,20 +22,15 @@ def tiny(
 
     Example: vlrft tiny qwen2_5_vl tiny_model && swift infer --model tiny_model
 
-    A random model earns no reward. With --warm-start SET it is trained for a minute or two until it
-    writes that set's format, with a small vocabulary of its own: a start for GRPO on a CPU.
+    A random model earns no reward; `vlrft try SET` leaves one that writes the set's format in
+    runs/try/SET/start.
     """
+    from swift_vlrft.tiny.checkpoint import write_tiny
+
     hide_bars()
     # DeepSpeed logs to stdout what a program would read as JSON.
     with redirect_stdout(sys.stderr), errors_only():
-        if warm_start is not None:
-            from swift_vlrft.demo.warm_start import write_warm_start
-
-            parameters = write_warm_start(family, warm_start, directory, seed=seed).parameters
-        else:
-            from swift_vlrft.tiny.checkpoint import write_tiny
-
-            parameters = write_tiny(family, directory, seed=seed)
+        parameters = write_tiny(family, directory, seed=seed)
     if as_json:
         print_json({"family": family, "directory": str(directory), "parameters": parameters})
     else:

@@ -75,8 +75,6 @@ def print_trial(summary: dict[str, Any], folder: Path) -> None:
     for task, of in summary["tasks"].items():
         say_marked(f"{task}: {of['verdict']}:", of["why"], COLOURS[of["verdict"]])
     form = summary["format"]
-    if cover := summary.get("cover"):
-        say(f"vlrft_zoom_cover {cover['first']:.2f} -> {cover['last']:.2f}: where it looked")
     for of in summary["tasks"].values():
         say(
             f"{of['reward']} {of['first']:.2f} -> {of['last']:.2f}, vlrft_format "

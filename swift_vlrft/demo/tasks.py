@@ -2,7 +2,6 @@
 
 colours  one shape               "What colour is the shape?"     red
 mixed    five tasks in one set   "How many shapes are there?"    2
-zoom     a digit on a sign       "Which digit is on the sign?"   7, read from a crop alone
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from typing import Any, NamedTuple
 from swift_vlrft.datasets.writer import write_folder
 from swift_vlrft.demo.mixed import demo_rows
 from swift_vlrft.demo.rows import COLOURS, FORMAT, Row, draw, grey, stored
-from swift_vlrft.demo.sign import sign_rows
 
 
 class DemoTask(NamedTuple):
@@ -43,7 +41,6 @@ SLOW = {"warm_rate": 1e-3}
 TASKS = {
     "colours": DemoTask(_colour_rows, 512, 64, SLOW | {"side": 56, "warm_steps": 240}),
     "mixed": DemoTask(demo_rows, 1200, 96, SLOW | {"side": 56, "warm_steps": 800, "steps": 100}),
-    "zoom": DemoTask(sign_rows, 600, 96, SLOW | {"side": 84, "warm_steps": 500, "max_turns": 2}),
 }
 
 

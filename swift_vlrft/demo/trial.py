@@ -34,7 +34,7 @@ from swift_vlrft.files.writing import write_atomically
 from swift_vlrft.report.curves import ends
 from swift_vlrft.tiny.compact import compact
 
-FORMAT, COVER = "vlrft_format", "vlrft_zoom_cover"
+FORMAT = "vlrft_format"
 SPARE = 8
 """Tokens that an answer may take beyond the longest gold answer."""
 FOLDERS = ("data", "start", "start.making", "grpo", "eval")
@@ -54,8 +54,6 @@ class TrialConfig(msgspec.Struct, frozen=True):
     steps: int = 60
     learning_rate: float = 2e-4
     seed: int = 0
-    max_turns: int = 1
-    """Above 1 the model may look closer at the picture before it answers."""
 
 
 class _Begun(msgspec.Struct):
@@ -73,7 +71,7 @@ def run_trial(config: TrialConfig, folder: Path) -> dict[str, Any]:
     halves = begin_trial(config, folder)
     tasks = halves.rewards()
     os.environ["MAX_PIXELS"] = str(config.side**2)  # as the tiny model sees images
-    names = [*tasks.values(), *[COVER] * (config.max_turns > 1)]
+    names = [*tasks.values()]
     start = _warm_start(config, folder)
     _train(config, folder, names, halves.test, start.longest + SPARE)
     last = folder / "grpo" / f"checkpoint-{config.steps}"
@@ -89,7 +87,6 @@ def run_trial(config: TrialConfig, folder: Path) -> dict[str, Any]:
         "test": halves.test,
         "notes": halves.notes + [too_long] * (start.left_out > 0),
         "format": _ends(curves[FORMAT]),
-        **({"cover": _ends(curves[COVER])} if COVER in curves else {}),
         "tasks": {
             task: {
                 "reward": name,
@@ -168,7 +165,6 @@ def _warm_start(config: TrialConfig, folder: Path) -> WarmStart:
         steps=config.warm_steps,
         rate=config.warm_rate,
         side=config.side,
-        crops=config.max_turns > 1,
         seed=config.seed,
         progress=_progress("swift sft: the format, and a guess", config.warm_steps),
     )
@@ -190,8 +186,6 @@ def _train(
         "learning_rate": config.learning_rate,
         "max_completion_length": max_tokens,
     }
-    if config.max_turns > 1:
-        flags |= {"multi_turn_scheduler": "vlrft_zoom", "max_turns": config.max_turns}
     variables = {
         "MODEL": str(start),
         "DATASET": f"{folder / 'data'}:native",
@@ -242,7 +236,6 @@ def _evaluate(
                 batch_size=64,
                 dtype="float32",
                 max_tokens=max_tokens,
-                max_turns=config.max_turns,
                 workers=1,
                 progress=answered,
             )

@@ -29,7 +29,6 @@ from swift_vlrft.datasets.box_format import ImageResize, on_grid
 from swift_vlrft.datasets.opening import open_set, splits_of
 from swift_vlrft.datasets.row import POINT_TASKS
 from swift_vlrft.datasets.training import LoadOptions, training_set
-from swift_vlrft.demo.sign import crop_turns, sign_call
 from swift_vlrft.demo.training import flags_of, training
 from swift_vlrft.families import known_family
 from swift_vlrft.files.environment import errors_only
@@ -99,14 +98,13 @@ def write_warm_start(
     steps: int = 400,
     rate: float = 2e-3,
     side: int = 112,
-    crops: bool = False,
     seed: int = 0,
     progress: Progress = lambda step, note: None,
 ) -> WarmStart:
     """Write a checkpoint of that family to ``directory``, which appears when it is trained.
 
-    It sees images of about ``side`` x ``side`` pixels; with ``crops``, it looks closer at a part
-    before it answers. DataError or ValueError says what is wrong with the set or the family.
+    It sees images of about ``side`` x ``side`` pixels. DataError or ValueError says what is wrong
+    with the set or the family.
     """
     refuse_existing(directory)
     compact(known_family(family), side)  # a ValueError says that there is none
@@ -114,9 +112,7 @@ def write_warm_start(
     making = directory.absolute().with_name(f"{directory.name}.making")
     shutil.rmtree(making, ignore_errors=True)
     with errors_only():
-        start = write_lessons(
-            family, data, making, steps * BATCH, side=side, crops=crops, seed=seed
-        )
+        start = write_lessons(family, data, making, steps * BATCH, side=side, seed=seed)
     flags = FLAGS | {
         "model": making / "random",
         "dataset": making / "lessons.jsonl",
@@ -139,14 +135,7 @@ def write_warm_start(
 
 
 def write_lessons(
-    family: str,
-    data: Path,
-    folder: Path,
-    count: int,
-    *,
-    side: int,
-    crops: bool = False,
-    seed: int = 0,
+    family: str, data: Path, folder: Path, count: int, *, side: int, seed: int = 0
 ) -> WarmStart:
     """Write lessons and, beside them, a random model with the vocabulary of their texts.
 
@@ -155,9 +144,8 @@ def write_lessons(
     dataset, box_format = _training_set(data, family, folder)
     rows = [*dataset.remove_columns("images")]
     answers = [_answer(row, box_format) for row in rows]
-    calls = [sign_call(row["zoom_box"]) for row in rows] if crops else [""]
     prompts = [row["messages"][-1]["content"].replace("<image>", "") for row in rows]
-    texts = [thought + said for said in (*answers, *calls) for thought in (LOOK, GUESS)]
+    texts = [thought + said for said in answers for thought in (LOOK, GUESS)]
     tokenizer, parameters = write_compact(
         family, folder / "random", prompts, texts, side=side, seed=seed
     )
@@ -165,8 +153,7 @@ def write_lessons(
     def tokens(text: str) -> int:
         return len(tokenizer(LOOK + text)["input_ids"]) + 1
 
-    longest_call = max(map(tokens, calls)) if crops else 0
-    lengths = [longest_call + tokens(answer) for answer in answers]
+    lengths = [*map(tokens, answers)]
     short = [n for n, length in enumerate(lengths) if length <= LONGEST]
     if not short:
         raise DataError(
@@ -182,13 +169,9 @@ def write_lessons(
         for n in range(count):
             number, guess = rng.choice(short), rng.random() < GUESSES[n >= 0.75 * count]
             shown, thought = (rng.choice(short), GUESS) if guess else (number, LOOK)
-            turns, seen = [*rows[number]["messages"]], [images[number]]
-            if crops:
-                more, crop = crop_turns(seen[0], rows[shown]["zoom_box"], thought)
-                turns += more
-                seen.append(_file(crop, folder))
-            turns.append({"role": "assistant", "content": thought + answers[shown]})
-            file.write(json.dumps({"messages": turns, "images": seen}) + "\n")
+            answer = {"role": "assistant", "content": thought + answers[shown]}
+            lesson = {"messages": [*rows[number]["messages"], answer], "images": [images[number]]}
+            file.write(json.dumps(lesson) + "\n")
     return WarmStart(max(lengths[n] for n in short), len(rows) - len(short), parameters)
 
 

@@ -39,8 +39,8 @@ LEFT = 0.3  # of a length or an entropy; reasoning shortens by half in runs that
 RISEN = 0.05  # a score, or a share, that rose by less did not rise
 
 WARM_START = (
-    "Warm-start it: `vlrft tiny FAMILY DIR --warm-start SET` makes a tiny model that knows the "
-    "format; another model learns it by SFT on the golds in this format."
+    "Warm-start it: `vlrft try SET` leaves a tiny model that knows the format in "
+    "runs/try/SET/start; another model learns it by SFT on the golds in this format."
 )
 BEGIN_AGAIN = (
     "Begin again from an earlier checkpoint, or from a longer warm start, with a lower "

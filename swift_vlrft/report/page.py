@@ -178,7 +178,6 @@ def _curves(run: RunLog) -> list[str]:
         std = series.get(f"rewards/{name}/std", ())
         told = _flat([value for _, value in values]) or "band: standard deviation"
         figures.append((name, values, {"std": std, "note": told}))
-    figures += _tasks(series)
     for _, values, options in figures:
         options["unit"] = all(0 <= value <= 1 for _, value in values)
     for name in sorted(n for n in series if n.startswith("eval_reward")):
@@ -213,27 +212,8 @@ def _flat(values: Sequence[float]) -> str:
 
 
 def _parse_rates(run: RunLog) -> list[tuple[str, Any, dict[str, Any]]]:
-    """The parse rates of logged completions; a run on several tasks logs them by task."""
-    if any(name.startswith("tasks/") for name in run.series):
-        return []
+    """The parse rates of logged completions."""
     return [(f"parse rate of {name}", of, {"unit": True}) for name, of in run.parse_rate.items()]
-
-
-def _tasks(series: dict[str, Series]) -> list[tuple[str, Any, dict[str, Any]]]:
-    """The curves of each task (swift_plugin/tasks.py), in a run on several."""
-    drawn = {
-        "reward": ("reward", "weighted sum of its rewards"),
-        "length": ("completion length", "mean, tokens"),
-        "parse_rate": ("parse rate", ""),
-        "zero_variance": ("zero-variance groups", ZERO_VARIANCE),
-        "share": ("share of the completions", ""),
-    }
-    names = dict.fromkeys(n.split("/", 1)[1].rsplit("/", 1)[0] for n in series if n[:6] == "tasks/")
-    return [
-        (f"{task}: {title}", series.get(f"tasks/{task}/{figure}", ()), {"note": note})
-        for figure, (title, note) in drawn.items()
-        for task in names
-    ]
 
 
 def _agreement(series: dict[str, Series]) -> list[tuple[str, Any, dict[str, Any]]]:

@@ -17,7 +17,6 @@ from pathlib import Path
 from swift_vlrft.agreement.measurement import Job, Measurement
 from swift_vlrft.agreement.verdict import Verdict, judge
 from swift_vlrft.files.records import as_json, read_record, strict_json, write_record
-from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.files.writing import write_atomically
 from swift_vlrft.recipe.reader import Flag, Recipe, RecipeError, read_recipes, read_text
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
@@ -26,7 +25,7 @@ from swift_vlrft.recipe.rules.model import MODEL
 from swift_vlrft.recipe.rules.text import TEXT
 from swift_vlrft.recipe.run import Run, resolve
 from swift_vlrft.swift_plugin.agreement.launch import measure, server, why_not
-from swift_vlrft.swift_plugin.inference import chosen_engine, gpu_count, model_and_adapter
+from swift_vlrft.swift_plugin.inference import chosen_engine, gpu_count
 
 MEASURING = (
     *("--add_version", "false", "--report_to", "none", "--save_strategy", "no"),
@@ -40,7 +39,8 @@ ON_CPU = (
     *("--sleep_level", "0", "--vllm_enforce_eager", "true"),
 )
 """Flags of a measurement without a GPU: none that CUDA alone can do."""
-COLOCATE = ("--use_vllm", "true", "--vllm_mode", "colocate")
+OF_TURNS = {"multi_turn_scheduler", "max_turns"}
+"""Flags that are left out: the first turn of each row is compared."""
 
 GRPO_ONLY = "`vlrft agree` compares GRPO runs: give a recipe of `swift rlhf --rlhf_type grpo`"
 FATAL_RULES = {"unknown-flag", "stray-word", "value", "json", "placeholder", "model", "dataset"}
@@ -53,17 +53,14 @@ class AgreeError(RecipeError):
 
 def agree(
     target: str,
-    dataset: str | None = None,
     *,
     out: Path | None = None,
-    engine: str = "auto",
     rows: int = 8,
     tokens: int = 64,
     flags: Sequence[str] = (),
 ) -> tuple[Verdict, Measurement, Path]:
-    """Return the verdict on a recipe, or on a model with a data set, and its folder."""
-    chosen_engine(engine)  # it is known, and installed
-    commands = _commands(target) if dataset is None else [_recipe_of(target, dataset, engine)]
+    """Return the verdict on a recipe, and its folder."""
+    commands = _commands(target)
     recipe = next((command for command in commands if command.command == ("swift", "rlhf")), None)
     if recipe is None:
         names = ", ".join(" ".join(command.command) for command in commands)
@@ -71,14 +68,12 @@ def agree(
     written = read_text(shlex.join(["swift", "rlhf", *flags]))[0].flags
     added = [replace(flag, line=0) for flag in written]
     run = _checked(recipe, added)
-    vllm = run.true("use_vllm") if engine == "auto" else engine == "vllm"
-    if vllm:
+    if vllm := run.true("use_vllm"):
         chosen_engine("vllm")  # it is installed
-    words = _flags(recipe, {flag.name for flag in added}, "" if vllm else "vllm_")
+    left_out = {flag.name for flag in added} | OF_TURNS
+    words = _flags(recipe, left_out, "" if vllm else "vllm_")
     # The other engine returns log-probabilities from before the temperature.
     chosen = () if vllm else ("--use_vllm", "false", "--temperature", "1")
-    if vllm and not run.true("use_vllm"):
-        chosen = COLOCATE
     name = "command" if "swift " in target else Path(target).name.removesuffix(".sh")
     out = out or Path("runs", "agree", name)
     out.mkdir(parents=True, exist_ok=True)
@@ -93,12 +88,14 @@ def agree(
     words = [str(job.resolve()), *words, *MEASURING, *cpu, *flags, *chosen]
     words += ["--output_dir", str((out / "swift").resolve())]
     log = out / "swift.log"
-    with server(run, commands, out / "rollout.log"):
+    with server(run, commands, out / "rollout.log", OF_TURNS):
         code = measure(recipe, run, words, log)
     if not result.is_file():
         why = why_not(result, log, code)
         raise AgreeError(f"{recipe.path}: nothing was compared: {why}")
     measured = read_record(result, Measurement)
+    if run.text("multi_turn_scheduler"):
+        measured.notes.append("the first turn of each row was compared")
     if cpu:
         kernels = ", vLLM's CPU kernels included" if vllm else ""
         measured.notes.append(f"no GPU here: measured on the CPU{kernels}")
@@ -133,37 +130,20 @@ def _commands(target: str) -> list[Recipe]:
         return read_text(target)
     if Path(target).is_dir() or not Path(target).exists():
         raise AgreeError(
-            f"{target}: not a recipe (a script, a YAML or JSON file, or a quoted `swift rlhf ...` "
-            "command). To compare a model, give a data set: vlrft agree MODEL --dataset SET"
+            f"{target}: not a recipe (a script, a YAML or JSON file, or a whole command in quotes, "
+            "such as 'swift rlhf --rlhf_type grpo --model MODEL --dataset SET ...')"
         )
     return read_recipes(target)
 
 
-def _recipe_of(model: str, dataset: str, engine: str) -> Recipe:
-    """Return a recipe that trains all weights of a model, or an adapter."""
-    base, adapter = model_and_adapter(model, None)
-    tuned = ["full", "--freeze_vit", "false", "--freeze_aligner", "false"]
-    if adapter is not None:
-        tuned = ["lora", "--adapters", adapter]
-    vllm = [*COLOCATE, "--vllm_gpu_memory_utilization", "0.4", "--vllm_max_model_len", "4096"]
-    used = vllm if chosen_engine(engine) == "vllm" else ["--use_vllm", "false"]
-    words = [
-        *("swift", "rlhf", "--rlhf_type", "grpo", "--model", base, "--dataset", dataset),
-        *("--external_plugins", str(shipped_file("plugins", "vlrft.py"))),
-        *("--reward_funcs", "vlrft_format", "--tuner_type", *tuned, *used),
-        *("--per_device_train_batch_size", "2", "--num_generations", "2"),
-    ]
-    return read_text(shlex.join(words), model)[0]
-
-
-def _flags(recipe: Recipe, replaced: Collection[str], refused: str) -> list[str]:
-    """Return the recipe's flags as words, without those that are ``replaced`` after --.
+def _flags(recipe: Recipe, left_out: Collection[str], refused: str) -> list[str]:
+    """Return the recipe's flags as words, without those that are ``left_out``.
 
     Flags that begin with ``refused`` go, too: ms-swift takes none about vLLM without it.
     """
     words: list[str] = []
     for flag in recipe.flags:
-        if flag.name in replaced or (refused and flag.name.startswith(refused)):
+        if flag.name in left_out or (refused and flag.name.startswith(refused)):
             continue
         if not flag.known:
             raise AgreeError(

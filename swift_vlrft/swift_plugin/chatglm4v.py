@@ -11,7 +11,6 @@ A cat.<|endoftext|>
 from __future__ import annotations
 
 import atexit
-import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -33,19 +32,12 @@ from swift_vlrft.chatglm4v.modeling import ChatGLM4VForConditionalGeneration, po
 from swift_vlrft.chatglm4v.tokenizer import tokenizer_of
 from swift_vlrft.chatglm4v.vllm_plugin import HF_OVERRIDES
 from swift_vlrft.chatglm4v.vllm_plugin import register as register_in_vllm
-from swift_vlrft.datasets import DataError
-from swift_vlrft.datasets.row import BadRow
-from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.families.chatglm4v import SPECIAL_IDS
 
 logger = get_logger()
 
 TYPE = "chatglm4v"
 BOI, PAD, EOI = "<|begin_of_image|>", "<|endoftext|>", "<|end_of_image|>"
-IMAGES = (
-    "GLM-4V and CogAgent take one image per conversation. Leave the row out, or join its images "
-    "in one picture"
-)
 
 
 def register(model: str | None = None, *, check: bool = True) -> None:
@@ -121,7 +113,10 @@ class ChatGLM4VTemplate(Template):
     def _preprocess_inputs(self, inputs: StdTemplateInputs) -> None:
         super()._preprocess_inputs(inputs)
         if len(inputs.images) > 1:
-            raise ValueError(f"the row has {len(inputs.images)} images. {IMAGES}")
+            raise ValueError(
+                f"the row has {len(inputs.images)} images. GLM-4V and CogAgent take one image per "
+                "conversation. Leave the row out, or join its images in one picture"
+            )
         tokens = self.config.image_tokens + 2
         if inputs.images and self.max_length is not None and self.max_length <= tokens:
             # Cut to its placeholders, the row would lose all of its text.
@@ -226,21 +221,3 @@ def as_task(text: str) -> str:
     task = task.removeprefix("Task:").strip()
     answer = "" if "<answer>" in task else "\n(Answer in Action-Operation format.)"
     return f"{image}Task: {task}\nHistory steps: \n(Platform: WIN){answer}"
-
-
-def refuse_several_images(stored: StoredSet, name: str) -> None:
-    """Raise DataError for a set in ms-swift's own form with several images in a row."""
-    bad = []
-    for entry in stored.records(["messages", "images", "image"]):
-        if isinstance(entry, BadRow):
-            continue
-        place, record = entry
-        images = record.get("images") or record.get("image")
-        images = images or re.findall(r"<img>.+?</img>", str(record.get("messages")))
-        count = len(images) if isinstance(images, list) else 1
-        if count > 1:
-            bad.append((place, count))
-    if bad:
-        place, count = bad[0]
-        more = f", and {len(bad) - 1} more rows have several" if len(bad) > 1 else ""
-        raise DataError(f"--dataset {name}: {place} has {count} images{more}. {IMAGES}")

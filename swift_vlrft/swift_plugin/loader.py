@@ -65,13 +65,7 @@ class VlrftLoader(DatasetLoader):
         meta, syntax = copy.copy(dataset_meta), copy.copy(dataset_syntax)
         meta.preprocess_func = partial(self._hub, name, source, options, usual)
         syntax.subsets = []  # those that are left are ours
-        try:
-            return super().load(syntax, meta, use_hf=use_hf)
-        except Exception as error:
-            hint = source and source.other_hub(bool(use_hf))
-            if hint and not isinstance(error, DataError):
-                raise DataError(f"{name} could not be loaded ({error}). {hint}") from error
-            raise
+        return super().load(syntax, meta, use_hf=use_hf)
 
     def _options(self, subsets: list[str], name: str) -> LoadOptions:
         run = running_run(MODEL_TYPE["given"])

@@ -36,7 +36,7 @@ from swift_vlrft.swift_plugin import vision_tokens
 from swift_vlrft.swift_plugin.command_line import run_of, running_run
 from swift_vlrft.swift_plugin.loader import MODEL_TYPE, dataset_meta
 from swift_vlrft.swift_plugin.metrics import metric_of
-from swift_vlrft.swift_plugin.model import is_glm4v, register_model_of, wanted_box_format
+from swift_vlrft.swift_plugin.model import register_model_of, wanted_box_format
 from swift_vlrft.swift_plugin.zoom import ZoomScheduler
 from swift_vlrft.zoom import SCHEDULER
 
@@ -107,10 +107,6 @@ def _register_set(dataset: str, run: Run, *, check: bool) -> None:
         return _register_hub_id(asked, run, check=check)
     stored = local_set(asked.path, rename=renamed(run))
     if stored is None or not is_ours(stored, run.texts("reward_funcs")):
-        if check and stored is not None and is_glm4v(run):
-            from swift_vlrft.swift_plugin.chatglm4v import refuse_several_images
-
-            refuse_several_images(stored, dataset)
         return
     if check:
         wanted_box_format(run, subset_of(asked.subsets, dataset).box_format, asked.name)

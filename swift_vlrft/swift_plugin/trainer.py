@@ -2,7 +2,7 @@
 
     shared_prefixes.py      each prompt and image of a micro-batch once (VLRFT_SHARED_PREFIX=1)
     vision_tokens.py        no answer holds an image token
-    tasks.py                curves of each task
+    columns.py              what rewards read stays with the completions
     faults.py               no rank waits forever, no checkpoint with NaN or half written
     resuming.py             a run that goes on is the run that was not interrupted
 
@@ -19,11 +19,11 @@ import torch
 from swift.rlhf_trainers import GRPOConfig, GRPOTrainer
 
 from swift_vlrft.files.environment import is_on
+from swift_vlrft.swift_plugin.columns import Columns
 from swift_vlrft.swift_plugin.command_line import running_run
 from swift_vlrft.swift_plugin.faults import Faults
 from swift_vlrft.swift_plugin.resuming import Resume
 from swift_vlrft.swift_plugin.shared_prefixes import SharedPrefixes
-from swift_vlrft.swift_plugin.tasks import Tasks
 from swift_vlrft.swift_plugin.vision_tokens import VisionTokens
 
 SWIFTS_TIMEOUT = 18_000_000
@@ -51,7 +51,7 @@ class VlrftGRPOConfig(GRPOConfig):
         return copyreg._reconstructor, (GRPOConfig, object, None), self.__dict__  # type: ignore[attr-defined]
 
 
-class VlrftGRPOTrainer(VisionTokens, SharedPrefixes, Tasks, Faults, GRPOTrainer):
+class VlrftGRPOTrainer(VisionTokens, SharedPrefixes, Columns, Faults, GRPOTrainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.accelerator.device.type == "cpu":

@@ -26,12 +26,10 @@ from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.families import family_of
 from swift_vlrft.recipe.rules.turns import MOST_TURNS, TURNS
 from swift_vlrft.zoom import SCHEDULER
-from swift_vlrft.zoom.calls import Call, call_of, read_call
-from swift_vlrft.zoom.crops import PICTURE, REPLY, Resize, as_png, cut, look, shown
+from swift_vlrft.zoom.calls import Call, read_call
+from swift_vlrft.zoom.crops import REPLY, Resize, as_png, look
 
 logger = get_logger()
-
-MIDDLE = (250.0, 250.0, 750.0, 750.0)
 
 
 class ZoomScheduler(MultiTurnScheduler):
@@ -113,21 +111,6 @@ def answer_in_turns(
     first = [RolloutOutput(response=answer) for answer in answers]
     done = run_multi_turn(begun, first, scheduler, rollout, config, scheduler.most)
     return [o.response for o in done], [o.rollout_infos.get("turns", []) for o in done]
-
-
-def in_second_turn(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row after a call for its picture's middle, with the crop."""
-    picture = opened(row["images"][0])
-    part = cut(MIDDLE, picture.size, "norm1000")
-    assert part is not None
-    call = {"role": "assistant", "content": call_of(", ".join(map(str, MIDDLE)))}
-    asked = row["messages"][: -1 if row["messages"][-1]["role"] == "assistant" else None]
-    crop = {"bytes": shown(picture, part), "path": None}
-    return {
-        **row,
-        "messages": [*asked, call, {"role": "user", "content": PICTURE}],
-        "images": [*row["images"], crop],
-    }
 
 
 def opened(picture: Any) -> Image.Image:

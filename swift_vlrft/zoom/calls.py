@@ -30,11 +30,6 @@ class Call(NamedTuple):
     picture: int = 0
 
 
-def call_of(numbers: str) -> str:
-    """Return the text that calls the tool for a box."""
-    return f'{OPEN}{{"name": "{TOOL}", "arguments": {{"bbox_2d": [{numbers}]}}}}{CLOSE}'
-
-
 def read_call(text: str) -> Call | str | None:
     """Return the call after the reasoning; why it is not readable; None where there is no call."""
     after = text[max(text.rfind("</think>"), 0) :]

@@ -31,7 +31,6 @@ Resize = Callable[[int, int], Size]
 """The size in which the model sees a picture."""
 
 REPLY = "<tool_response>\n{}\n</tool_response>"
-PICTURE = REPLY.format("<image>")
 
 
 def look(

@@ -73,13 +73,19 @@ def test_several_nodes_are_refused_and_one_is_compared(compared):
 def test_the_transformers_engine_for_a_recipe_with_vllm(compared):
     """ms-swift: vllm_mode is not supported when use_vllm is false."""
     vllm = "--use_vllm true --vllm_mode colocate --vllm_max_model_len 512 --max_length 99"
-    result, words = compared(vllm, ["--engine", "transformers"])
+    result, words = compared(vllm, ["--", "--use_vllm", "false"])
     assert result.exit_code == 0, result.output
     recipes = words[: words.index("--add_version")]
     assert not [word for word in recipes if word.startswith("--vllm_")]
     assert "--max_length" in recipes
     last = len(words) - words[::-1].index("--use_vllm")
     assert words[last : last + 3] == ["false", "--temperature", "1"]
+
+
+def test_of_several_turns_the_first_is_compared(compared):
+    result, words = compared("--multi_turn_scheduler vlrft_zoom --max_turns 3")
+    assert result.exit_code == 0 and "first turn" in result.output
+    assert not {"--multi_turn_scheduler", "--max_turns"} & {*words}
 
 
 def test_json_without_infinity_and_an_old_verdict_does_not_stay(compared, tmp_path):

@@ -17,7 +17,6 @@ def trainer(rows, limit=100, processes=1, process=0):
         return {"input_ids": [1] * inputs}
 
     return SimpleNamespace(
-        args=SimpleNamespace(multi_turn_scheduler=None),
         colocated=limit is not None,
         train_dataset=[{"images": ["a.png"] * images, "tokens": n} for images, n in rows],
         request_config=SimpleNamespace(max_tokens=10),

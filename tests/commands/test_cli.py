@@ -134,7 +134,6 @@ def test_an_error_is_one_line_and_exit_code_2(command, said, tmp_path, monkeypat
         ("try data/my_set --out trial", "torchvision"),
         ("demo --out trial", "torchvision"),
         ("tiny internvl tiny", "torchvision"),
-        ("tiny internvl tiny --warm-start data/my_set", "torchvision"),
         ("score output/v0/completions.jsonl --external_plugins mine.py", "swift"),
     ],
 )

@@ -79,6 +79,7 @@ def agree(*arguments: object, code: int, **more: object) -> dict:
 
 PLUGIN, ENGINES = REPOSITORY / "plugins" / "vlrft.py", SUPPORT / "cpu_engines.py"
 COLOCATED = "--vllm_mode colocate --vllm_max_model_len 512"
+ALL_WEIGHTS = f"{COLOCATED} --tuner_type full --freeze_vit false --freeze_aligner false"
 SERVED = (
     "--vllm_mode server --vllm_server_host 127.0.0.1 --vllm_server_port $PORT "
     f"--vllm_server_group_port $GROUP_PORT --external_plugins {PLUGIN} {ENGINES}"
@@ -122,9 +123,10 @@ def test_no_fault_agrees(tuner, tiny_qwen2_5_vl, mixed, tmp_path):
 @pytest.mark.parametrize("family", first_now("qwen3_vl", "qwen3_5", "internvl"))
 def test_a_model_with_a_set(family, mixed, tmp_path):
     write_tiny(family, tmp_path / family)
+    recipe = recipe_of(tmp_path, tmp_path / family, mixed, ALL_WEIGHTS)
     out = tmp_path / "out"
     found = agree(
-        *(tmp_path / family, "--dataset", mixed, "--engine", "vllm", "--out", out, "--json"),
+        *(recipe, "--out", out, "--json"),
         *("--rows", "4", "--tokens", "16", "--", "--torch_dtype", "bfloat16"),
         code=0,
     )
@@ -178,27 +180,6 @@ def agree_with_server(recipe, folder, *flags, code: int, **variables: str) -> di
 
 
 @pytest.mark.nightly
-def test_later_turns_with_their_crops(tiny_qwen2_5_vl, mixed, tmp_path):
-    """Every second row with an image stands behind a call and its crop."""
-    more = (
-        "--vllm_mode colocate --vllm_max_model_len 1024 --vllm_enforce_eager true "
-        "--vllm_limit_mm_per_prompt '{\"image\": 3}' --tuner_type full "
-        "--multi_turn_scheduler vlrft_zoom --max_turns 3"
-    )
-    before = "export MAX_PIXELS=12544"
-    recipe = recipe_of(tmp_path, tiny_qwen2_5_vl, mixed, more, before=before)
-    found = agree(
-        *(recipe, "--rows", "4", "--tokens", "8", "--out", tmp_path / "out", "--json"), code=0
-    )
-    kinds = ("image rows", "text rows", "later turns")
-    tokens = dict(zip(kinds, (8, 16, 8), strict=True))
-    figures = {name: of["tokens"] for name, of in found["figures"].items()}
-    assert figures == {f"{when}, {kind}": tokens[kind] for when in WHEN for kind in kinds}
-    rows = json.loads((tmp_path / "out" / "measured.json").read_text())["synced"]
-    assert sorted((row["turn"], row["images"]) for row in rows) == [(1, 0), (1, 0), (1, 1), (2, 2)]
-
-
-@pytest.mark.nightly
 def test_an_asynchronous_server_with_the_adapter(tiny_qwen2_5_vl, mixed, tmp_path):
     engine = "--vllm_enable_lora true --vllm_use_async_engine true --external_plugins "
     rollout = ROLLOUT.format(model=tiny_qwen2_5_vl, more=f"{engine}{ENGINES}")
@@ -231,9 +212,9 @@ def test_a_server_that_sees_smaller_images(tiny_qwen2_5_vl, mixed, tmp_path):
 def test_what_cannot_be_compared(lines, space, expected, tiny_qwen2_5_vl, mixed, tmp_path):
     """A set without rows; an engine that asks for 9,000 GiB."""
     (tmp_path / "rows.jsonl").write_text(mixed.read_text() if lines is None else lines)
+    recipe = recipe_of(tmp_path, tiny_qwen2_5_vl, tmp_path / "rows.jsonl", ALL_WEIGHTS)
     done = run_agree(
-        *(tiny_qwen2_5_vl, "--dataset", tmp_path / "rows.jsonl", "--engine", "vllm"),
-        *("--out", tmp_path / "out"),
+        *(recipe, "--out", tmp_path / "out"),
         VLLM_CPU_KVCACHE_SPACE=space,
     )
     assert done.returncode == 2 and not done.stdout

@@ -55,11 +55,9 @@ def test_five_tasks_of_one_run_learn(tmp_path):
         assert of["last"] >= of["first"] + 0.1, (task, of)
         assert f"{of['reward']} {of['first']:.2f} -> {of['last']:.2f}" in result.output
     page = (folder / "report.html").read_text()
-    for task in ("detection", "grounding", "counting", "ocr", "pointing"):
-        for curve in ("reward", "completion length", "parse rate", "zero-variance groups"):
-            assert f"{task}: {curve}" in page
+    for task, of in summary["tasks"].items():
+        assert f"parse rate of {of['reward']}" in page
         assert (folder / "eval" / "after" / task / "summary.json").is_file()
-    # What the callback logged is what the completions say.
     first = json.loads((folder / "grpo" / "completions.jsonl").read_text().splitlines()[0])
     scored = CliRunner().invoke(
         app, ["score", str(folder / "grpo" / "completions.jsonl"), "--json"]

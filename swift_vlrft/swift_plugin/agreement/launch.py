@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -47,13 +47,16 @@ def measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> int:
 
 
 @contextmanager
-def server(run: Run, commands: Sequence[Recipe], log: Path) -> Iterator[None]:
-    """Run the `swift rollout` of the same script while the trainer needs it."""
+def server(
+    run: Run, commands: Sequence[Recipe], log: Path, left_out: Collection[str]
+) -> Iterator[None]:
+    """Run the `swift rollout` of the same script, without some flags, while it is needed."""
     rollout = next((command for command in commands if command.command[-1] == "rollout"), None)
     if run.text("vllm_mode") != "server" or rollout is None:
         yield  # the server is running elsewhere
         return
-    words = [w for f in rollout.flags for w in (f"--{f.name}", *f.values)]
+    flags = [flag for flag in rollout.flags if flag.name not in left_out]
+    words = [word for flag in flags for word in (f"--{flag.name}", *flag.values)]
     command = [sys.executable, "-m", "swift.cli.rollout", *words]
     with log.open("w") as file:
         place: Any = {"env": rollout.environment, "cwd": rollout.folder, "start_new_session": True}

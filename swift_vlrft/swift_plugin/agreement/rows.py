@@ -8,8 +8,6 @@ from itertools import cycle, islice
 from swift.utils import remove_response
 
 from swift_vlrft.swift_plugin.agreement.comparison import ComparisonMixin, NumberedRow
-from swift_vlrft.swift_plugin.zoom import in_second_turn
-from swift_vlrft.zoom import SCHEDULER
 
 MAX_SCANNED = 1000
 """The rows of the set among which the compared ones are chosen."""
@@ -20,20 +18,16 @@ NO_ROWS = "the data set has no rows: give another with --dataset"
 def choose_rows(trainer: ComparisonMixin, wanted: int) -> tuple[list[NumberedRow], list[str]]:
     """Return this process's share of the rows to compare, and notes on the choice.
 
-    Half of them have no image if there are such rows. Under our scheduler of turns, every second
-    row with an image is in its second turn. ValueError if no row can be compared.
+    Half of them have no image if there are such rows. ValueError if no row can be compared.
     """
     kinds: dict[bool, list[NumberedRow]] = {True: [], False: []}
-    left, in_turns = [], trainer.args.multi_turn_scheduler == SCHEDULER
-    answer = trainer.request_config.max_tokens
+    left, answer = [], trainer.request_config.max_tokens
     limit = trainer.engine.engine.model_config.max_model_len if trainer.colocated else None
     for number, row in enumerate(islice(trainer.train_dataset, MAX_SCANNED), 1):
         kind = kinds[bool(row.get("images"))]
         if len(kind) == wanted:
             continue
         try:
-            if in_turns and row.get("images") and len(kind) % 2:
-                row = in_second_turn(row)
             (sample,) = trainer.to_samples([row])
             remove_response(sample.messages)
             with trainer._template_context(trainer.template):

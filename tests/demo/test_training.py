@@ -1,19 +1,13 @@
-"""The demo's pictures, and a training that is followed; what is learnt: end_to_end/test_demo.py."""
+"""A training that is followed; what is learnt: end_to_end/test_demo.py."""
 
-import io
 import json
 import os
-import random
 import time
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from swift_vlrft.demo import training as training_module
-from swift_vlrft.demo.sign import DIGITS, sign_rows
 from swift_vlrft.demo.training import TrialError, reward_curve, training
-from swift_vlrft.zoom.crops import cut, shown
 
 
 @pytest.fixture
@@ -69,29 +63,3 @@ def test_a_trial_that_stops_takes_its_training_along(script, tmp_path):
             return
         time.sleep(0.02)
     raise AssertionError("the training goes on")
-
-
-def _nearest(train, test):
-    """The share of pictures whose nearest mean of a digit is their own: no network, no training."""
-    means = {digit: np.mean([a for a, d in train if d == digit], 0) for digit in DIGITS}
-    found = [min(means, key=lambda digit: np.square(a - means[digit]).sum()) for a, _ in test]
-    return np.mean([one == digit for one, (_, digit) in zip(found, test, strict=True)])
-
-
-def test_a_digit_is_read_from_its_crop_and_hardly_from_afar(monkeypatch):
-    monkeypatch.setenv("MAX_PIXELS", str(84 * 84))
-    near, far, ink = [], [], {digit: [] for digit in DIGITS}
-    for row in sign_rows(random.Random(0), 400):
-        digit, box = row.solution[len("<answer>")], json.loads(row.columns["zoom_box"])
-        part = cut(box, row.image.size, "norm1000")
-        crop = Image.open(io.BytesIO(shown(row.image, part))).convert("L").resize((84, 84))
-        small = row.image.resize((84, 84), Image.Resampling.BICUBIC).convert("L")
-        x, y = (round(side * 84 / 1000) for side in box[:2])
-        sign = np.asarray(small.crop((x, y, x + 4, y + 4)), float)
-        near.append((np.asarray(crop, float)[21:63, 21:63], digit))
-        far.append((sign, digit))
-        ink[digit].append(sign.sum())
-    assert _nearest(near[:200], near[200:]) == 1.0
-    assert _nearest(far[:200], far[200:]) < 0.5, "a quarter is chance"
-    means = [np.mean(values) for values in ink.values()]
-    assert max(means) - min(means) < 0.5 * np.std(sum(ink.values(), []))
