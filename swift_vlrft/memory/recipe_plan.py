@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import textwrap
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -62,11 +62,11 @@ class RecipePlan:
 
         return sorted(advise(self.plan, self.written), key=lacks)
 
-    def run_with(self, change: Change) -> append.RunWith:
+    def run_with(self, flags: Mapping[str, str]) -> append.RunWith:
         """Add the nodes, where only --nodes says how many."""
         nodes = self.plan.settings.nodes
         other = {"NNODES": str(nodes)} if nodes != reading.nodes_of(self.run) else {}
-        return append.run_with(self.path, change.flags | other, self.arguments)
+        return append.run_with(self.path, {**flags, **other}, self.arguments)
 
     def headroom(self) -> list[Change]:
         return headroom_options(self.plan, self.written)
@@ -171,7 +171,7 @@ def for_machine(
     recipe, before = run.recipe, reading.nodes_of(run)
     flags = {"NNODES": str(nodes)} if (nodes or before) != before else {}
     try:
-        count = run.count("NPROC_PER_NODE") or gpus.count
+        count = run.count("NPROC_PER_NODE") or 1
     except NotKnown:
         count = gpus.count
     if count != gpus.count and run.text("vllm_mode") == "server":
@@ -192,7 +192,7 @@ def for_machine(
     ):
         if steps and differs:
             rows, wide = count * before * s.batch * steps, s.processes * s.batch
-            even = [n for n in range(1, rows + 1) if wide * n % s.generations == 0]
+            even = [n for n in range(1, rows + s.generations + 1) if wide * n % s.generations == 0]
             best = steps if name in own else min(even, key=lambda n: abs(wide * n - rows))
             flags |= {name: str(best)} if best != steps else {}
             other = f"{wide * best} rows a step in place of {rows}"
