@@ -96,7 +96,6 @@ def plan(
                 change.as_dict() | asdict(planned.run_with(change.flags))
                 for change in planned.changes()
             ],
-            "raise": [change.as_dict() for change in planned.headroom()],
         }
         print_json(shown)
     else:
@@ -129,17 +128,16 @@ COLUMNS = {
 
 def print_plan(planned: RecipePlan, name: str) -> None:
     """Print the plan, and what could be changed."""
-    changes, headroom = planned.changes(), planned.headroom()
+    changes = planned.changes()
     print_memory(planned, name)
     if not planned.plan.fits and not changes:
         say_styled("no set of known changes makes it fit: more or larger GPUs are needed")
-    _print_changes("to make it fit, cheapest first", changes)
+    _print_changes(changes)
     if changes:
         runs = planned.run_with(changes[0].flags)
         say_styled(f"run it with the first: {runs.command}")
         for problem in runs.problems:
             say_styled(("but first:", "red"), f" {problem}")
-    _print_changes("room to raise, each alone", headroom)
 
 
 def print_memory(planned: RecipePlan, name: str) -> None:
@@ -183,9 +181,9 @@ def _print_phases(phases: Sequence[Phase], peak: Phase) -> None:
     Console(emoji=False).print(drawn)
 
 
-def _print_changes(title: str, changes: Sequence[Change]) -> None:
+def _print_changes(changes: Sequence[Change]) -> None:
     """Print a table of changes, if there are any."""
-    drawn = table("change", ">peak", "costs", title=title)
+    drawn = table("change", ">peak", "costs", title="to make it fit, cheapest first")
     for change in changes:
         if plan := change.plan:
             host = f"host memory ({plan.host / GIB:.0f} GiB a node)"

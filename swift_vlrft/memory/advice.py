@@ -1,4 +1,4 @@
-"""Advise the cheapest changes that make a run fit, and what to raise if there is room.
+"""Advise the cheapest changes that make a run fit.
 
     for change in advise(plan, written):
         change.label, change.flags, change.cost, change.plan.peak
@@ -78,18 +78,6 @@ def advise(plan: Plan, written: Written) -> list[Change]:
         if combined and all(combined.flags != change.flags for change in fitting):
             fitting.append(replace(combined, plan=quick(combined.flags)))
     return sorted(fitting, key=lambda change: change.rank)[:SHOWN]
-
-
-def headroom_options(plan: Plan, written: Written) -> list[Change]:
-    """Return what could be raised within the GPU's memory."""
-    if plan.verdict != "fits":
-        return []
-    quick, larger = _planner(written, plan.host), list[Change]()
-    for rule in (_larger_batch, _larger_share, _no_checkpointing):
-        # The options of a rule ascend.
-        options = [replace(change, plan=quick(change.flags)) for change in rule(plan.settings)]
-        larger += [o for o in options if o.plan and o.plan.verdict == "fits"][-1:]
-    return larger
 
 
 def _planner(written: Written, host: int) -> Planner:
@@ -271,26 +259,3 @@ def _pixel_flags(settings: Settings, pixels: int) -> dict[str, Any]:
     else:
         kwargs[names["MAX_PIXELS"]] = pixels
     return {"model_kwargs": json.dumps(kwargs)}
-
-
-def _larger_batch(settings: Settings) -> Iterator[Change]:
-    step = settings.batch * settings.accumulation
-    for batch in (settings.batch * 2**n for n in range(1, 6)):
-        divides = step % batch == 0
-        if settings.steps_per_generation:
-            divides &= settings.batch * settings.steps_per_generation % batch == 0
-        if divides:
-            flags = _batch_flags(settings, batch, max(1, step // batch))
-            yield _change(0, "larger passes, fewer of them a step", **flags)
-
-
-def _larger_share(settings: Settings) -> Iterator[Change]:
-    first = int(settings.vllm_utilization * 20) + 1
-    for twentieths in range(first, 19) if settings.colocated else ():
-        flags = {"vllm_gpu_memory_utilization": f"{twentieths / 20:g}"}
-        yield _change(0, "more rows generated at once", **flags)
-
-
-def _no_checkpointing(settings: Settings) -> Iterator[Change]:
-    if settings.checkpoint_llm:
-        yield _change(0, "forward computed once", gradient_checkpointing="false")

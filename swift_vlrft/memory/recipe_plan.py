@@ -19,7 +19,7 @@ from pathlib import Path
 
 from swift_vlrft.memory import append, new_recipe
 from swift_vlrft.memory import from_recipe as reading
-from swift_vlrft.memory.advice import Change, Written, advise, headroom_options
+from swift_vlrft.memory.advice import Change, Written, advise
 from swift_vlrft.memory.estimate import Plan, estimate
 from swift_vlrft.memory.images import Longest, longest_row
 from swift_vlrft.memory.refused import refuse
@@ -67,9 +67,6 @@ class RecipePlan:
         nodes = self.plan.settings.nodes
         other = {"NNODES": str(nodes)} if nodes != reading.nodes_of(self.run) else {}
         return append.run_with(self.path, {**flags, **other}, self.arguments)
-
-    def headroom(self) -> list[Change]:
-        return headroom_options(self.plan, self.written)
 
 
 @dataclass(frozen=True)

@@ -258,7 +258,6 @@ def test_the_plan_of_a_recipe(tmp_path):
     assert plan["verdict"] == "fits" and plan["capacity_gib"] == 78.8
     assert plan["phases"]["rollout"]["KV cache"] > 20
     assert any("MAX_PIXELS" in note for note in plan["assumptions"])
-    assert {change["change"] for change in plan["raise"]} >= {"gradient_checkpointing false"}
     small = run("plan", path, "--gpus", "4x24")
     assert small.exit_code == 1
     assert "in the phase `weight sync`" in small.output and "cheapest first" in small.output
@@ -380,10 +379,9 @@ def test_a_smaller_batch_keeps_the_rows_of_a_generation(tmp_path):
         path = recipe_file(tmp_path, f"{more} --steps_per_generation {steps}")
         smaller = flags_of(planned(path), "per_device_train_batch_size")
         assert len(smaller) == 2
-        headroom = [change.flags for change in plan_recipe(path, "4x80").headroom()]
-        for flags in [*smaller, *headroom]:
-            if size := flags.get("per_device_train_batch_size"):
-                assert int(size) * int(flags["steps_per_generation"]) == 4 * steps
+        for flags in smaller:
+            size = int(flags["per_device_train_batch_size"])
+            assert size * int(flags["steps_per_generation"]) == 4 * steps
     assert not flags_of(planned(recipe_file(tmp_path, more)), "steps_per_generation")
 
 
