@@ -118,46 +118,38 @@ def _stated_nodes(run: Run) -> int:
 
 def _processes(run: Run, gpus: Gpus, nodes: int, notes: list[str]) -> tuple[int, int]:
     """Return the processes of all nodes, and the GPUs over which each spreads the layers."""
-    count, spread = gpus.count, 1
+    count, path = gpus.count, run.recipe.path
     try:
         processes = run.count("NPROC_PER_NODE")
     except NotKnown:
         who = run.recipe.launcher or "NPROC_PER_NODE"
         notes.append(f"only bash knows how many processes {who} starts: {count}, one for each GPU")
         return count * nodes, 1
-    visible = run.recipe.environment.get("CUDA_VISIBLE_DEVICES", "").replace(" ", "")
-    if visible == "-1":
-        notes.append("CUDA_VISIBLE_DEVICES=-1 hides every GPU: planned as if it were not set")
-    names = [] if visible in ("all", "-1") else list(filter(None, visible.split(",")))
-    seen = min(count, len(names) or count)
-    named = f"CUDA_VISIBLE_DEVICES names {seen} of {count} GPUs"
-    if processes is None:
-        notes += [named] * (seen < count)
-        spread, processes = seen, 1
-    elif processes > count:
+    if processes not in (None, count):
         raise ValueError(
-            f"{run.recipe.path} starts {processes} processes (NPROC_PER_NODE) and --gpus gives "
-            f"{count} GPUs; give as many, or set NPROC_PER_NODE={count}"
+            f"{path} starts {processes} processes (NPROC_PER_NODE) and --gpus gives {count} GPUs; "
+            f"give as many, or set NPROC_PER_NODE={count}"
         )
-    elif processes > seen:
-        notes.append(f"{named}, NPROC_PER_NODE={processes} more: planned for {processes}")
-    elif processes < count:
-        notes.append(f"{processes} of {count} GPUs train (NPROC_PER_NODE={processes})")
-        spread = seen // processes
-    if spread > 1:
-        notes.append(
-            f"{processes} process{'es' * (processes > 1)} for {seen} GPUs (NPROC_PER_NODE): "
-            f"ms-swift spreads the layers of each over {spread} (device_map)"
+    if processes == count or count == 1:
+        return count * nodes, 1
+    visible = run.recipe.environment.get("CUDA_VISIBLE_DEVICES", "")
+    if (seen := len(list(filter(str.strip, visible.split(","))))) not in (0, count):
+        raise ValueError(
+            f"{path}: CUDA_VISIBLE_DEVICES={visible} names {seen} and --gpus gives {count} GPUs; "
+            "give as many"
         )
-        # swift/arguments/sft_args.py and rlhf_args.py
-        engine = run.grpo and run.true("use_vllm") and "--use_vllm"
-        flags = [f"--{name}" for name in ("deepspeed", "fsdp") if run.text(name)]
-        if against := next(iter(flags), engine):
-            raise ValueError(
-                f"{run.recipe.path}: {notes[-1]}, which it refuses with {against}; set "
-                f"NPROC_PER_NODE={seen}, or name fewer GPUs in CUDA_VISIBLE_DEVICES"
-            )
-    return processes * nodes, spread
+    notes.append(
+        f"1 process for {count} GPUs (NPROC_PER_NODE): ms-swift spreads its layers over them "
+        "(device_map)"
+    )
+    # swift/arguments/sft_args.py and rlhf_args.py
+    engine = run.grpo and run.true("use_vllm") and "--use_vllm"
+    flags = [f"--{name}" for name in ("deepspeed", "fsdp") if run.text(name)]
+    if against := next(iter(flags), engine):
+        raise ValueError(
+            f"{path}: {notes[-1]}, which it refuses with {against}; set NPROC_PER_NODE={count}"
+        )
+    return nodes, count
 
 
 def _training(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
