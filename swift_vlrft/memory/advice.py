@@ -183,9 +183,6 @@ def _trainer_changes(settings: Settings) -> Iterator[Change]:
     if not (settings.checkpoint_llm and settings.checkpoint_vit):
         names = ("gradient_checkpointing", "vit_gradient_checkpointing")
         yield _change(3, "forward computed twice", **dict.fromkeys(names, "true"))
-    dense = not (settings.chunked_loss or settings.all_logits or settings.shared_prefix)
-    if settings.may_use_liger and dense:
-        yield _change(3.2, "needs liger-kernel", use_liger_kernel="true")
     order: tuple[str, ...] = get_args(Sharding)
     stages = order[order.index(settings.sharding) + 1 :] if settings.processes > 1 else ()
     for rank, stage in ((4, "zero2"), (5, "zero3")):

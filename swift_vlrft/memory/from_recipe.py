@@ -30,12 +30,6 @@ VIDEO = re.compile("VIDEO_|FPS|NFRAMES")
 
 PLUGIN_FILE = "vlrft.py"  # also of copies
 
-AGAINST_LIGER = {
-    *("delta", "off_policy_sequence_mask_delta", "advantage_reweight"),
-    *("teacher_model", "teacher_model_server"),
-}
-"""Flags whose presence makes ms-swift refuse --use_liger_kernel (rlhf_args.py)."""
-
 ZERO = re.compile(r"(zero[0-3])|(zero[23])_offload")
 """ms-swift's DeepSpeed configurations; zero3_offload keeps the parameters on the CPU, too."""
 
@@ -242,7 +236,6 @@ def _forward(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
             "expandable_segments:True" in environment.get(n, "") for n in ALLOCATOR
         ),
         "may_share_prefixes": why is None,
-        "may_use_liger": settings.model.facts.liger and _may_use_liger(run),
     }
 
 
@@ -260,16 +253,6 @@ def _why_not_shared(run: Run, model: Model) -> str | None:
         "--sequence_parallel_size": run.integer("sequence_parallel_size") > 1,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
-
-
-def _may_use_liger(run: Run) -> bool:
-    """Say whether rlhf_args.py of ms-swift (_init_grpo and below) raises no ValueError."""
-    against = run.true("padding_free") or run.true("log_entropy")
-    against |= run.integer("sequence_parallel_size") > 1 or run.number("sdar_loss_coef") > 0
-    against |= run.grpo and run.number("top_entropy_quantile") < 1
-    against |= run.text("advantage_estimator") != "grpo" or bool(AGAINST_LIGER & run.given.keys())
-    against |= run.text("importance_sampling_level") not in ("token", "sequence")
-    return run.grpo and not against
 
 
 def _rollout(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:

@@ -27,7 +27,6 @@ from swift_vlrft.recipe.by_bash import run_recipes
 from swift_vlrft.recipe.flags import flags_of
 from swift_vlrft.recipe.gpus import installed_gpus
 from swift_vlrft.recipe.reader import hands_on, only, read_recipes
-from swift_vlrft.recipe.rules import check_recipe
 from swift_vlrft.recipe.run import NotKnown, Run, resolve
 from swift_vlrft.recipe.shipped import recipe_path
 
@@ -48,13 +47,8 @@ class RecipePlan:
         return reading.as_written(self.run, self.gpus, nodes=self.nodes, longest=self.longest)
 
     def changes(self) -> list[Change]:
-        """Return the changes, cheapest first; those that need a missing package come last."""
-
-        def lacks(change: Change) -> bool:
-            findings = check_recipe(reading.changed(self.run, change.flags))
-            return any(finding.rule == "not-installed" for finding in findings)
-
-        return sorted(advise(self.plan, self.written), key=lacks)
+        """Return the changes that make it fit, cheapest first."""
+        return advise(self.plan, self.written)
 
     def run_with(self, flags: Mapping[str, str]) -> append.RunWith:
         """Add the nodes, where only --nodes says how many."""

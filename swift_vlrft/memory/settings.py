@@ -150,8 +150,6 @@ class Settings:
     expandable_segments: bool = False  # Of torch's allocator
     may_share_prefixes: bool = True
     """Whether VLRFT_SHARED_PREFIX=1 would have an effect: our plugin, without an exception."""
-    may_use_liger: bool = True
-    """Whether ms-swift takes --use_liger_kernel with the other flags (rlhf_args.py)."""
     assumptions: tuple[str, ...] = ()
 
     @property

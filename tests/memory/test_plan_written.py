@@ -236,7 +236,7 @@ def test_every_suggestion_is_planned_as_it_would_run(path, more, count, tmp_path
             assert estimate(settings).peak.total == change.plan.peak.total
             assert change.plan.fits
             rules = {finding.rule for finding in check_recipe(again) if finding.level == PROBLEM}
-            rules -= {"not-installed"}  # "needs liger-kernel", as its cost says
+            rules -= {"not-installed"}  # "needs bitsandbytes", as its cost says
             assert rules <= problems, (change.label, rules)
 
 
