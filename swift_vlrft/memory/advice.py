@@ -9,10 +9,9 @@ A change is flags of ms-swift and what they cost; ``written`` reads the recipe w
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import get_args
 
 from swift_vlrft.memory.estimate import Plan, estimate, gib
 from swift_vlrft.memory.settings import GIB, Settings, Sharding
@@ -234,25 +233,13 @@ def _batch_flags(settings: Settings, batch: int, accumulation: int) -> dict[str,
 
 def _row_changes(settings: Settings) -> Iterator[Change]:
     area = sum(h * w for _, h, w in settings.grids[:1]) * settings.model.patch**2
-    for pixels in PIXELS if settings.pixels != "fixed" else ():
+    by_tokens = settings.pixels == "IMAGE_MAX_TOKEN_NUM"
+    for pixels in PIXELS if settings.pixels not in ("fixed", "model_kwargs") else ():
         if pixels < 0.9 * area:
-            flags = _pixel_flags(settings, pixels)
+            token = (settings.model.patch * settings.model.merge) ** 2
+            flags = {settings.pixels: pixels // token if by_tokens else pixels}
             yield _change(6.5 + area / pixels / 100, "small objects are seen less well", **flags)
     for length in LENGTHS if settings.rollout != "none" else ():
         if length < settings.completion:
             rank, cost = 9 + 100 / length, "longer answers are cut"
             yield _change(rank, cost, max_completion_length=length)
-
-
-def _pixel_flags(settings: Settings, pixels: int) -> dict[str, Any]:
-    """Return the flags for a limit of an image's pixels, if this run has a limit."""
-    tokens = pixels // (settings.model.patch * settings.model.merge) ** 2
-    if settings.pixels != "model_kwargs":
-        return {settings.pixels: tokens if settings.pixels == "IMAGE_MAX_TOKEN_NUM" else pixels}
-    kwargs = json.loads(settings.model_kwargs)
-    names = {name.upper(): name for name in kwargs}
-    if name := names.get("IMAGE_MAX_TOKEN_NUM"):
-        kwargs[name] = tokens
-    else:
-        kwargs[names["MAX_PIXELS"]] = pixels
-    return {"model_kwargs": json.dumps(kwargs)}

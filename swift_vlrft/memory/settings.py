@@ -120,7 +120,6 @@ class Settings:
     pixels: str = "MAX_PIXELS"
     """What limits an image in this run: MAX_PIXELS, IMAGE_MAX_TOKEN_NUM, max_pixels (ms-swift's
     flag), or model_kwargs, which overrides the variables; "fixed" where nothing does."""
-    model_kwargs: str = ""  # --model_kwargs as JSON, if it limits the images
     grids: tuple[tuple[int, int, int], ...] = ()
     """Patches (time, rows, columns) of the images of the longest row."""
     crop_tokens: int = 0
