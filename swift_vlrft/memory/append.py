@@ -89,9 +89,7 @@ def writable(out: Path) -> None:
 
 
 def callers_part(recipe: Recipe, environment: Mapping[str, str]) -> str:
-    """Write the caller's variables that a plan reads in front of a command, but for those that the
-    script sets itself.
-    """
+    """Write the caller's variables that a plan reads, without those that the script sets."""
     given = {name: environment[name] for name in PLANNED if name in environment}
     return " ".join(
         f"{name}={shlex.quote(value)}"

@@ -73,8 +73,9 @@ def new_recipe(
 
 
 def nearest(model: Model, task: str, gpus: Gpus, nodes: int) -> Script:
-    """Return the nearest tested recipe of the model's family: of the same task, of as many nodes,
-    and of similar size of model and machine. ValueError for a family that has none.
+    """Return the nearest tested recipe of the model's family; ValueError if it has none.
+
+    Nearest: of the same task, of as many nodes, and of similar size of model and machine.
     """
     known = [(script, read_model(script.model)) for script in scripts().values() if script.task]
     same = [pair for pair in known if pair[1].family is model.family]
@@ -132,8 +133,10 @@ def _draft(
 def _fitted(
     run: Run, gpus: Gpus, nodes: int | None, dataset: Path | None
 ) -> tuple[RecipePlan, Change, str]:
-    """Return the plan of a recipe on a machine, its change (the flags that the machine demands and
-    the cheapest that make it fit), and another number of rows. ValueError if no change does so.
+    """Return the plan of a recipe on a machine, its change, and a change of a step's rows.
+
+    The change: the flags that the machine demands and the cheapest that make it fit. ValueError if
+    no known change does so.
     """
     flags, rows = for_machine(run, gpus, nodes, ())
     planned = planned_run(changed(run, flags), gpus, nodes, dataset)

@@ -139,10 +139,10 @@ def gpus_of(text: str | None, path: Path) -> tuple[Gpus, str]:
 def for_machine(
     run: Run, gpus: Gpus, nodes: int | None, own: Container[str]
 ) -> tuple[dict[str, str], str]:
-    """Return the flags that the number of GPUs demands, and the rows of a step where their number
-    is another: a process for each GPU, as many rows a step as before or the nearest possible
-    number, a tensor parallel size that divides both, ZeRO-2 where nothing is shared. ``own`` flags
-    stay.
+    """Return the flags that the number of GPUs demands, and a change of a step's rows.
+
+    A process for each GPU, as many rows a step as before or the nearest possible number, a tensor
+    parallel size that divides both, ZeRO-2 where nothing is shared. ``own`` flags stay.
     """
     recipe, before, said = run.recipe, reading.nodes_of(run), ""
     flags = {"NNODES": str(nodes)} if (nodes or before) != before else {}
