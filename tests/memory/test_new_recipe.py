@@ -107,7 +107,9 @@ def test_a_family_without_a_recipe_is_refused(tmp_path):
 
 
 def test_a_data_set_is_asked_for_in_the_models_box_format(tmp_path):
-    (tmp_path / "d.jsonl").write_text('{"problem": "where?", "solution": "x"}\n')
+    Image.new("RGB", (28, 28)).save(tmp_path / "a.png")
+    row = {"image": "a.png", "problem": "where?", "solution": "No Objects"}
+    (tmp_path / "d.jsonl").write_text(json.dumps(row))
     out = tmp_path / "new.sh"
     assert new(out, "--gpus", "4x80", "--dataset", tmp_path / "d.jsonl").exit_code == 0
     assert read_recipe(out, {}).get("dataset") == f"{tmp_path}/d.jsonl:pixels"

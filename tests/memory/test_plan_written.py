@@ -99,20 +99,6 @@ def test_write_reaches_ms_swift_whole(gpus, tmp_path):
     assert json.loads(checked.stdout)["findings"] == [], out.read_text()
 
 
-@pytest.mark.parametrize(
-    ("model", "limit"),
-    [(MODEL, "MAX_PIXELS"), ("zai-org/GLM-4.1V-9B-Thinking", "max_pixels"),
-     ("zai-org/glm-4v-9b", None)],
-)  # fmt: skip
-def test_a_new_recipe_bounds_images_where_the_model_reads_it(model, limit, tmp_path):
-    out = tmp_path / "new.sh"
-    assert new_recipe(out, "--task", "classification", model=model, gpus="8x80").exit_code == 0
-    recipe = read_run(out, {"DATASET": "d"}).recipe
-    assert bool(recipe.flag("max_pixels")) == (limit == "max_pixels")
-    assert ("MAX_PIXELS" in recipe.environment) == (limit is not None)
-    assert check_recipe(resolve(recipe)) == []
-
-
 def test_recipes_for_two_machines_ask_for_their_place(tmp_path):
     out = tmp_path / "new.sh"
     assert new_recipe(out, "--nodes", "2", gpus="8x24").exit_code == 0
