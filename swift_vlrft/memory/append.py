@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swift_vlrft.families.resize import RESOLUTION
+from swift_vlrft.files.secrets import is_secret_name
 from swift_vlrft.recipe.flags import flags_of
 from swift_vlrft.recipe.reader import (
     CONFIGURATION,
@@ -33,6 +34,8 @@ MACHINE_VARIABLES = ("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES")
 
 PLANNED = (*MACHINE_VARIABLES, *RESOLUTION, shared_prefix.SWITCH, shared_prefix.CACHE)
 """Variables that a plan reads in the environment of the command."""
+
+LOGIN_VARIABLES = ("HOME", "PATH", "PWD", "OLDPWD", "USER", "LOGNAME", "SHELL", "TMPDIR", "_")
 
 
 @dataclass(frozen=True)
@@ -89,10 +92,14 @@ def writable(out: Path) -> None:
 
 
 def callers_part(recipe: Recipe, environment: Mapping[str, str]) -> str:
-    """Write the caller's variables that a plan reads, without those that the script sets."""
-    given = {name: environment[name] for name in PLANNED if name in environment}
-    return " ".join(
-        f"{name}={shlex.quote(value)}"
-        for name, value in given.items()
-        if recipe.environment.get(name) == value
-    )
+    """Write the caller's variables that a recipe or its plan reads in front of a command.
+
+    Keys are never shown, and what the script sets itself is left out.
+    """
+    assignments = []
+    for name, value in environment.items():
+        asked = name in PLANNED or re.search(rf"\b{name}\b", recipe.text)
+        mine = name in LOGIN_VARIABLES or recipe.environment.get(name) != value
+        if asked and not mine:
+            assignments.append(f"{name}={'...' if is_secret_name(name) else shlex.quote(value)}")
+    return " ".join(assignments)
