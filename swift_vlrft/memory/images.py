@@ -3,7 +3,8 @@
     longest_row("data/train.parquet", model.image_rule.within(3136, 602112))
     -> Longest(source="data/train.parquet", images=((1024, 768),), text=143)
 
-Any set that training reads (datasets/opening.py), but for ms-swift's own rows.
+Any set that training reads (datasets/opening.py), or rows in ms-swift's form
+({"images": [...], "messages": [...]}).
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from swift_vlrft.geometry.box_format import Size
 
 CHARACTERS = 3
 """Characters per token; English has about 4, JSON and numbers about 2.5."""
+
+COLUMNS = ("image", "images", "problem", "messages", "query", "response", "videos")
 
 
 @dataclass(frozen=True)
@@ -57,16 +60,16 @@ def longest_row(path: str | Path, rule: ImageRule, room: int | None = None) -> L
 
     most, characters, answers = -1, 0, 0
     images: tuple[Size, ...] = ()
-    for place, image, text, answer in _rows(stored):
+    for place, pictures, text, answer in _rows(stored):
         try:
-            size = _size(image, stored.root or stored.folder)
-            count = tokens(size)
+            sizes = tuple(_size(image, stored.root or stored.folder) for image in pictures)
+            count = sum(map(tokens, sizes))
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from None
         if room and count >= room:
             continue
         if count > most:
-            most, images = count, (size,)
+            most, images = count, sizes
         characters, answers = max(characters, len(text)), max(answers, len(answer))
     if most < 0:
         of = f" whose images leave room in --max_length {room}" if room else ""
@@ -74,19 +77,42 @@ def longest_row(path: str | Path, rule: ImageRule, room: int | None = None) -> L
     return Longest(str(path), images, -(-characters // CHARACTERS), -(-answers // CHARACTERS))
 
 
-def _rows(stored: StoredSet) -> Iterator[tuple[RowLocation, Any, str, str]]:
-    """Yield place, image, the prompt's text and the answer of every row."""
-    if schema_of(columns := set(stored.columns)) is None or columns & {"messages", "query"}:
+def _rows(stored: StoredSet) -> Iterator[tuple[RowLocation, list[Any], str, str]]:
+    """Yield place, images, the prompt's text and the answer of every row."""
+    columns = set(stored.columns)
+    if schema_of(columns) is not None and not columns & {"messages", "query"}:
+        for row in map(_good, rows_of(stored)):
+            text = f"{row.columns.get('system') or ''}{row.problem}"
+            yield row.place, [row.image], text, str(row.solution)
+        return
+    if columns and not columns & set(COLUMNS):
         raise ValueError(
-            f"{stored.path} has the columns {', '.join(stored.columns)}: it is no set that "
-            "`vlrft data check` reads, and rows of ms-swift's own form are not counted; leave out "
-            "--dataset: every image is planned as large as its limit allows"
+            f"{stored.path} has the columns {', '.join(stored.columns)}; one of "
+            f"{', '.join(COLUMNS)} is needed"
         )
-    for row in rows_of(stored):
-        if isinstance(row, BadRow):
-            raise ValueError(f"{row.place}: {row.problem}")
-        text = f"{row.columns.get('system') or ''}{row.problem}"
-        yield row.place, row.image, text, str(row.solution)
+    for place, record in map(_good, stored.records(COLUMNS)):
+        if record.get("videos"):
+            raise ValueError(f"{place}: a row with videos, which are not planned; leave it out")
+        images = record.get("images", record.get("image")) or []
+        images = images if isinstance(images, list) else [images]
+        yield place, [image for image in images if image], *_texts(record)
+
+
+def _good(value: Any) -> Any:
+    if isinstance(value, BadRow):
+        raise ValueError(f"{value.place}: {value.problem}")
+    return value
+
+
+def _texts(record: dict[str, Any]) -> tuple[str, str]:
+    """Return the prompt and the answer, which is the assistant's last turn."""
+    if not isinstance(turns := record.get("messages"), list):
+        prompt = record.get("problem") or record.get("query") or ""
+        return str(prompt), str(record.get("response") or "")
+    turns = [turn for turn in turns if isinstance(turn, dict)]
+    last = [turns.pop()] if turns and turns[-1].get("role") == "assistant" else []
+    prompt, answer = ("".join(str(t.get("content", "")) for t in part) for part in (turns, last))
+    return prompt, answer
 
 
 def _size(image: Any, folder: Path) -> Size:

@@ -1,5 +1,7 @@
 """The planner: counts against transformers, phases against arithmetic, and what a user types."""
 
+import base64
+import io
 import json
 import re
 import runpy
@@ -428,22 +430,29 @@ def test_any_set_that_training_reads_has_a_longest_row(tmp_path):
     rows = []
     for name, size in (("small.png", (320, 240)), ("large.png", (1400, 700))):
         Image.new("RGB", size).save(tmp_path / name)
-        rows.append({"image": name, "problem": "x" * 300, "solution": "y" * 60})
+        rows.append({"images": [name], "messages": [{"role": "user", "content": "x" * 300}]})
     found = longest("rows.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    assert (found.images, found.text, found.answer) == (((1400, 700),), 100, 20)
+    assert found.images == ((1400, 700),) and found.text == 100
     plan = printed_plan(recipe_file(tmp_path), "--dataset", tmp_path / "rows.jsonl")
     assert any("896 x 448" in note for note in plan["assumptions"] if "longest row of" in note)
+    encoded = io.BytesIO()
+    Image.new("RGB", (640, 480)).save(encoded, "WEBP")
+    url = "data:image/webp;base64," + base64.b64encode(encoded.getvalue()).decode()
+    in_row = [{"images": [url], "messages": [{"role": "user", "content": "hello"}]}]
+    assert longest("rows.json", json.dumps(in_row)).images == ((640, 480),)
+    (tmp_path / "1.webp").write_bytes(encoded.getvalue())
     coco = {
-        "images": [{"id": 1, "file_name": "small.png", "width": 320, "height": 240}],
+        "images": [{"id": 1, "file_name": "1.webp", "width": 640, "height": 480}],
         "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [9, 9, 20, 20]}],
         "categories": [{"id": 1, "name": "dog"}],
     }
     found = longest("instances_train.json", json.dumps(coco))
-    assert found.images == ((320, 240),) and found.text > 50
-    own = {"images": ["small.png"], "messages": [{"role": "user", "content": "x"}]}
-    for row in (own, {"picture": "small.png", "question": "x"}):
-        with pytest.raises(ValueError, match=r"rows.json has the columns .*leave out --dataset"):
-            longest("rows.json", json.dumps([row]))
+    assert found.images == ((640, 480),) and found.text > 50
+    video = [{"images": [url], "videos": ["a.mp4"], "query": "x"}]
+    with pytest.raises(ValueError, match=r"rows.json.* a row with videos, which are not planned"):
+        longest("rows.json", json.dumps(video))
+    with pytest.raises(ValueError, match=r"rows.json .*columns picture, question"):
+        longest("rows.json", json.dumps([{"picture": url, "question": "x"}]))
 
 
 ONE_A100 = (

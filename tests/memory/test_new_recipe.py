@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from PIL import Image
 from recipe.test_fix import invoke
 
 from swift_vlrft.memory.models import read_model
@@ -167,11 +166,11 @@ def test_a_supervised_set_is_planned_with_its_answers(tmp_path):
     (path := tmp_path / "sft.sh").write_text(
         f"swift sft --model {MODEL} --dataset x --max_length 3000 --per_device_train_batch_size 1"
     )
-    Image.new("RGB", (28, 28)).save(tmp_path / "a.png")
-    rows = [{"image": "a.png", "problem": "x" * 30, "solution": "y" * 6000}]
+    turns = [{"role": "user", "content": "x" * 30}, {"role": "assistant", "content": "y" * 6000}]
+    rows = [{"images": [], "messages": turns}]
     (tmp_path / "rows.json").write_text(json.dumps(rows))
     where = ("--gpus", "1x80", "--dataset", tmp_path / "rows.json", "--json")
-    for length, said in (("3000", "rows of 2014 tokens with answers of 2000"), ("1000", "of 1000")):
+    for length, said in (("3000", "rows of 2010 tokens with answers of 2000"), ("1000", "of 1000")):
         path.write_text(path.read_text().replace("3000", length))
         assert said in " ".join(data(invoke("plan", path, *where))["assumptions"])
 
