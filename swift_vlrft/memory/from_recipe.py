@@ -152,7 +152,7 @@ def _training(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
     rows = settings.steps_per_generation or settings.accumulation
     if settings.generation_batch:
         rows = max(1, settings.generation_batch // (settings.batch * settings.processes))
-    sharding, cpu_states, cpu_parameters = _sharding(run, settings.processes)
+    sharding, cpu_states, cpu_parameters = _sharding(run, settings.processes, notes)
     if optim not in OPTIMIZERS:
         notes.append(f"optim {optim} is planned as adamw, with two moments in 32 bits")
     targets = run.texts("target_modules") if tuner == "lora" else ()  # lora_llm takes its own
@@ -182,18 +182,29 @@ def _training(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
     }
 
 
-def _sharding(run: Run, processes: int) -> tuple[str, bool, bool]:
+def _sharding(run: Run, processes: int, notes: list[str]) -> tuple[str, bool, bool]:
     """Return the sharding, and whether DeepSpeed keeps optimizer and parameters on the CPU."""
     value = run.text("deepspeed")
     if value is None:
         return "fsdp" if run.text("fsdp") else "ddp" if processes > 1 else "none", False, False
-    if not (match := ZERO.fullmatch(value.removesuffix(".json"))):
+    if match := ZERO.fullmatch(value.removesuffix(".json")):
+        stage, offloads = match[1] or match[2], bool(match[2])
+        return stage, offloads, offloads and stage == "zero3"
+    try:
+        zero = run.json("deepspeed").get("zero_optimization", {})
+        if (stage := int(zero.get("stage", 0))) not in range(4):
+            raise ValueError(f"there is no stage {stage}")
+        devices = [zero.get(f"offload_{part}", {}).get("device") for part in ("optimizer", "param")]
+        if "nvme" in devices:
+            raise ValueError("offloads to nvme are not planned; write cpu")
+        states, parameters = (device == "cpu" for device in devices)
+    except (OSError, ValueError, AttributeError) as error:
         raise ValueError(
-            f"{run.recipe.path}: --deepspeed {value} is not planned; write zero0 to zero3, "
-            "zero2_offload or zero3_offload after the recipe, whichever is nearest"
-        )
-    stage, offloads = match[1] or match[2], bool(match[2])
-    return stage, offloads, offloads and stage == "zero3"
+            f"{run.recipe.path}: --deepspeed {value}: neither zero0 to zero3_offload nor a "
+            f"file that is planned ({error})"
+        ) from None
+    notes.append(f"only stage and offloading of {value} are read; sizes are the defaults")
+    return f"zero{stage}", states, parameters
 
 
 def _forward(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
