@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from recipe.test_fix import invoke
 
 from swift_vlrft.memory.models import read_model
