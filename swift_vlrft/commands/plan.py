@@ -69,32 +69,33 @@ def plan(
 
     Flags of ms-swift after the recipe are planned as `bash RECIPE --flag value` runs them.
 
-    Exit code 0: it fits; 1: out of memory, or vLLM does not start; 2: the input cannot be used.
+    Exit code 0: it fits; 1: out of memory, vLLM does not start, or a --largest has no value; 2: the
+    input cannot be used.
     """
     from swift_vlrft.memory.recipe_plan import plan_recipe
 
     no_flag(recipe)
     arguments = flags_after(context.args, context)
-    if "gpus" in (largest := [name.replace("-", "_") for name in largest or ()]):
-        if gpus or nodes or run or len(largest) > 1:
+    if "gpus" in (names := [name.replace("-", "_") for name in largest or ()]):
+        if gpus or nodes or run or len(names) > 1:
             raise ValueError("--largest gpus stands alone: leave out --gpus, --nodes, --run")
         from swift_vlrft.memory.largest import cheapest_machine
 
         _print_answers([cheapest_machine(recipe, arguments, dataset)], as_json)
     planned = plan_recipe(recipe, gpus, arguments=arguments, nodes=nodes, dataset=dataset, run=run)
-    if largest:
-        from swift_vlrft.memory.largest import largest as largest_values
+    if names:
+        from swift_vlrft.memory.largest import largest_values
 
-        _print_answers(largest_values(planned, largest), as_json)
+        _print_answers(largest_values(planned, names), as_json)
     if as_json:
         shown, known = planned.plan.as_dict(), planned.gpus
         shown |= {
             "recipe": str(recipe),
             "gpus": {"count": known.count, "card": known.name, "gib": round(known.gib, 2)},
             "changes": [
-                change.as_dict() | asdict(planned.run_with(change)) for change in planned.changes()
+                change.as_dict() | asdict(planned.run_with(change.flags))
+                for change in planned.changes()
             ],
-            "raise": [change.as_dict() for change in planned.headroom()],
         }
         print_json(shown)
     else:
@@ -103,18 +104,17 @@ def plan(
 
 
 def _print_answers(answers: Sequence[Answer], as_json: bool) -> NoReturn:
-    """Print the largest values with their commands; exit code 1 if one has none."""
-    runs = [a.planned.run_with(a.change) if a.value is not None else None for a in answers]
+    """Print the largest values, then their commands; exit code 1 if one has none."""
     if as_json:
-        facts = [{"name": a.name, "largest": a.value, "bound": a.bound} for a in answers]
-        print_json([f | (asdict(r) if r else {}) for f, r in zip(facts, runs, strict=True)])
+        print_json([asdict(answer) for answer in answers])
     else:
-        for answer, its in zip(answers, runs, strict=True):
-            value = "nothing fits" if answer.value is None else f"{answer.value} fits"
-            say_styled((f"{answer.name}: {value}", "green" if its else "red"), f"; {answer.bound}")
-            if its:
-                say(f"run it: {its.command}", *(f"but first: {text}" for text in its.problems))
-    raise typer.Exit(0 if all(runs) else 1)
+        drawn = table("name", ">largest", "bounded by", wraps=("bounded by",))
+        for answer in answers:
+            drawn.add_row(answer.name, str(answer.largest or "none"), answer.bound)
+        show(drawn)
+        for answer in (answer for answer in answers if answer.command):
+            say(f"run it: {answer.command}", *(f"but first: {text}" for text in answer.problems))
+    raise typer.Exit(0 if all(answer.command for answer in answers) else 1)
 
 
 COLUMNS = {
@@ -128,17 +128,16 @@ COLUMNS = {
 
 def print_plan(planned: RecipePlan, name: str) -> None:
     """Print the plan, and what could be changed."""
-    changes, headroom = planned.changes(), planned.headroom()
+    changes = planned.changes()
     print_memory(planned, name)
     if not planned.plan.fits and not changes:
         say_styled("no set of known changes makes it fit: more or larger GPUs are needed")
-    _print_changes("to make it fit, cheapest first", changes)
+    _print_changes(changes)
     if changes:
-        runs = planned.run_with(changes[0])
+        runs = planned.run_with(changes[0].flags)
         say_styled(f"run it with the first: {runs.command}")
         for problem in runs.problems:
             say_styled(("but first:", "red"), f" {problem}")
-    _print_changes("room to raise, each alone", headroom)
 
 
 def print_memory(planned: RecipePlan, name: str) -> None:
@@ -182,9 +181,9 @@ def _print_phases(phases: Sequence[Phase], peak: Phase) -> None:
     Console(emoji=False).print(drawn)
 
 
-def _print_changes(title: str, changes: Sequence[Change]) -> None:
+def _print_changes(changes: Sequence[Change]) -> None:
     """Print a table of changes, if there are any."""
-    drawn = table("change", ">peak", "costs", title=title)
+    drawn = table("change", ">peak", "costs", title="to make it fit, cheapest first")
     for change in changes:
         if plan := change.plan:
             host = f"host memory ({plan.host / GIB:.0f} GiB a node)"

@@ -20,7 +20,7 @@ from swift_vlrft.recipe.shipped import shipped_recipes
 from swift_vlrft.rewards import TASK_NAMES
 
 if TYPE_CHECKING:
-    from swift_vlrft.memory.recipe_plan import NewRecipe
+    from swift_vlrft.memory.new_recipe import NewRecipe
 
 OutFile = Annotated[Path, typer.Argument(help="File to write.")]
 
@@ -76,9 +76,9 @@ def new(
 
     Exit code 2: no known change makes it fit, or the input cannot be used.
     """
-    from swift_vlrft.memory.recipe_plan import new_plan
+    from swift_vlrft.memory.new_recipe import new_recipe
 
-    written = new_plan(out, model, task, gpus, nodes=nodes, dataset=dataset)
+    written = new_recipe(out, model, task, gpus, nodes=nodes, dataset=dataset)
     _show(written, out, as_json)
 
 

@@ -2,7 +2,7 @@
 
     family_of(name="Qwen/Qwen2.5-VL-3B-Instruct").box_format     "pixels"
     family_of(model_type="glm4v_moe").images.tokens(640, 480)    391
-    resized_size("qwen2_5_vl", 640, 480)                         (644, 476)
+    image_rule("qwen2_5_vl").size(640, 480)                      (644, 476)
 
 A new family is a file beside the others and a line in ``FAMILIES``.
 """
@@ -33,7 +33,6 @@ from swift_vlrft.families import (
 )
 from swift_vlrft.families.family import Family
 from swift_vlrft.families.resize import ImageRule
-from swift_vlrft.geometry.box_format import Size
 
 _FILES = (
     *(qwen2_5_vl, qwen2_vl, glm4v, glm46v, qwen3_vl, qwen3_5, internvl, minicpmv4_6, gemma4),
@@ -125,18 +124,6 @@ def image_rule(name: str) -> ImageRule:
     if rule is None:
         raise ValueError(f"{name} takes no images; families that do: {', '.join(IMAGE_TYPES)}")
     return rule
-
-
-def resized_size(family: str, width: int, height: int, **limits: int | None) -> Size:
-    """Return the size of the image that the model sees, under ``min_pixels`` and ``max_pixels``.
-    ValueError for an image that no processor takes.
-    """
-    return image_rule(family).within(**limits).size(width, height)
-
-
-def image_tokens(family: str, width: int, height: int, **limits: int | None) -> int:
-    """Count the tokens of an image in the prompt, without the two that mark its start and end."""
-    return image_rule(family).within(**limits).tokens(width, height)
 
 
 def sees_images(name: str) -> bool:

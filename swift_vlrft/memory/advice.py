@@ -1,4 +1,4 @@
-"""Advise the cheapest changes that make a run fit, and what to raise if there is room.
+"""Advise the cheapest changes that make a run fit.
 
     for change in advise(plan, written):
         change.label, change.flags, change.cost, change.plan.peak
@@ -9,10 +9,9 @@ A change is flags of ms-swift and what they cost; ``written`` reads the recipe w
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import get_args
 
 from swift_vlrft.memory.estimate import Plan, estimate, gib
 from swift_vlrft.memory.settings import GIB, Settings, Sharding
@@ -78,18 +77,6 @@ def advise(plan: Plan, written: Written) -> list[Change]:
         if combined and all(combined.flags != change.flags for change in fitting):
             fitting.append(replace(combined, plan=quick(combined.flags)))
     return sorted(fitting, key=lambda change: change.rank)[:SHOWN]
-
-
-def headroom_options(plan: Plan, written: Written) -> list[Change]:
-    """Return what could be raised within the GPU's memory."""
-    if plan.verdict != "fits":
-        return []
-    quick, larger = _planner(written, plan.host), list[Change]()
-    for rule in (_larger_batch, _larger_share, _no_checkpointing):
-        # The options of a rule ascend.
-        options = [replace(change, plan=quick(change.flags)) for change in rule(plan.settings)]
-        larger += [o for o in options if o.plan and o.plan.verdict == "fits"][-1:]
-    return larger
 
 
 def _planner(written: Written, host: int) -> Planner:
@@ -195,9 +182,6 @@ def _trainer_changes(settings: Settings) -> Iterator[Change]:
     if not (settings.checkpoint_llm and settings.checkpoint_vit):
         names = ("gradient_checkpointing", "vit_gradient_checkpointing")
         yield _change(3, "forward computed twice", **dict.fromkeys(names, "true"))
-    dense = not (settings.chunked_loss or settings.all_logits or settings.shared_prefix)
-    if settings.may_use_liger and dense:
-        yield _change(3.2, "needs liger-kernel", use_liger_kernel="true")
     order: tuple[str, ...] = get_args(Sharding)
     stages = order[order.index(settings.sharding) + 1 :] if settings.processes > 1 else ()
     for rank, stage in ((4, "zero2"), (5, "zero3")):
@@ -249,48 +233,13 @@ def _batch_flags(settings: Settings, batch: int, accumulation: int) -> dict[str,
 
 def _row_changes(settings: Settings) -> Iterator[Change]:
     area = sum(h * w for _, h, w in settings.grids[:1]) * settings.model.patch**2
-    for pixels in PIXELS if settings.pixels != "fixed" else ():
+    by_tokens = settings.pixels == "IMAGE_MAX_TOKEN_NUM"
+    for pixels in PIXELS if settings.pixels not in ("fixed", "model_kwargs") else ():
         if pixels < 0.9 * area:
-            flags = _pixel_flags(settings, pixels)
+            token = (settings.model.patch * settings.model.merge) ** 2
+            flags = {settings.pixels: pixels // token if by_tokens else pixels}
             yield _change(6.5 + area / pixels / 100, "small objects are seen less well", **flags)
     for length in LENGTHS if settings.rollout != "none" else ():
         if length < settings.completion:
             rank, cost = 9 + 100 / length, "longer answers are cut"
             yield _change(rank, cost, max_completion_length=length)
-
-
-def _pixel_flags(settings: Settings, pixels: int) -> dict[str, Any]:
-    """Return the flags for a limit of an image's pixels, if this run has a limit."""
-    tokens = pixels // (settings.model.patch * settings.model.merge) ** 2
-    if settings.pixels != "model_kwargs":
-        return {settings.pixels: tokens if settings.pixels == "IMAGE_MAX_TOKEN_NUM" else pixels}
-    kwargs = json.loads(settings.model_kwargs)
-    names = {name.upper(): name for name in kwargs}
-    if name := names.get("IMAGE_MAX_TOKEN_NUM"):
-        kwargs[name] = tokens
-    else:
-        kwargs[names["MAX_PIXELS"]] = pixels
-    return {"model_kwargs": json.dumps(kwargs)}
-
-
-def _larger_batch(settings: Settings) -> Iterator[Change]:
-    step = settings.batch * settings.accumulation
-    for batch in (settings.batch * 2**n for n in range(1, 6)):
-        divides = step % batch == 0
-        if settings.steps_per_generation:
-            divides &= settings.batch * settings.steps_per_generation % batch == 0
-        if divides:
-            flags = _batch_flags(settings, batch, max(1, step // batch))
-            yield _change(0, "larger passes, fewer of them a step", **flags)
-
-
-def _larger_share(settings: Settings) -> Iterator[Change]:
-    first = int(settings.vllm_utilization * 20) + 1
-    for twentieths in range(first, 19) if settings.colocated else ():
-        flags = {"vllm_gpu_memory_utilization": f"{twentieths / 20:g}"}
-        yield _change(0, "more rows generated at once", **flags)
-
-
-def _no_checkpointing(settings: Settings) -> Iterator[Change]:
-    if settings.checkpoint_llm:
-        yield _change(0, "forward computed once", gradient_checkpointing="false")

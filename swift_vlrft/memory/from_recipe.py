@@ -30,12 +30,6 @@ VIDEO = re.compile("VIDEO_|FPS|NFRAMES")
 
 PLUGIN_FILE = "vlrft.py"  # also of copies
 
-AGAINST_LIGER = {
-    *("delta", "off_policy_sequence_mask_delta", "advantage_reweight"),
-    *("teacher_model", "teacher_model_server"),
-}
-"""Flags whose presence makes ms-swift refuse --use_liger_kernel (rlhf_args.py)."""
-
 ZERO = re.compile(r"(zero[0-3])|(zero[23])_offload")
 """ms-swift's DeepSpeed configurations; zero3_offload keeps the parameters on the CPU, too."""
 
@@ -118,46 +112,38 @@ def _stated_nodes(run: Run) -> int:
 
 def _processes(run: Run, gpus: Gpus, nodes: int, notes: list[str]) -> tuple[int, int]:
     """Return the processes of all nodes, and the GPUs over which each spreads the layers."""
-    count, spread = gpus.count, 1
+    count, path = gpus.count, run.recipe.path
     try:
         processes = run.count("NPROC_PER_NODE")
     except NotKnown:
         who = run.recipe.launcher or "NPROC_PER_NODE"
         notes.append(f"only bash knows how many processes {who} starts: {count}, one for each GPU")
         return count * nodes, 1
-    visible = run.recipe.environment.get("CUDA_VISIBLE_DEVICES", "").replace(" ", "")
-    if visible == "-1":
-        notes.append("CUDA_VISIBLE_DEVICES=-1 hides every GPU: planned as if it were not set")
-    names = [] if visible in ("all", "-1") else list(filter(None, visible.split(",")))
-    seen = min(count, len(names) or count)
-    named = f"CUDA_VISIBLE_DEVICES names {seen} of {count} GPUs"
-    if processes is None:
-        notes += [named] * (seen < count)
-        spread, processes = seen, 1
-    elif processes > count:
+    if processes not in (None, count):
         raise ValueError(
-            f"{run.recipe.path} starts {processes} processes (NPROC_PER_NODE) and --gpus gives "
-            f"{count} GPUs; give as many, or set NPROC_PER_NODE={count}"
+            f"{path} starts {processes} processes (NPROC_PER_NODE) and --gpus gives {count} GPUs; "
+            f"give as many, or set NPROC_PER_NODE={count}"
         )
-    elif processes > seen:
-        notes.append(f"{named}, NPROC_PER_NODE={processes} more: planned for {processes}")
-    elif processes < count:
-        notes.append(f"{processes} of {count} GPUs train (NPROC_PER_NODE={processes})")
-        spread = seen // processes
-    if spread > 1:
-        notes.append(
-            f"{processes} process{'es' * (processes > 1)} for {seen} GPUs (NPROC_PER_NODE): "
-            f"ms-swift spreads the layers of each over {spread} (device_map)"
+    if processes == count or count == 1:
+        return count * nodes, 1
+    visible = run.recipe.environment.get("CUDA_VISIBLE_DEVICES", "")
+    if (seen := len(list(filter(str.strip, visible.split(","))))) not in (0, count):
+        raise ValueError(
+            f"{path}: CUDA_VISIBLE_DEVICES={visible} names {seen} and --gpus gives {count} GPUs; "
+            "give as many"
         )
-        # swift/arguments/sft_args.py and rlhf_args.py
-        engine = run.grpo and run.true("use_vllm") and "--use_vllm"
-        flags = [f"--{name}" for name in ("deepspeed", "fsdp") if run.text(name)]
-        if against := next(iter(flags), engine):
-            raise ValueError(
-                f"{run.recipe.path}: {notes[-1]}, which it refuses with {against}; set "
-                f"NPROC_PER_NODE={seen}, or name fewer GPUs in CUDA_VISIBLE_DEVICES"
-            )
-    return processes * nodes, spread
+    notes.append(
+        f"1 process for {count} GPUs (NPROC_PER_NODE): ms-swift spreads its layers over them "
+        "(device_map)"
+    )
+    # swift/arguments/sft_args.py and rlhf_args.py
+    engine = run.grpo and run.true("use_vllm") and "--use_vllm"
+    flags = [f"--{name}" for name in ("deepspeed", "fsdp") if run.text(name)]
+    if against := next(iter(flags), engine):
+        raise ValueError(
+            f"{path}: {notes[-1]}, which it refuses with {against}; set NPROC_PER_NODE={count}"
+        )
+    return nodes, count
 
 
 def _training(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
@@ -250,7 +236,6 @@ def _forward(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
             "expandable_segments:True" in environment.get(n, "") for n in ALLOCATOR
         ),
         "may_share_prefixes": why is None,
-        "may_use_liger": settings.model.facts.liger and _may_use_liger(run),
     }
 
 
@@ -268,16 +253,6 @@ def _why_not_shared(run: Run, model: Model) -> str | None:
         "--sequence_parallel_size": run.integer("sequence_parallel_size") > 1,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
-
-
-def _may_use_liger(run: Run) -> bool:
-    """Say whether rlhf_args.py of ms-swift (_init_grpo and below) raises no ValueError."""
-    against = run.true("padding_free") or run.true("log_entropy")
-    against |= run.integer("sequence_parallel_size") > 1 or run.number("sdar_loss_coef") > 0
-    against |= run.grpo and run.number("top_entropy_quantile") < 1
-    against |= run.text("advantage_estimator") != "grpo" or bool(AGAINST_LIGER & run.given.keys())
-    against |= run.text("importance_sampling_level") not in ("token", "sequence")
-    return run.grpo and not against
 
 
 def _rollout(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:

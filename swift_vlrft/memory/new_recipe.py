@@ -1,40 +1,90 @@
-"""Draft a new recipe: the nearest tested recipe, with a few fields changed.
+"""Write a new recipe: the nearest tested recipe, changed for a model, a task and GPUs.
 
-script, said = draft("Qwen/Qwen2.5-VL-7B-Instruct", "counting", parse_gpus("4x24"), 1, None)
-script.with_flags({"move_model_batches": "16", "MAX_PIXELS": "200704"}).text()
+new = new_recipe(Path("new.sh"), "Qwen/Qwen2.5-VL-7B-Instruct", "counting", "4x24")
+new.planned.plan.peak, new.change.flags, new.origin
+
+Unusable input is a ValueError in one line.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-from dataclasses import replace
+import textwrap
+from dataclasses import dataclass, replace
 from math import log2
 from pathlib import Path
 
-from swift_vlrft.datasets.opening import local_set
 from swift_vlrft.datasets.row import BOX_TASKS
-from swift_vlrft.datasets.schemas import is_for_swift
-from swift_vlrft.geometry.box_format import SUBSETS
+from swift_vlrft.memory import append
+from swift_vlrft.memory.advice import Change
+from swift_vlrft.memory.from_recipe import changed
 from swift_vlrft.memory.models import Model, read_model
+from swift_vlrft.memory.recipe_plan import RecipePlan, for_machine, gpus_of, planned_run
 from swift_vlrft.memory.scripts import Script, scripts
-from swift_vlrft.memory.settings import Gpus, parse_gpus
+from swift_vlrft.memory.settings import GIB, Gpus, parse_gpus
+from swift_vlrft.recipe.fix import write_fixed
+from swift_vlrft.recipe.reader import only, read_text
+from swift_vlrft.recipe.run import Run, resolve
 from swift_vlrft.rewards import PAYING, TASK_NAMES
-from swift_vlrft.shared_prefix.settings import SWITCH
 
-IMAGE_TOKENS = 512
-"""What our recipes allow an image where its size can be limited."""
+
+@dataclass(frozen=True)
+class NewRecipe:
+    """A new recipe is a script that was written for a machine."""
+
+    planned: RecipePlan
+    change: Change  # ``flags`` is empty where the tested recipe fits as it is
+    origin: str  # The sentence in the script: from which recipe, changed how and for which GPUs
+    backup: Path | None  # Of a file that was there before
+
+
+def new_recipe(
+    out: Path,
+    model: str,
+    task: str,
+    gpus: str | None = None,
+    *,
+    nodes: int | None = None,
+    dataset: Path | None = None,
+) -> NewRecipe:
+    """Write the tested recipe nearest to a model, a task and a machine, changed until it fits."""
+    append.writable(out)
+    node, _ = gpus_of(gpus, out)
+    if Path(model).name == "config.json":
+        model = str(Path(model).parent)
+    script, said = _draft(model, task, node, nodes or 1, dataset)
+    (recipe,) = read_text(script.text(), out, {})
+    planned, change, rows = _fitted(resolve(recipe), node, nodes, dataset)
+    count = planned.plan.settings.nodes
+    machine = f"{count} nodes of " * (count > 1) + f"{node.count} x {node.name}"
+    words = [f"{n}={v}" if n.isupper() else f"--{n} {v}" for n, v in change.flags.items()]
+    changes = "; ".join(filter(None, [" ".join(words), rows, *said])) or "nothing"
+    origin = f"From recipes/{script.name}.sh; changed for {machine}: {changes}"
+    if planned.plan.host >= GIB:
+        origin += f"; needs {planned.plan.host / GIB:.0f} GiB of host memory a node"
+    title = f"{task} with {model} on {machine}, written by vlrft recipe new"
+    lines = textwrap.wrap(origin, 98, break_long_words=False, break_on_hyphens=False)
+    # The recipe's own header is about another run.
+    written = replace(script, title="\n".join([title, *lines]), header={})
+    text = written.with_flags(change.flags).text()
+    planned = planned_run(resolve(only(read_text(text, out, {}))), node, nodes, dataset)
+    return NewRecipe(planned, change, origin, write_fixed(out, text, 0o755))
 
 
 def nearest(model: Model, task: str, gpus: Gpus, nodes: int) -> Script:
-    """Return the nearest tested recipe: of the same family, or else of a family that resizes images
-    alike; then of the same task, of as many nodes, and of similar size of model and machine.
+    """Return the nearest tested recipe of the model's family; ValueError if it has none.
+
+    Nearest: of the same task, of as many nodes, and of similar size of model and machine.
     """
     known = [(script, read_model(script.model)) for script in scripts().values() if script.task]
     same = [pair for pair in known if pair[1].family is model.family]
-    # Where images have one size, or come in tiles, lengths of prompts are made for them.
-    others = [pair for pair in known if pair[1].image_rule.from_environment]
+    if not same:
+        models = ", ".join(dict.fromkeys(other.name for _, other in known))
+        raise ValueError(
+            f"--model {model.name}: no recipe that sees images is tested for its family, only for "
+            f"those of {models}; begin with a copy of one (`vlrft recipe`)"
+        )
 
     def apart(pair: tuple[Script, Model]) -> tuple[object, ...]:
         script, other = pair
@@ -46,81 +96,59 @@ def nearest(model: Model, task: str, gpus: Gpus, nodes: int) -> Script:
         # A recipe for less memory counts twice: it gives up what this machine could do.
         return script.task != task, count != nodes, size + max(more, -2 * more)
 
-    return min(same or others, key=apart)[0]
+    return min(same, key=apart)[0]
 
 
-def draft(
+def _draft(
     name: str, task: str, gpus: Gpus, nodes: int, data: Path | None
 ) -> tuple[Script, list[str]]:
-    """Return the nearest recipe for this model, task and data set, and the differences. ValueError
-    for what is unknown.
-    """
+    """Return the nearest recipe for this model, task and data set, and the differences."""
     if task not in TASK_NAMES:
         raise ValueError(f"--task {task}: known tasks are {', '.join(TASK_NAMES)}")
     model = read_model(name)
-    if not model.sees:
-        raise ValueError(f"--model {name} sees no images; begin with a copy of a text_*.sh recipe")
     script, said = nearest(model, task, gpus, nodes), list[str]()
-    same_family = read_model(script.model).family is model.family
+    other_task = task != script.task
     if name != script.model:
         said.append(f"--model {name} in place of {script.model}")
         folder = re.sub(r"\W+", "_", Path(name).name).lower()
         script = replace(script, model=shlex.quote(name), output=f"{folder}_{task}")
-    if not same_family:
-        script, limit = _with_image_limit(script, model)
-        said.append(f"no recipe is tested for its family: {limit}")
-    if model.why_not_shared and script.variables.get(SWITCH):
-        script = script.with_flags({SWITCH: ""})
-        said.append(f"no {SWITCH}: {model.why_not_shared}")
-    if task != script.task:
+    if other_task:
         rewards = f"{PAYING[task][0]} {TASK_NAMES[task].format_reward}"
         asked = TASK_NAMES[task].completion_tokens
         longest = max(asked, int(script.flags["max_completion_length"]))
-        changed = {"reward_funcs": rewards, "max_completion_length": str(longest)}
+        changes = {"reward_funcs": rewards, "max_completion_length": str(longest)}
         said.append(f"{task} in place of {script.task}: --reward_funcs {rewards}")
-        script = replace(script, flags=script.flags | changed)
-    dataset = str(data) if data else None
-    if dataset or task != script.task or not same_family:
-        script, notes = _with_data(script, model, task, dataset)
-        said += notes
+        script = replace(script, flags=script.flags | changes)
+    if data or other_task:
+        native = (model.family and model.family.box_format) or "norm1000"
+        box = f":{native}" if task in BOX_TASKS and native != "norm1000" else ""
+        dataset = f"{data}{box}" if data else ""
+        needed = "a folder with image, problem, solution" + (f", as FOLDER{box}" if box else "")
+        said.append(f"DATASET {dataset}" if data else "DATASET must be given")
+        given = shlex.quote(dataset) if data else ""
+        script = replace(script, dataset=given, dataset_needed=needed)
     return script, said
 
 
-def _with_image_limit(script: Script, model: Model) -> tuple[Script, str]:
-    """Limit images in a family that has no recipe, and say by which limit."""
-    script, rule = script.with_flags({"MAX_PIXELS": "", "max_pixels": ""}), model.image_rule
-    if not rule.adjustable:
-        return script, "an image has one size, which --max_length must hold"
-    pixels = IMAGE_TOKENS * rule.factor**2
-    script = script.with_flags({"MAX_PIXELS": str(pixels)})
-    if model.knows_images and rule.from_environment:
-        return script, f"MAX_PIXELS={pixels}"
-    script = replace(script, flags=script.flags | {"max_pixels": '"$MAX_PIXELS"'})
-    return script, f"--max_pixels {pixels}, as ms-swift limits the images of any model"
+def _fitted(
+    run: Run, gpus: Gpus, nodes: int | None, dataset: Path | None
+) -> tuple[RecipePlan, Change, str]:
+    """Return the plan of a recipe on a machine, its change, and a change of a step's rows.
 
-
-def _with_data(
-    script: Script, model: Model, task: str, dataset: str | None
-) -> tuple[Script, list[str]]:
-    """Set the data set in the model's box format; the recipe's own where its task is the same."""
-    native, said = model.family.box_format if model.family else None, list[str]()
-    if dataset is None and task == script.task:
-        dataset = re.sub(rf":({'|'.join(SUBSETS)})$", "", script.dataset)
-    if task in BOX_TASKS and native is None:
-        said.append("the model's box format is not known: boxes stay as the data set has them")
-    elif task in BOX_TASKS and dataset and _for_swift(dataset):
-        said.append("the data set is in ms-swift's own form: its boxes stay as they are")
-    elif task in BOX_TASKS and dataset and native != "norm1000" and "#" not in dataset:
-        named = dataset.endswith(tuple(f":{name}" for name in SUBSETS))
-        dataset += "" if named else f":{native}"
-    box = "" if native in (None, "norm1000") or task not in BOX_TASKS else f", as FOLDER:{native}"
-    needed = f"a folder with image, problem, solution{box}"
-    said.append(f"DATASET {dataset}" if dataset else "DATASET must be given")
-    given = shlex.quote(dataset) if dataset else ""
-    return replace(script, dataset=given, dataset_needed=needed), said
-
-
-def _for_swift(dataset: str) -> bool:
-    """Say whether ms-swift reads this file or folder itself, without our box formats."""
-    stored = local_set(Path(dataset)) if os.path.exists(dataset) else None
-    return stored is not None and is_for_swift(stored.columns)
+    The change: the flags that the machine demands and the cheapest that make it fit. ValueError if
+    no known change does so.
+    """
+    flags, rows = for_machine(run, gpus, nodes, ())
+    planned = planned_run(changed(run, flags), gpus, nodes, dataset)
+    change = Change({}, "", plan=planned.plan)
+    if not planned.plan.fits:
+        if not (options := planned.changes()):
+            peak, name = planned.plan.peak, planned.plan.settings.model.name
+            raise ValueError(
+                f"{name} does not fit on {gpus.count} x {gpus.name} with any known change: "
+                f"{peak.total / GIB:.1f} GiB in {peak.name}: nothing is written; more or larger "
+                "GPUs are needed, or 4 bits, as in qwen3_vl_4b/detection_qlora_1x24g"
+            )
+        change = options[0]
+    plan = replace(planned, plan=change.plan or planned.plan)
+    return plan, replace(change, flags=flags | change.flags), rows

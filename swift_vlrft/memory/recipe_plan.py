@@ -1,8 +1,7 @@
-"""Plan a recipe, find changes that make it fit, and write recipes from plans.
+"""Plan a recipe, and find changes that make it fit.
 
     planned = plan_recipe("qwen2_5_vl_3b/detection_4x80g", "4x24")
     planned.plan.verdict, planned.changes()[0].flags
-    new_plan(Path("new.sh"), "Qwen/Qwen2.5-VL-3B-Instruct", "detection", "4x24")
 
 Unusable input is a ValueError in one line.
 """
@@ -11,31 +10,25 @@ from __future__ import annotations
 
 import os
 import re
-import textwrap
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from swift_vlrft.memory import append, new_recipe
+from swift_vlrft.memory import append
 from swift_vlrft.memory import from_recipe as reading
-from swift_vlrft.memory.advice import Change, Written, advise, headroom_options
+from swift_vlrft.memory.advice import Change, Written, advise
 from swift_vlrft.memory.estimate import Plan, estimate
 from swift_vlrft.memory.images import Longest, longest_row
 from swift_vlrft.memory.refused import refuse
 from swift_vlrft.memory.row_tokens import rule_of
 from swift_vlrft.memory.settings import GIB, USABLE, Gpus, parse_gpus
 from swift_vlrft.recipe.by_bash import run_recipes
-from swift_vlrft.recipe.fix import write_fixed
 from swift_vlrft.recipe.flags import flags_of
 from swift_vlrft.recipe.gpus import installed_gpus
-from swift_vlrft.recipe.reader import hands_on, only, read_recipes, read_text
-from swift_vlrft.recipe.rules import check_recipe
+from swift_vlrft.recipe.reader import hands_on, only, read_recipes
 from swift_vlrft.recipe.run import NotKnown, Run, resolve
 from swift_vlrft.recipe.shipped import recipe_path
-
-QLORA = "weights in 4 bits, as in qwen3_vl_4b/detection_qlora_1x24g, take less"
-"""The tested recipe that is taken by name only: transformers generates there, slowly."""
 
 
 @dataclass(frozen=True)
@@ -54,32 +47,14 @@ class RecipePlan:
         return reading.as_written(self.run, self.gpus, nodes=self.nodes, longest=self.longest)
 
     def changes(self) -> list[Change]:
-        """Return the changes, cheapest first; those that need a missing package come last."""
+        """Return the changes that make it fit, cheapest first."""
+        return advise(self.plan, self.written)
 
-        def lacks(change: Change) -> bool:
-            findings = check_recipe(reading.changed(self.run, change.flags))
-            return any(finding.rule == "not-installed" for finding in findings)
-
-        return sorted(advise(self.plan, self.written), key=lacks)
-
-    def run_with(self, change: Change) -> append.RunWith:
+    def run_with(self, flags: Mapping[str, str]) -> append.RunWith:
         """Add the nodes, where only --nodes says how many."""
         nodes = self.plan.settings.nodes
         other = {"NNODES": str(nodes)} if nodes != reading.nodes_of(self.run) else {}
-        return append.run_with(self.path, change.flags | other, self.arguments)
-
-    def headroom(self) -> list[Change]:
-        return headroom_options(self.plan, self.written)
-
-
-@dataclass(frozen=True)
-class NewRecipe:
-    """A new recipe is a script that was written for a machine."""
-
-    planned: RecipePlan
-    change: Change  # ``flags`` is empty where the tested recipe fits as it is
-    origin: str  # The sentence in the script: from which recipe, changed how and for which GPUs
-    backup: Path | None  # Of a file that was there before
+        return append.run_with(self.path, {**flags, **other}, self.arguments)
 
 
 def plan_recipe(
@@ -100,8 +75,8 @@ def plan_recipe(
     """
     path = recipe_path(path)
     resolved, variables = _read(path, arguments, gpus, run)
-    node, note = _gpus(gpus, resolved.recipe.path)
-    planned = _planned(resolved, node, nodes, dataset)
+    node, note = gpus_of(gpus, resolved.recipe.path)
+    planned = planned_run(resolved, node, nodes, dataset)
     plan = planned.plan.with_notes(note, variables and f"from your environment: {variables}")
     return replace(planned, plan=plan, path=path, arguments=tuple(arguments))
 
@@ -115,7 +90,7 @@ def plan_for(
     if reading.nodes_of(run) > 1:
         raise ValueError(f"{path} runs on {reading.nodes_of(run)} nodes; set NNODES=1")
     flags, _ = for_machine(run, node, None, {flag.name for flag in flags_of(arguments)})
-    planned = _planned(reading.changed(run, flags), node, None, dataset)
+    planned = planned_run(reading.changed(run, flags), node, None, dataset)
     return replace(planned, path=path, arguments=tuple(arguments)), flags
 
 
@@ -135,7 +110,7 @@ def _read(
     return run, append.callers_part(run.recipe, environment)
 
 
-def _planned(run: Run, gpus: Gpus, nodes: int | None, dataset: str | Path | None) -> RecipePlan:
+def planned_run(run: Run, gpus: Gpus, nodes: int | None, dataset: str | Path | None) -> RecipePlan:
     longest = None
     if dataset is not None:
         room = run.optional("max_length") if run.command == "sft" else None
@@ -144,7 +119,7 @@ def _planned(run: Run, gpus: Gpus, nodes: int | None, dataset: str | Path | None
     return RecipePlan(run, gpus, estimate(settings), run.recipe.path, nodes, longest)
 
 
-def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:
+def gpus_of(text: str | None, path: Path) -> tuple[Gpus, str]:
     """Return the GPUs of the flag, this machine or the recipe's name; and what was assumed."""
     if text is not None:
         return parse_gpus(text), ""
@@ -164,14 +139,15 @@ def _gpus(text: str | None, path: Path) -> tuple[Gpus, str]:
 def for_machine(
     run: Run, gpus: Gpus, nodes: int | None, own: Container[str]
 ) -> tuple[dict[str, str], str]:
-    """Return the flags that the number of GPUs demands, and what they cost: a process for each
-    GPU, as many rows a step as before or the nearest possible number, a tensor parallel size that
-    divides both, ZeRO-2 where nothing is shared. ``own`` flags stay.
+    """Return the flags that the number of GPUs demands, and a change of a step's rows.
+
+    A process for each GPU, as many rows a step as before or the nearest possible number, a tensor
+    parallel size that divides both, ZeRO-2 where nothing is shared. ``own`` flags stay.
     """
-    recipe, before = run.recipe, reading.nodes_of(run)
+    recipe, before, said = run.recipe, reading.nodes_of(run), ""
     flags = {"NNODES": str(nodes)} if (nodes or before) != before else {}
     try:
-        count = run.count("NPROC_PER_NODE") or gpus.count
+        count = run.count("NPROC_PER_NODE") or 1
     except NotKnown:
         count = gpus.count
     if count != gpus.count and run.text("vllm_mode") == "server":
@@ -181,7 +157,7 @@ def for_machine(
             "both numbers into a copy of the recipe"
         )
     flags |= {"NPROC_PER_NODE": str(gpus.count)} if count != gpus.count else {}
-    differs, most, cost = bool(flags), run.integer("vllm_tensor_parallel_size"), ""
+    differs, most = bool(flags), run.integer("vllm_tensor_parallel_size")
     alone = {"vllm_tensor_parallel_size": "1"} if most > 1 else {}
     s = reading.settings_of(reading.changed(run, flags | alone), gpus, nodes=nodes)
     tps = [n for n in range(1, most + 1) if gpus.count % n == 0 == s.model.heads % n]
@@ -192,78 +168,10 @@ def for_machine(
     ):
         if steps and differs:
             rows, wide = count * before * s.batch * steps, s.processes * s.batch
-            even = [n for n in range(1, rows + 1) if wide * n % s.generations == 0]
+            even = [n for n in range(1, rows + s.generations + 1) if wide * n % s.generations == 0]
             best = steps if name in own else min(even, key=lambda n: abs(wide * n - rows))
             flags |= {name: str(best)} if best != steps else {}
-            other = f"{wide * best} rows a step in place of {rows}"
-            cost = "as many rows a step" if wide * best == rows else other
+            said = f"{wide * best} rows a step in place of {rows}" if wide * best != rows else ""
     if differs and s.processes == 1 and recipe.get("deepspeed") in ("zero3", "zero3_offload"):
         flags["deepspeed"] = str(recipe.get("deepspeed")).replace("3", "2")
-    return {name: value for name, value in flags.items() if name not in own}, cost
-
-
-def fitted(
-    run: Run, gpus: Gpus, nodes: int | None, dataset: str | Path | None
-) -> tuple[RecipePlan, Change]:
-    """Return the plan of a recipe on a machine and its change: the flags that the machine demands
-    and the cheapest flags that make it fit. ValueError if no known change does so.
-    """
-    flags, cost = for_machine(run, gpus, nodes, ())
-    planned = _planned(reading.changed(run, flags), gpus, nodes, dataset)
-    if planned.plan.fits:
-        return planned, Change(flags, cost, plan=planned.plan)
-    if not (options := planned.changes()):
-        peak, name = planned.plan.peak, planned.plan.settings.model.name
-        raise ValueError(
-            f"{name} does not fit on {_machine(planned)} with any known change: "
-            f"{peak.total / GIB:.1f} GiB in {peak.name}: nothing is written; "
-            f"more or larger GPUs are needed, or {QLORA}"
-        )
-    change = replace(options[0], flags=flags | options[0].flags)
-    change = replace(change, cost="; ".join(filter(None, [cost, change.cost])))
-    return replace(planned, plan=change.plan or planned.plan), change
-
-
-def _machine(planned: RecipePlan) -> str:
-    nodes, gpus = planned.plan.settings.nodes, planned.gpus
-    return (f"{nodes} nodes of " if nodes > 1 else "") + f"{gpus.count} x {gpus.name}"
-
-
-def _origin(start: str, planned: RecipePlan, change: Change, said: Sequence[str]) -> str:
-    """Write the origin of a script: the recipe, the changes and the GPUs."""
-    words = [f"{n}={v}" if n.isupper() else f"--{n} {v}" for n, v in change.flags.items()]
-    rows = [part for part in change.cost.split("; ") if "a step in place of" in part]
-    changed = "; ".join(filter(None, [" ".join(words), *rows, *said])) or "nothing"
-    host = f"needs {planned.plan.host / GIB:.0f} GiB of host memory a node"
-    host = host if planned.plan.host >= GIB else ""
-    other = QLORA if "offload" in change.flags.get("deepspeed", "") else ""
-    return "; ".join(
-        filter(None, [f"From {start}", f"changed for {_machine(planned)}: {changed}", host, other])
-    )
-
-
-def new_plan(
-    out: Path,
-    model: str,
-    task: str,
-    gpus: str | None = None,
-    *,
-    nodes: int | None = None,
-    dataset: Path | None = None,
-) -> NewRecipe:
-    """Write the tested recipe nearest to a model, a task and a machine, changed until it fits."""
-    append.writable(out)
-    node, _ = _gpus(gpus, out)
-    if Path(model).name == "config.json":
-        model = str(Path(model).parent)
-    script, said = new_recipe.draft(model, task, node, nodes or 1, dataset)
-    (recipe,) = read_text(script.text(), out, {})
-    planned, change = fitted(resolve(recipe), node, nodes, dataset)
-    origin = _origin(f"recipes/{script.name}.sh", planned, change, said)
-    title = f"{task} with {model} on {_machine(planned)}, written by vlrft recipe new"
-    lines = textwrap.wrap(origin, 98, break_long_words=False, break_on_hyphens=False)
-    # The recipe's own header is about another run.
-    written = replace(script, title="\n".join([title, *lines]), header={})
-    text = written.with_flags(change.flags).text()
-    planned = _planned(resolve(only(read_text(text, out, {}))), node, nodes, dataset)
-    return NewRecipe(planned, change, origin, write_fixed(out, text, 0o755))
+    return {name: value for name, value in flags.items() if name not in own}, said

@@ -66,21 +66,19 @@ def refusals(run: Run, stated: Settings) -> Iterator[tuple[str, str]]:
             yield flag, f"{shown(flag)} is a second model, which is not planned; leave it out"
     if run.text("device_map") not in (None, "auto"):
         yield "device_map", f"{shown('device_map')} is not planned; write auto"
-    if tuner not in ("lora", "full", "lora_llm"):
-        yield "tuner_type", f"--tuner_type {tuner}: the planner knows lora, lora_llm and full"
-    if tuner == "lora_llm" and not model.sees:
-        yield "tuner_type", f"--tuner_type lora_llm needs a ViT; {model.name} has none"
+    if tuner not in ("lora", "full", "lora_llm") or (tuner == "lora_llm" and not model.sees):
+        text = f"--tuner_type {tuner}: the planner knows lora, full and, with a ViT, lora_llm"
+        yield "tuner_type", text
     if run.texts("target_parameters"):
         yield "target_parameters", "--target_parameters is not planned; leave it out"
     if tuner != "full" and set(run.texts(SAVED)) - {*EMBEDDINGS}:
         yield SAVED, f"{shown(SAVED)} is not planned; known are {', '.join(EMBEDDINGS)}"
     if tuner == "lora" and names not in ((), ("all-linear",)):
-        what = f"{shown('target_modules')} is not planned; write all-linear alone"
-        if (model.family is None and model.sees) or model.attention_layers < model.layers:
-            text = f"{what}: {model.name}'s layers have names that the planner does not know"
+        unknown = (model.family is None and model.sees) or model.attention_layers < model.layers
+        if unknown or set(names) - {*model.linear}:
+            some = "" if unknown else f", or some of {', '.join(model.linear)}"
+            text = f"{shown('target_modules')} is not planned; write all-linear alone{some}"
             yield "target_modules", text
-        if set(names) - {*model.linear}:
-            yield "target_modules", f"{what}, or some of {', '.join(model.linear)}"
     if engine and mode is None:
         yield "use_vllm", "--use_vllm needs --vllm_mode colocate or server"
     parts = {"processes": stated.processes, f"attention heads of {model.name}": model.heads}
@@ -88,18 +86,14 @@ def refusals(run: Run, stated: Settings) -> Iterator[tuple[str, str]]:
     if wrong and engine and mode == "colocate":
         text = f"--vllm_tensor_parallel_size {tp} does not divide the {wrong[0]}"
         yield "vllm_tensor_parallel_size", text
-    if method is not None:  # quant_args.py: bits alone quantize nothing
-        what = f"--quant_method {method} --quant_bits {bits}"
-        if method != "bnb" or bits not in ("4", "8"):
-            yield "quant_method", f"{what} is not planned; the planner knows bnb with 4 or 8 bits"
-        if tuner != "lora":
-            yield "quant_method", f"{what} is planned only with --tuner_type lora"
-        if engine and mode == "colocate":
-            text = f"{what} does not start with vLLM beside the trainer (ms-swift hands it the "
-            text += "quantization, which vLLM 0.32 does not know); write --use_vllm false"
-            yield "quant_method", text
-        if model.experts:
-            yield "quant_method", f"{what} is not planned for {model.name}, which has experts"
+    beside = engine and mode == "colocate"
+    quantizes = method == "bnb" and bits in ("4", "8")
+    # quant_args.py: bits alone quantize nothing; ms-swift hands the quantization to the engine,
+    # and vLLM 0.32 does not know it.
+    if method and (not quantizes or tuner != "lora" or beside or model.experts):
+        text = f"--quant_method {method} --quant_bits {bits} is not planned here; only bnb with 4 "
+        text += "or 8 bits is, with --tuner_type lora, without experts and with --use_vllm false"
+        yield "quant_method", text
     if attention and attention not in ATTENTION and "/" not in attention:
         yield "attn_impl", f"--attn_impl {attention}: known are {', '.join(ATTENTION)}"
     if run.grpo and run.true("packing"):

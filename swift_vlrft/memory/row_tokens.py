@@ -5,7 +5,6 @@ rule_of(read_run("recipes/demo_cpu.sh"), model).max_pixels
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -82,7 +81,7 @@ def images_of(run: Run, model: Model, longest: Longest | None, notes: list[str])
     """Return image patches and text tokens of the longest row."""
     by = _pixels_by(run, model)
     prompt = (longest and longest.text) or PROMPT_TEXT
-    values = {"pixels": by, "prompt": prompt, "model_kwargs": json.dumps(run.model_kwargs)}
+    values: dict[str, Any] = {"pixels": by, "prompt": prompt}
     if longest and longest.text:
         notes.append(f"text of the longest row of {longest.source}: {prompt} tokens (characters/3)")
     elif longest or run.grpo:

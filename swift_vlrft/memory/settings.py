@@ -120,7 +120,6 @@ class Settings:
     pixels: str = "MAX_PIXELS"
     """What limits an image in this run: MAX_PIXELS, IMAGE_MAX_TOKEN_NUM, max_pixels (ms-swift's
     flag), or model_kwargs, which overrides the variables; "fixed" where nothing does."""
-    model_kwargs: str = ""  # --model_kwargs as JSON, if it limits the images
     grids: tuple[tuple[int, int, int], ...] = ()
     """Patches (time, rows, columns) of the images of the longest row."""
     crop_tokens: int = 0
@@ -150,8 +149,6 @@ class Settings:
     expandable_segments: bool = False  # Of torch's allocator
     may_share_prefixes: bool = True
     """Whether VLRFT_SHARED_PREFIX=1 would have an effect: our plugin, without an exception."""
-    may_use_liger: bool = True
-    """Whether ms-swift takes --use_liger_kernel with the other flags (rlhf_args.py)."""
     assumptions: tuple[str, ...] = ()
 
     @property
@@ -236,25 +233,15 @@ def parse_gpus(text: str) -> Gpus:
 
 
 def gpu_gib(kind: str) -> float:
-    """Return the GiB that torch sees of a GPU; ValueError if neither name nor size tells.
-
-    The text is as people write it: "a100 80g", "NVIDIA A100-SXM4-80GB".
-    """
-    plain = _plain(kind)
-    sizes = {name: gib for name, gib in CAPACITY.items() if name.split("-")[0] in plain.split("-")}
-    if (size := re.search(r"-(\d+)$", plain)) and SMALLEST <= int(size[1]) <= LARGEST:
-        # An A10 "of 24 GB" has 22.1 GiB.
-        near = [gib for gib in sizes.values() if abs(gib / int(size[1]) - 1) < NOMINAL]
-        return near[0] if near else int(size[1]) * USABLE
-    if len(sizes) == 1:
-        return next(iter(sizes.values()))
-    if sizes:
-        raise ValueError(f"GPU {kind}: it comes in several sizes; write {' or '.join(sizes)}G")
-    known_ones = ", ".join(CAPACITY)
-    raise ValueError(f"GPU {kind}: not known; give its size as in 4x80. Known: {known_ones}")
-
-
-def _plain(name: str) -> str:
-    """Return a GPU's short name: H100-80 of "NVIDIA H100 80GB HBM3"."""
-    words = r"(?i)nvidia|tesla|geforce|rtx|(?<=\d)gi?b\b|(?<!A10)g\b|sxm\d?|pcie|hbm\w+"
-    return re.sub(r"[\s_-]+", "-", re.sub(words, "", name)).upper().strip("-")
+    """Return the GiB that torch sees of an A10, A100-80, L4-24GB or RTX 4090; else ValueError."""
+    match = re.fullmatch(r"(?:.*\s)?(\w+)(?:-(\d+)(?:GB?)?)?", kind.upper())
+    name, size = match.groups() if match else (kind, None)
+    known = CAPACITY.get(f"{name}-{size}") or CAPACITY.get(name)
+    # An A10 "of 24 GB" has 22.1 GiB.
+    if known and (size is None or abs(known / int(size) - 1) < NOMINAL):
+        return known
+    if size and SMALLEST <= int(size) <= LARGEST:
+        return int(size) * USABLE
+    raise ValueError(
+        f"GPU {kind}: not known; give its size as in 4x80, or write one of {', '.join(CAPACITY)}"
+    )

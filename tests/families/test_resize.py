@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from support.swift_run import run_python
 
-from swift_vlrft.families import image_rule, image_tokens, resized_size
+from swift_vlrft.families import image_rule
 from swift_vlrft.families.resize import capped_size
 
 # width, height: usual ones, tiny ones, long ones, and ties of the rounding.
@@ -43,9 +43,9 @@ def test_qwen_sees_what_qwen_vl_utils_makes_and_the_processor_counts(low, high, 
         image = vision.fetch_image({"image": Image.new("RGB", size)}, image_patch_size=14)
         width, height = grid_of(processor, image)
         for family in ("qwen2_vl", "qwen2_5_vl"):
-            kwargs = {"min_pixels": limits[0], "max_pixels": limits[1]}
-            assert resized_size(family, *size, **kwargs) == image.size == (width, height)
-            assert image_tokens(family, *size, **kwargs) == width * height // 28**2
+            rule = image_rule(family).within(*limits)
+            assert rule.size(*size) == image.size == (width, height)
+            assert rule.tokens(*size) == width * height // 28**2
 
 
 @pytest.mark.parametrize("high", [12_544, 200_704, 401_408, None])
@@ -66,9 +66,9 @@ def test_processors_alone_have_the_same_grid(family, name, high):
     for size in SIZES if high else SIZES[:9]:
         if family == "qwen2_5_vl" and min(size) < 14:
             continue
-        seen = resized_size(family, *size, max_pixels=high)
+        seen = rule.within(max_pixels=high).size(*size)
         assert seen == grid_of(processor, Image.new("RGB", size)), size
-        assert image_tokens(family, *size, max_pixels=high) == seen[0] * seen[1] // 28**2
+        assert rule.within(max_pixels=high).tokens(*size) == seen[0] * seen[1] // 28**2
 
 
 @settings(derandomize=True, max_examples=200, deadline=None)
@@ -92,7 +92,7 @@ def test_the_rule_agrees_with_the_published_functions(width, height, family, lim
     else:
         factor = image_rule(family).factor
         published = smart_resize(height, width, factor, min_pixels=low, max_pixels=high)
-    seen = resized_size(family, width, height, min_pixels=low, max_pixels=high)
+    seen = image_rule(family).within(low, high).size(width, height)
     assert seen == (published[1], published[0])
 
 
@@ -179,4 +179,4 @@ def test_the_flag_max_pixels_scales_as_ms_swift_does():
 )
 def test_sizes_and_limits_that_no_processor_takes(family, size, limits, said):
     with pytest.raises(ValueError, match=said):
-        resized_size(family, *size, **limits)
+        image_rule(family).within(**limits).size(*size)

@@ -3,17 +3,31 @@
 import itertools
 import json
 import re
+import shlex
 
 import pytest
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
-from swift_vlrft.memory.largest import EACH, MACHINES, VALUES, largest
+from swift_vlrft.memory.largest import EACH, MACHINES, VALUES, largest_values
 from swift_vlrft.memory.recipe_plan import plan_recipe
 from swift_vlrft.recipe.rules import check_recipe
 from swift_vlrft.recipe.rules.batches import BATCHES
 from swift_vlrft.recipe.shipped import shipped_recipes
 
+YAML = """rlhf_type: grpo
+model: Qwen/Qwen2.5-VL-3B-Instruct
+dataset: x
+reward_funcs: format
+tuner_type: full
+torch_dtype: bfloat16
+deepspeed: zero3
+use_vllm: true
+vllm_mode: colocate
+vllm_max_model_len: 4096
+sleep_level: 1
+vllm_gpu_memory_utilization: 0.4
+"""
 SIZES = itertools.cycle(("24", "80"))  # one for every second recipe
 ASKED = zip(sorted(shipped_recipes()), SIZES, strict=False)
 
@@ -22,15 +36,20 @@ def run(*words):
     return CliRunner().invoke(app, words)
 
 
-def forwards(planned, gpus, flags, name, value):
-    """Whether a plan with that value fits and breaks no further rule; the old way round."""
-    given = dict(flags) | {name: str(value)}
-    words = [word for n, v in given.items() if not n.isupper() for word in (f"--{n}", v)]
+def forwards(planned, gpus, answer, value):
+    """Whether its command with that value fits and breaks no further rule; the old way round."""
+    words = shlex.split(answer.command)
+    start = words.index("bash")
+    given = dict(word.split("=") for word in words[:start])
+    if answer.name.isupper():
+        given[answer.name] = str(value)
+    else:
+        words += [f"--{answer.name}", str(value)]
     with pytest.MonkeyPatch.context() as patch:
-        for variable in filter(str.isupper, given):
-            patch.setenv(variable, given[variable])
+        for variable, text in given.items():
+            patch.setenv(variable, text)
         try:
-            again = plan_recipe(planned.path, gpus, arguments=words)
+            again = plan_recipe(planned.path, gpus, arguments=words[start + 2 :])
         except ValueError:
             return False
     known = {finding.rule for finding in check_recipe(planned.run, BATCHES)}
@@ -49,40 +68,68 @@ def test_the_next_larger_value_does_not_fit(recipe, size):
     for name in VALUES:
         try:
             planned = plan_recipe(recipe, gpus)
-            (answer,) = largest(planned, [name])
-        except ValueError:  # names that change nothing, runs that are not planned
+            (answer,) = largest_values(planned, [name])
+        except ValueError:  # runs that are not planned
             continue
-        first = {n: v for n, v in answer.change.flags.items() if n != name}
-        if answer.value is None:
+        if answer.largest is None:
             continue
-        assert forwards(planned, gpus, first, name, answer.value), (gpus, answer)
+        assert forwards(planned, gpus, answer, answer.largest), (gpus, answer)
         beyond = int(answer.bound.partition(":")[0]) if ": " in answer.bound else None
         step = VALUES[name].step
-        assert beyond is None or name in EACH or beyond == answer.value + step
+        assert beyond is None or name in EACH or beyond == answer.largest + step
         if beyond and "its prompt takes" not in answer.bound:
-            assert not forwards(planned, gpus, first, name, beyond), (gpus, answer)
+            assert not forwards(planned, gpus, answer, beyond), (gpus, answer)
 
 
-def test_the_command_prints_value_bound_and_command():
-    words = "plan qwen2_5_vl_3b/detection_lora_1x24g --gpus 1x24 --largest lora-rank"
-    shown = run(*words.split())
+def test_the_command_prints_value_bound_and_command(tmp_path):
+    names = ["--largest", "lora-rank", "--largest", "vllm_max_model_len", "--largest", "MAX_PIXELS"]
+    shown = run("plan", "qwen2_5_vl_3b/detection_lora_1x24g", "--gpus", "1x24", *names)
     assert shown.exit_code == 0
-    value = re.search(r"lora_rank: (\d+) fits; (\d+): .* GiB, too near", shown.output)
+    value = re.search(r"lora_rank +(\d+) +(\d+): .* GiB, too near", shown.output)
     assert int(value[1]) + 8 == int(value[2]) and f"--lora_rank {value[1]}" in shown.output
+    assert shown.output.count("run it: ") == 3
     words = ["plan", "qwen2_5_vl_3b/detection_4x80g", "--largest", "gpus", "--json"]
     (machine,) = json.loads(run(*words).stdout)
     assert machine["largest"] in MACHINES and machine["command"].startswith("NPROC_PER_NODE=")
+    (tmp_path / "run.yaml").write_text(YAML)
+    shown = run("plan", str(tmp_path / "run.yaml"), "--largest", "gpus")
+    assert re.search(r"gpus +2x80 ", shown.output) and "NPROC_PER_NODE=2 swift" in shown.output
 
 
 @pytest.mark.parametrize(
-    ("words", "said", "code"),
+    ("recipe", "words", "said", "code"),
     [
-        ("--gpus 4x80 --largest lora_rank", "it changes no memory of this run", 2),
-        ("--gpus 4x80 --largest beta", "known are max_completion_length, ", 2),
-        ("--gpus 4x80 --largest gpus", "leave out --gpus", 2),
-        ("--gpus 4x4 --largest max_completion_length", "nothing fits; 64: ", 1),
+        ("detection_4x80g", "--largest beta", "known are max_completion_length, ", 2),
+        ("detection_4x80g", "--gpus 4x80 --largest gpus", "leave out --gpus", 2),
+        (
+            "detection_4x80g",
+            "--largest max_pixels",
+            "none it changes no memory of this run: MAX",
+            1,
+        ),
+        ("detection_4x80g", "--gpus 4x4 --largest max_completion_length", "none 64: ", 1),
+        ("detection_server_6+2x80g", "--largest vllm_max_model_len", "to `swift rollout`", 1),
+        ("detection_server_6+2x80g", "--largest gpus", "beside `swift rollout`", 2),
     ],
 )
-def test_what_cannot_be_answered(words, said, code):
-    shown = run("plan", "qwen2_5_vl_3b/detection_4x80g", *words.split())
+def test_what_cannot_be_answered(recipe, words, said, code):
+    shown = run("plan", f"qwen2_5_vl_3b/{recipe}", *words.split())
     assert (shown.exit_code, said in " ".join(shown.output.split())) == (code, True), shown.output
+
+
+def test_a_name_without_a_value_is_a_row_among_others():
+    words = ["--gpus", "4x80", "--largest", "lora_rank", "--largest", "MAX_PIXELS"]
+    shown = run("plan", "qwen2_5_vl_3b/detection_4x80g", *words)
+    assert shown.exit_code == 1 and re.search(
+        r"lora_rank +none +it changes no memory", shown.output
+    )
+    assert re.search(r"MAX_PIXELS +\d+", shown.output) and shown.output.count("run it: ") == 1
+
+
+def test_a_context_a_little_longer_than_the_rows_is_found():
+    """A rule between flags says of half the values that they are too short, not too long."""
+    words = "--gpus 1x12 --max_completion_length 4000 --vllm_max_model_len 6144 --json"
+    words += " --vllm_gpu_memory_utilization 0.62 --largest vllm_max_model_len"
+    shown = run("plan", "qwen3_vl_2b/detection_lora_1x24g", *words.split())
+    (answer,) = json.loads(shown.stdout)
+    assert 6048 < answer["largest"] < 8192, answer

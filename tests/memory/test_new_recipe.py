@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from recipe.test_fix import invoke
 
 from swift_vlrft.memory.models import read_model
@@ -99,38 +100,19 @@ def test_what_is_different_for_model_and_task_is_said(tmp_path):
     )
 
 
-def test_a_family_without_a_recipe_begins_with_the_nearest_size(tmp_path):
-    config = {
-        **{"model_type": "llava_next", "tie_word_embeddings": False},
-        "text_config": {"hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 16,
-                        "intermediate_size": 5504, "vocab_size": 32000},
-        "vision_config": {"hidden_size": 1024, "num_hidden_layers": 24, "patch_size": 14,
-                          "intermediate_size": 4096, "num_attention_heads": 16},
-    }  # fmt: skip
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    out = tmp_path / "new.sh"
-    said = data(new(out, "--gpus", "4x80", "--json", model=tmp_path / "config.json"))["from"]
-    assert "no recipe is tested for its family: --max_pixels 401408" in said
-    assert "no VLRFT_SHARED_PREFIX" in said and "box format is not known" in said
-    recipe = read_recipe(out, {})
-    assert recipe.get("max_pixels") == "401408" == recipe.environment["MAX_PIXELS"]
-    assert recipe.get("model") == str(tmp_path)  # the folder, which ms-swift takes
-    assert recipe.get("dataset") == "laolao77/ViRFT_COCO_base65"  # without :pixels
-
-
-def test_a_model_that_sees_nothing_is_refused(tmp_path):
+def test_a_family_without_a_recipe_is_refused(tmp_path):
     done = new(tmp_path / "out.sh", "--gpus", "4x80", model="Qwen/Qwen2.5-7B-Instruct")
-    assert done.exit_code == 2 and "sees no images" in done.output
+    assert done.exit_code == 2 and "no recipe that sees images is tested for" in done.output
     assert len(done.output.strip().splitlines()) == 1 and not list(Path(tmp_path).iterdir())
 
 
 def test_a_data_set_is_asked_for_in_the_models_box_format(tmp_path):
-    (tmp_path / "d.jsonl").write_text('{"problem": "where?", "solution": "x"}\n')
-    (tmp_path / "m.jsonl").write_text('{"messages": [{"role": "user", "content": "where?"}]}\n')
-    for given, ending in (("d.jsonl", ":pixels"), ("m.jsonl", "")):
-        out = tmp_path / "new.sh"
-        assert new(out, "--gpus", "4x80", "--dataset", tmp_path / given).exit_code == 0
-        assert read_recipe(out, {}).get("dataset") == f"{tmp_path}/{given}{ending}"
+    Image.new("RGB", (28, 28)).save(tmp_path / "a.png")
+    row = {"image": "a.png", "problem": "where?", "solution": "No Objects"}
+    (tmp_path / "d.jsonl").write_text(json.dumps(row))
+    out = tmp_path / "new.sh"
+    assert new(out, "--gpus", "4x80", "--dataset", tmp_path / "d.jsonl").exit_code == 0
+    assert read_recipe(out, {}).get("dataset") == f"{tmp_path}/d.jsonl:pixels"
 
 
 def test_what_cannot_be_planned_is_refused_or_named(tmp_path):
@@ -171,15 +153,12 @@ def test_the_callers_shell_changes_no_plan_for_other_machines(monkeypatch):
 
 
 def test_what_a_change_costs_beside_memory_is_in_the_recipe(tmp_path):
-    """Host memory, another number of rows, and QLoRA where weights leave the GPU."""
+    """Host memory, and another number of rows."""
     large = "Qwen/Qwen2.5-VL-7B-Instruct"
     one = data(new(tmp_path / "a.sh", "--gpus", "1x24", "--json", model=large))
     assert one["flags"]["deepspeed"] == "zero3_offload" and "32 GiB of host memory" in one["from"]
-    assert "/detection_qlora_1x24g" in one["from"]
     six = data(new(tmp_path / "b.sh", "--gpus", "6x80", "--json"))
-    assert six["cost"] in six["from"] and six["cost"] == "24 rows a step in place of 32"
-    eight = data(new(tmp_path / "c.sh", "--gpus", "8x24", "--json"))
-    assert eight["cost"] == "as many rows a step"
+    assert "24 rows a step in place of 32" in six["from"]
     plan = plan_recipe(tmp_path / "a.sh", "1x24").plan
     assert plan.host <= plan.usual_host == 2 * plan.settings.gpu_bytes
 
