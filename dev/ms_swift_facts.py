@@ -2,8 +2,8 @@
 
 python dev/ms_swift_facts.py > facts.json && mv facts.json swift_vlrft/recipe/ms_swift.json
 
-The flags of `megatron` are among them if Megatron-Core is installed. Bounds of numbers, kinds of
-variables and `loss_type KIND` are those of that file, where they are written by hand.
+Bounds of numbers, kinds of variables and `loss_type KIND` are those of that file, where they are
+written by hand.
 """
 
 from __future__ import annotations
@@ -34,12 +34,6 @@ CLASSES = {
     "eval": "EvalArguments",
     "sample": "SamplingArguments",
 }
-MEGATRON_CLASSES = {
-    "megatron-rlhf": "MegatronRLHFArguments",
-    "megatron-sft": "MegatronSftArguments",
-    "megatron-pt": "MegatronPretrainArguments",
-    "megatron-export": "MegatronExportArguments",
-}
 PARSED = re.compile(r"json_parse_to_dict\(self\.(\w+)")
 """How ms-swift declares a JSON flag."""
 
@@ -54,7 +48,7 @@ def read_facts() -> Facts:
 
     commands: dict[str, dict[str, Flag]] = {}
     classes = {command: getattr(swift.arguments, name) for command, name in CLASSES.items()}
-    for command, arguments in (classes | megatron_classes()).items():
+    for command, arguments in classes.items():
         with _patch_get_type_hints():
             flags = read_flags(arguments)
         for flag, kind in flags.items():
@@ -78,15 +72,6 @@ def read_facts() -> Facts:
     )
 
 
-def megatron_classes() -> dict[str, type]:
-    """Return an empty mapping if Megatron-Core is not installed."""
-    try:
-        from swift.megatron import arguments
-    except ImportError:
-        return {}
-    return {command: getattr(arguments, name) for command, name in MEGATRON_CLASSES.items()}
-
-
 def read_flags(arguments: type) -> dict[str, Flag]:
     """Return the flags of one arguments class, by the parser that ms-swift builds from it."""
     import swift
@@ -94,7 +79,7 @@ def read_flags(arguments: type) -> dict[str, Flag]:
 
     texts = [
         path.read_text()
-        for folder in ("arguments", "trainers", "rlhf_trainers", "megatron/arguments")
+        for folder in ("arguments", "trainers", "rlhf_trainers")
         for path in (Path(swift.__file__).parent / folder).rglob("*.py")
     ]
     # FSDP's flag is parsed under another name (sft_args.py: _init_fsdp).

@@ -65,7 +65,7 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is installed, if it is not what these are the facts of."""
 
     def flags(self, command: str) -> dict[str, Flag]:
-        """Return the flags of `swift COMMAND`, or of `megatron rlhf` for megatron-rlhf."""
+        """Return the flags of `swift COMMAND`."""
         return {
             name: flag
             for name, kinds in self.commands.items()
@@ -76,10 +76,7 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @lru_cache
 def facts() -> Facts:
-    """Return the facts of the tested versions, `megatron`'s flags among them.
-
-    Where others are installed, the ``note`` says so.
-    """
+    """Return the facts of the tested versions; the ``note`` says where others are installed."""
     shipped = msgspec.json.decode(SHIPPED.read_bytes(), type=Facts)
     other = {n: v for n, v in installed_versions().items() if v != shipped.versions[n]}
     if not other:

@@ -9,6 +9,7 @@ NPROC_PER_NODE=4            set for the script alone: `swift` does not see it
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -27,14 +28,19 @@ MEANT = {
     **{"VISIBLE_DEVICES": "CUDA_VISIBLE_DEVICES", "NPROC": "NPROC_PER_NODE"},
 }
 """Names that nobody reads, and what they stand for."""
-PROGRAM = re.compile(r"(?:\S*/)?(?:swift|megatron)|swift\.cli\.\S+|\S*swift/cli/\S+\.py")
-STARTS = r"(?:swift|megatron|nohup|env|python[\d.]*|torchrun|accelerate|deepspeed)(?=\s)"
+PROGRAM = re.compile(r"(?:\S*/)?swift|swift\.cli\.\S+|\S*swift/cli/\S+\.py")
+STARTS = r"(?:swift|nohup|env|python[\d.]*|torchrun|accelerate|deepspeed)(?=\s)"
 JOINED = re.compile(rf"\\\r?\n(?=(--?[A-Za-z]\w*|[A-Za-z_]\w*=|{STARTS}))")
 """A word that goes on in the first column of the next line, with what looks like another word."""
-NEXT = re.compile(r"swift|megatron|vlrft|nohup|echo|wait|sleep|export|exit|python[\d.]*")
+NEXT = re.compile(r"swift|vlrft|nohup|echo|wait|sleep|export|exit|python[\d.]*")
 """In the first column, the first word of another command."""
 GAP = re.compile(r"(?:[^\S\n]|\\\r?\n|\n|(?<=\s)#[^\n]*)*")
 """Between two commands: line ends, empty lines and comments alone."""
+MAKERS = re.compile(
+    r"python[\d.]*|make|cp|mv|ln|tar|unzip|7z|gunzip|cat|touch|dd|wget|curl|aria2c|rsync|scp|clone"
+    r"|lfs|pull|download|sync|vlrft|swift|.*\.(?:sh|py)|(?:ba|da|z|k)?sh"
+)
+"""Words, one of the first three of a command, that may make files which a run reads."""
 CONTINUES = re.compile(r"\\\\|[/^]|\\\s*#.*")
 """What is written at the end of a line for a backslash, or with a comment behind it."""
 DASHES = "\u2010-\u2015\u2212\uff0d"
@@ -103,6 +109,17 @@ def commands_of(statements: Sequence[Node]) -> list[Node]:
         if not outer or node.Pos.at >= outer[-1].End.at:
             outer.append(node)
     return outer
+
+
+def makers_above(nodes: Sequence[Node], line: int) -> str:
+    """Return the text of the commands above a line that may make files."""
+    found = []
+    for node in (node for node in nodes if node.End.line < line):
+        words = [os.path.basename(word.text) for word in node.Cmd.Args[:3]]
+        writes = any(r.Word and r.Word.text != "/dev/null" for r in node.Redirs if ">" in r.Op)
+        if writes or any(map(MAKERS.fullmatch, words)):
+            found.append(node.text)
+    return "\n".join(found)
 
 
 def _runs_swift(node: Node) -> bool:

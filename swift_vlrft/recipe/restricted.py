@@ -61,8 +61,6 @@ class Inert:
     """An inert script has the lines of the script, but no redirection of output."""
 
     text: str
-    written: set[str] = field(default_factory=set)
-    """The files that it would write, by their names."""
     notes: list[Note] = field(default_factory=list)
 
 
@@ -71,7 +69,7 @@ def started(
 ) -> tuple[list[Started], list[Note]]:
     """Return the commands of a script that matter here, in bash's order, and notes.
 
-    These commands mention `swift` or `megatron`, change the folder or read other commands; the
+    These commands mention `swift`, change the folder or read other commands; the
     notes say what bash could not do, as no program ran. ``script`` is `$0`. RecipeError if it does
     not end, or starts commands or processes without end.
     """
@@ -233,9 +231,7 @@ def _without(
         raise RecipeError(f"{script}: line {line}: a redirection over several lines; use one line")
     word = redirection.get("Word") or {}
     name = data[word["Pos"]["Offset"] : word["End"]["Offset"]].decode(errors="replace").strip("'\"")
-    if redirection["Op"] in (">", ">>", ">|", "&>", "&>>"):
-        inert.written.add(name)
-    elif redirection["Op"] == "<" and name != "/dev/null":
+    if redirection["Op"] == "<" and name != "/dev/null":
         why = f"what is read from {name} is not known under --run"
         inert.notes.append(Note(line, "unread", why))
     blank = b" " * len(written)
@@ -249,7 +245,7 @@ def _depends(node: dict[str, Any]) -> bool:
         tests = node.get("Word")
     elif node.get("Type") == "BinaryCmd" and node.get("Op") == "||":
         behind = [word.get("Value") for word in _nodes(node["Y"])]
-        tests = node["X"] if "swift" in behind or "megatron" in behind else None
+        tests = node["X"] if "swift" in behind else None
     return any(map(_starts, _nodes(tests)))
 
 

@@ -23,7 +23,7 @@ from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.files.environment import truth
 from swift_vlrft.recipe import facts as ms_swift
 from swift_vlrft.recipe.bounds import Bounds
-from swift_vlrft.recipe.history import OLD_FLAGS, OLD_MEGATRON_FLAGS, Old
+from swift_vlrft.recipe.history import OLD_FLAGS
 from swift_vlrft.recipe.reader import Flag, Recipe, read_recipe
 
 Value = bool | int | float | str | tuple[Any, ...] | None
@@ -54,11 +54,7 @@ class Run:
 
     @cached_property
     def flags(self) -> dict[str, ms_swift.Flag]:
-        return self.facts.flags(f"megatron-{self.command}" if self.megatron else self.command)
-
-    @property
-    def old_flags(self) -> dict[str, Old]:
-        return OLD_MEGATRON_FLAGS if self.megatron else OLD_FLAGS
+        return self.facts.flags(self.command)
 
     @cached_property
     def given(self) -> dict[str, Flag]:
@@ -81,7 +77,7 @@ class Run:
         """Return the current name for an old or abbreviated name; else the name itself."""
         if name in self.flags or not name:
             return name
-        if (old := self.old_flags.get(name)) is not None:
+        if (old := OLD_FLAGS.get(name)) is not None:
             return old.now or name
         # To argparse, --report may be --report_to or --report-to, and is refused.
         spelled = {s: flag for flag in self.flags for s in (flag, flag.replace("_", "-"))}
@@ -170,10 +166,6 @@ class Run:
     @property
     def command(self) -> str:
         return self.recipe.command[-1]
-
-    @property
-    def megatron(self) -> bool:
-        return self.recipe.megatron
 
     @property
     def trains(self) -> bool:

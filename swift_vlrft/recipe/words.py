@@ -8,9 +8,8 @@ program prints) stays as it is written and is not known, with the reason in its 
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from swift_vlrft.files.shipped import shipped_file
@@ -32,11 +31,12 @@ SETS = re.compile(r"\+\+|--|(?<![=!<>])=(?!=)")
 """What within an expansion assigns to a variable: ``${A:=1}``, ``$((A++))``."""
 NAME = re.compile(r"(?:(?<![$\w])(?<!\$\{)|\$\{(?=\w+:?=))([A-Za-z_]\w*)")
 """A word that may name a variable which is set; none behind ``$``, which only reads it."""
-ARITHMETIC: dict[str, Callable[[int, int], int]] = {
+ARITHMETIC = {
     **{"+": int.__add__, "-": int.__sub__, "*": int.__mul__},
     **{"/": int.__floordiv__, "%": int.__mod__},
 }
 NUMBER = re.compile(r"0|[1-9]\d{,17}")
+EXPANSION = re.compile(r"(?s)\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?:(:?[-?]).*)?\})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +86,16 @@ class Words:
     def __init__(self, environment: Mapping[str, str], arguments: Sequence[str]) -> None:
         self.variables = {n: Variable(Value(v, 1), True) for n, v in environment.items()}
         self.arguments: list[Value] | None = [Value(text, 1) for text in arguments]
-        self.folder: str | None = os.getcwd()
+        self.of_functions: dict[str, Note] = {}
+        """Why a variable may get another value at any time."""
         self.lost: Note | None = None
         """Why any variable may have any value since, where it is not assigned again."""
         self.notes: list[Note] = []
 
     def get(self, name: str) -> Variable:
-        if name not in self.variables and self.lost:
-            return Variable(Value(f"${name}", 0, False, None, (self.lost,), True), None)
+        why = self.of_functions.get(name) or (self.lost if name not in self.variables else None)
+        if why:
+            return Variable(Value(f"${name}", 0, False, None, (why,), True), None)
         return self.variables.get(name, Variable())
 
     def forget(self, names: Iterable[str], note: Note) -> Note:
@@ -111,15 +113,13 @@ class Words:
         plain = not any(re.search(f"\\s|{PATTERN.pattern}", v.text) for v in given or ())
         if given is not None and (word.text == '"$@"' or (word.text == "$@" and plain)):
             return given
-        if "IFS" in self.variables and "$" in word.text:
-            return [unread(word, f"IFS splits it; {BY_RUN}")]
         pieces = [*self.pieces(word.Parts)]
         whole = replace(joined(pieces, word.line), span=word.span)
         one = pieces[0] if len(pieces) == 1 and not pieces[0].quoted else Value("", 0)
         if not whole.known:
-            many = one.many or re.search(r"\$@|\{@|\[@\]", word.text) is not None
-            return [replace(whole, many=many, vanishes=one.vanishes)]
-        if PATTERN.search("".join(piece.text for piece in pieces if not piece.quoted)):
+            return [replace(whole, many=one.many or "@" in word.text, vanishes=one.vanishes)]
+        bare = "".join(piece.text for piece in pieces if not piece.quoted)
+        if PATTERN.search(bare) or ("IFS" in self.variables and "$" in word.text):
             why = f"it stands for several words, or for files that match; {BY_RUN}"
             return [replace(unread(word, why, False), span=word.span)]
         marked = (f"{QUOTED}{p.text}" if p.quoted else BLANKS.sub(SPLIT, p.text) for p in pieces)
@@ -166,34 +166,29 @@ class Words:
                 yield Value((match[1] or "") if escaped else match[0], line, quoted=escaped)
 
     def _variable(self, part: Node, quoted: bool) -> Iterator[Value]:
-        name, exp, line = part.Param.Value, part.Exp, part.line
-        operator, word = exp.Op if exp else "", exp and exp.Word
-        odd = part.Excl or part.Length or part.Slice or part.Repl or part.Names or part.Width
-        if (
-            odd
-            or part.Index
-            or not name.isidentifier()
-            or operator not in ("", "-", ":-", "?", ":?")
-        ):
-            yield unread(part, many=not part.Length)
+        """The value of $X, ${X}, ${X-d}, ${X:-d} and ${X:?m}; nothing else in braces is read."""
+        form = EXPANSION.fullmatch(part.text)
+        if not form:
+            yield unread(part)
             return
+        name, operator, line = form[1] or form[2], form[3] or "", part.line
+        word = part.Exp.Word if part.Exp else None
         value = self.get(name).value
         if value and not (value.known and value.text == "" and operator[:1] == ":"):
             text = value.text if value.known else part.text
             yield replace(value, text=text, line=line, span=None, quoted=quoted)
         elif operator[-1:] == "-":
             yield from self.pieces(word.Parts if word else (), quoted)
-        elif operator:
-            message = re.sub("[\"']", "", word.text) if word else ""
-            note = Note(line, "needed", f"${name} is not set{': ' * bool(message)}{message}", name)
-            self.notes.append(note)
-            value = Value(part.text, line, False, None, (note,), quoted=quoted)
-            self.variables[name] = replace(self.get(name), value=value)
-            yield value
         else:
-            kind = "needed" if MACHINE_VARIABLES.fullmatch(name) else "unset"
-            note = Note(line, kind, f"${name} is not set", name)
-            yield Value(part.text, line, False, None, (note,), True, not quoted, quoted)
+            message = f": {word.text}" if word else ""
+            kind = "needed" if operator or MACHINE_VARIABLES.fullmatch(name) else "unset"
+            note = Note(line, kind, f"${name} is not set{message}", name)
+            vanishes = kind == "unset" and not quoted
+            value = Value(part.text, line, False, None, (note,), True, vanishes, quoted)
+            if operator:  # whoever runs the script gives it
+                self.notes.append(note)
+                self.variables[name] = replace(self.get(name), value=value)
+            yield value
 
     def _number(self, node: Node) -> int | None:
         """The value of an arithmetic expression of known numbers."""
@@ -204,8 +199,7 @@ class Words:
         value = joined(self.pieces(node.Parts), node.line) if node and node.Parts else None
         if value and value.known and value.text.isidentifier():
             value = self.get(value.text).value
-        whole = value and value.known and NUMBER.fullmatch(value.text)
-        return int(value.text) if value and whole else None
+        return number(value.text) if value and value.known else None
 
     def _printed(self, part: Node) -> str | None:
         """What a command substitution prints, where that is known without running it."""
@@ -216,18 +210,21 @@ class Words:
         match [value.text for value in values if all(value.known for value in values)]:
             case ["vlrft", "plugin"]:
                 return str(shipped_file("plugins", "vlrft.py"))
-            case ["expr", first, *words] if len(words) % 2 == 0 and {*words[::2]} == {"/"}:
-                total = int(first) if NUMBER.fullmatch(first) else None
-                for number in words[1::2]:
-                    whole = NUMBER.fullmatch(number)
-                    total = calculated(total, "/", int(number) if whole else None)
+            case ["expr", first, *words] if {*words[::2]} == {"/"}:
+                total = number(first)
+                for divisor in words[1::2]:
+                    total = calculated(total, "/", number(divisor))
                 return None if total is None else str(total)
             case ["seq", *words]:
                 between = words.pop(0)[2:] if words and words[0].startswith("-s") else "\n"
-                if len(words) in (1, 2) and all(map(NUMBER.fullmatch, words)):
-                    numbers = range(int(words[0]) if words[1:] else 1, int(words[-1]) + 1)
-                    return between.join(map(str, numbers)) if len(numbers) < MOST else None
+                first, last = [1, *map(number, words)][-2:] if 0 < len(words) < 3 else (1, None)
+                if first is not None and last is not None and last - first < MOST:
+                    return between.join(map(str, range(first, last + 1)))
         return None
+
+
+def number(text: str) -> int | None:
+    return int(text) if NUMBER.fullmatch(text) else None
 
 
 def calculated(a: int | None, operator: str, b: int | None) -> int | None:

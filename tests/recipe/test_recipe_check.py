@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-from ms_swift_facts import CLASSES, MEGATRON_CLASSES
+from ms_swift_facts import CLASSES
 from recipe.bash import run_bash, write_programs
 from recipe.test_rules import SWIFT
 from typer.testing import CliRunner
@@ -21,7 +21,7 @@ from swift_vlrft.cli import app
 from swift_vlrft.recipe import gpus, tree
 from swift_vlrft.recipe.by_bash import run_recipes
 from swift_vlrft.recipe.facts import facts, installed_versions
-from swift_vlrft.recipe.history import OF_OTHERS, OLD_FLAGS, OLD_MEGATRON_FLAGS
+from swift_vlrft.recipe.history import OF_OTHERS, OLD_FLAGS
 from swift_vlrft.recipe.reader import read_recipes, read_text
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
 from swift_vlrft.recipe.rules.clashes import CLASHES
@@ -247,10 +247,9 @@ def test_a_machine_without_a_driver_shows_no_gpu(monkeypatch, tmp_path):
 
 def test_the_table_of_old_flags_is_true_of_this_ms_swift():
     flags = facts().flags("rlhf")
-    for table, commands in ((OLD_FLAGS, CLASSES), (OLD_MEGATRON_FLAGS, MEGATRON_CLASSES)):
-        every = {name for command in commands for name in facts().flags(command)}
-        assert sorted(set(table) & (every if table is OLD_MEGATRON_FLAGS else set(flags))) == []
-        assert [old.now for old in table.values() if old.now and old.now not in every] == []
+    every = {name for command in CLASSES for name in facts().flags(command)}
+    assert sorted(set(OLD_FLAGS) & set(flags)) == []
+    assert [old.now for old in OLD_FLAGS.values() if old.now and old.now not in every] == []
     assert {meant.split()[0] for meant in OF_OTHERS.values()} <= set(flags)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from swift_vlrft.recipe.history import OLD_FLAGS
 from swift_vlrft.recipe.reader import Flag
-from swift_vlrft.recipe.rules.finding import Finding, left_out, note, problem, renamed
+from swift_vlrft.recipe.rules.finding import Finding, left_out, problem, renamed
 from swift_vlrft.recipe.run import Run
 
 SCALES = {"true": "group", "false": "none"}
@@ -20,19 +21,13 @@ def old_value(flag: Flag) -> str | None:
 
 def removed_flags(run: Run) -> Iterator[Finding]:
     for flag in run.recipe.flags:
-        if old := run.old_flags.get(flag.name):
+        if old := OLD_FLAGS.get(flag.name):
             became = f"--{old.now}" if old.now else "gone"
             text = f"--{flag.name} is {became} since ms-swift {old.since}"
             text = "; ".join(filter(None, (text, "leave it out" * old.drop, old.hint)))
             mends = renamed(flag, old.now) if old.now else ()
             mends = left_out(run.recipe.text, flag) if old.drop else mends
             yield problem(run, flag, "removed-flag", text, mends)
-
-
-def only_flags(run: Run) -> Iterator[Finding]:
-    """Say what is not checked of a command of `megatron`."""
-    text = f"`megatron {run.command}`: only its flags are checked"
-    yield note(run, run.recipe.line, "megatron", text)
 
 
 def missing_mode(run: Run) -> Iterator[Finding]:

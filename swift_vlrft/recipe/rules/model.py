@@ -38,7 +38,7 @@ def no_such_path(
     path = run.recipe.at(name)
     if path is None or path.exists() or PLACEHOLDER.search(name):
         return
-    if run.recipe.may_make(name):
+    if run.recipe.made:
         text = f"--{flag} {name} does not exist yet; an earlier command may make it"
         yield note(run, flag, rule, text)
     else:

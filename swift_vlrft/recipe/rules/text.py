@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from swift_vlrft.files.secrets import is_secret_name
-from swift_vlrft.recipe.history import OF_OTHERS
+from swift_vlrft.recipe.history import OF_OTHERS, OLD_FLAGS
 from swift_vlrft.recipe.lines import almost
 from swift_vlrft.recipe.plugins import read_plugin
 from swift_vlrft.recipe.reader import Flag
@@ -62,7 +62,7 @@ def names(run: Run) -> Iterator[Finding]:
         if not flag.name and flag.known:
             text = f"{' '.join(flag.values)} belongs to no flag"
             yield problem(run, flag, "stray-word", text)
-        if not flag.name or not run.flags or flag.name in {*run.flags, *run.old_flags}:
+        if not flag.name or not run.flags or flag.name in {*run.flags, *OLD_FLAGS}:
             continue
         name = run.current_name(flag.name)
         if name != flag.name:
@@ -70,9 +70,8 @@ def names(run: Run) -> Iterator[Finding]:
             yield note(run, flag, "abbreviated-flag", text, renamed(flag, name))
         elif not run.is_negated(flag.name):
             unknown.append(option(flag))
-            command = f"`{run.recipe.command[0]} {run.command}`"
             version = run.facts.versions["ms-swift"]
-            text = f"{command} of ms-swift {version} has no {option(flag)}"
+            text = f"`swift {run.command}` of ms-swift {version} has no {option(flag)}"
             meant, patches = _meant(run, flag)
             text += f". Did you mean --{meant}?" if meant else ""
             yield problem(run, flag, "unknown-flag", text, patches)
