@@ -72,8 +72,7 @@ def run_recipes(
     if not recipes:
         why = "; ".join(f"line {note.line}: {note.text}" for note in notes[-3:])
         raise RecipeError(
-            f"{path}: bash runs to its end and starts no `swift`"
-            + (why and f". {why}")
+            f"{path}: bash runs to its end and starts no `swift`" + (why and f". {why}")
         )
     for recipe in recipes:
         recipe.text = text

@@ -32,8 +32,6 @@ PROGRAM = re.compile(r"(?:\S*/)?swift|swift\.cli\.\S+|\S*swift/cli/\S+\.py")
 STARTS = r"(?:swift|nohup|env|python[\d.]*|torchrun|accelerate|deepspeed)(?=\s)"
 JOINED = re.compile(rf"\\\r?\n(?=(--?[A-Za-z]\w*|[A-Za-z_]\w*=|{STARTS}))")
 """A word that goes on in the first column of the next line, with what looks like another word."""
-NEXT = re.compile(r"swift|vlrft|nohup|echo|wait|sleep|export|exit|python[\d.]*")
-"""In the first column, the first word of another command."""
 GAP = re.compile(r"(?:[^\S\n]|\\\r?\n|\n|(?<=\s)#[^\n]*)*")
 """Between two commands: line ends, empty lines and comments alone."""
 MAKERS = re.compile(
@@ -271,13 +269,6 @@ def _behind(text: str, node: Node) -> Iterator[Note]:
             gone = Patch(len(text[: word.Pos.at].rstrip(" ")), word.End.at, "")
             moved = Patch(node.Pos.at, node.Pos.at, f"{word.text} ")
             yield note_at(text, word.Pos.at, "stray-variable", why, gone, moved)
-        before = text[: word.Pos.at].rstrip("\r\n")
-        if NEXT.fullmatch(word.text) and before.endswith("\\"):
-            why = f"the backslash of line {word.line - 1} takes this line into the command above: "
-            why += f"`{word.text}` is a word of it, and does not start. Delete the backslash"
-            yield note_at(
-                text, word.Pos.at, "continuation", why, Patch(len(before) - 1, len(before), "")
-            )
     comment = re.compile(r"[ \t]+(#\S+)").match(text, node.End.at)
     name = args[-1].text.lstrip("-").replace("-", "_") if args[-1].text.startswith("--") else ""
     kinds = facts().commands.get(name, {}).values()

@@ -22,7 +22,6 @@ from typing import Any
 from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.files.environment import truth
 from swift_vlrft.recipe import facts as ms_swift
-from swift_vlrft.recipe.bounds import Bounds
 from swift_vlrft.recipe.history import OLD_FLAGS
 from swift_vlrft.recipe.reader import Flag, Recipe, read_recipe
 
@@ -276,17 +275,26 @@ def scalar(kind: str, text: str, bounds: str | None = None) -> Value:
         return truth(text)
     if kind not in ("int", "float"):
         return text
-    within = Bounds.of(bounds) if bounds else Bounds()
-    said = f", {within.said}" if bounds else ""
+    said = f" in {bounds}" if bounds else ""
     try:
         value = int(text) if kind == "int" else float(text)
         if kind == "int" and abs(value) >= 10**DIGITS:
             said = f", of {DIGITS} digits at most"
-        elif not bounds or value in within:
+        elif not bounds or _within(value, bounds):
             return value
     except ValueError:
         pass
     raise ValueError(f"a {'whole ' * (kind == 'int')}number is needed{said}")
+
+
+def _within(value: float, bounds: str) -> bool:
+    """Say whether a number lies in an interval that is written as `(0, 1]` or `[1, inf)`."""
+    low, high = map(float, bounds[1:-1].split(","))
+    return (
+        low < value < high
+        or (value == low and bounds[0] == "[")
+        or (value == high and bounds[-1] == "]")
+    )
 
 
 # How ms-swift derives flags from others (rlhf_args.py, sft_args.py, trainers/arguments.py)

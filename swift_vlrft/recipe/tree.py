@@ -18,10 +18,6 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-PLACEHOLDER = re.compile(r"(?<![<&])<[A-Za-z][\w-]*(?: [\w-]+)*>")
-"""<your path>, which bash takes for redirections."""
-STAND_INS = str.maketrans("<> ", "\1\2\3")
-MEANT = str.maketrans("\1\2\3", "<> ")
 COMMENT_GOES_ON = re.compile(
     r"""(?m)^(?:'[^'\n]*'|"[^"\n]*"|[^'"\n#]|(?<=\S)#)*?(?:^|(?<=\s))#[^\n]*\\$"""
 )
@@ -135,7 +131,7 @@ class Node:
 
 def _literal(part: Node) -> bool:
     if part.Type == "Lit":
-        return not set(re.sub(r"\\.", "", part.Value)) & set("*?[{~\1")
+        return not set(re.sub(r"\\.", "", part.Value)) & set("*?[{~")
     quoted = part.Type == "DblQuoted" and all(inner.Type == "Lit" for inner in part.Parts)
     return quoted or (part.Type == "SglQuoted" and not part.Dollar)
 
@@ -147,7 +143,6 @@ def parse(text: str) -> tuple[Sequence[Node], Sequence[Note]]:
     """
     clean = re.sub(r"^\ufeff|(?<!\\)\\\Z", " ", text)
     clean = COMMENT_GOES_ON.sub(lambda match: f"{match[0][:-1]} ", clean)
-    clean = PLACEHOLDER.sub(lambda match: match[0].translate(STAND_INS), clean)
     data = clean.encode(errors="replace")
     characters: Sequence[int] = range(len(data) + 1)
     if len(data) > len(text):

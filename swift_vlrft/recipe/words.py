@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from swift_vlrft.files.shipped import shipped_file
-from swift_vlrft.recipe.tree import MEANT, Node, Note, Span
+from swift_vlrft.recipe.tree import Node, Note, Span
 
 MACHINE_VARIABLES = re.compile(
     r"USER|LOGNAME|HOME|PWD|TMPDIR|LANG|(?:LOCAL_|NODE_)?RANK|WORLD_SIZE|MASTER_(?:ADDR|PORT)"
@@ -135,7 +135,7 @@ class Words:
                 yield from self._literal(part, quoted, part is parts[0])
             elif part.Type == "SglQuoted" and not part.Dollar:
                 text = part.text if quoted else part.Value or ""
-                yield Value(text.translate(MEANT), part.line, quoted=True)
+                yield Value(text, part.line, quoted=True)
             elif part.Type == "DblQuoted":
                 yield Value("", part.line, quoted=True)
                 yield from self.pieces(part.Parts, True)
@@ -150,14 +150,9 @@ class Words:
                 yield replace(value, quoted=quoted)
 
     def _literal(self, part: Node, quoted: bool, first: bool) -> Iterator[Value]:
-        text, line = part.Value.translate(MEANT), part.line
+        text, line = part.Value, part.line
         if quoted:
             yield Value(re.sub(r'\\([$`"\\])', r"\1", text), line, quoted=True)
-        elif match := re.search("\1[^\2]*\2", part.Value):
-            name = match[0].translate(MEANT)
-            why = f"{name} is a placeholder (bash reads `<` as a redirection): put the value in its"
-            self.notes.append(Note(line, "placeholder", f"{why} place"))
-            yield Value(text, line, False)
         elif re.search(r"[:=]~", text) or (first and text.startswith("~")):
             yield unread(part, f"it stands for a folder; {BY_RUN}", False)
         else:

@@ -25,8 +25,11 @@ each node; accelerate: of all) and nodes, and the processes where none are given
 """
 MODULES = {"torch.distributed.run": "torchrun", "accelerate.commands.launch": "accelerate"}
 PYTHON = re.compile(r"python[\d.]*")
-WRAPPERS = re.compile(rf"nohup|setsid|exec|env|timeout|srun|uv|(?:micro)?mamba|conda|{PYTHON.pattern}|{'|'.join(LAUNCHERS)}")
-PRINTS = re.compile(r"echo|printf|cat|tee|which|type|command|[ef]?grep|p?kill|killall|ps|pip3?|test|\[|:")
+WRAPPERS = re.compile(
+    r"nohup|setsid|exec|env|timeout|srun|uv|(?:micro)?mamba|conda|python[\d.]*|torchrun|accelerate"
+    r"|deepspeed"
+)
+PRINTS = re.compile(r"echo|printf|cat|tee|which|type|command|[ef]?grep|p?kill|killall|ps|pip3?|:")
 """Commands that run nothing of what they are given."""
 ENVIRONMENT = re.compile(
     r"(?:source|\.)\s+\S*(?:/activate|(?:conda|mamba)\.sh|\.bashrc|\.(?:bash_)?profile)\b"
@@ -59,7 +62,7 @@ def base(word: Value) -> str:
 
 
 def command_at(words: Sequence[Value]) -> int | None:
-    """Find where the command of ms-swift begins: `swift rlhf`, swift.cli.rlhf, swift/cli/rlhf.py."""
+    """Find where the command begins: at `swift rlhf`, swift.cli.rlhf or swift/cli/rlhf.py."""
     for i, word in enumerate(words):
         if base(word) == "swift" and words[i + 1 :]:
             following = words[i + 1]
@@ -131,5 +134,5 @@ def not_read(text: str) -> str | None:
     if name == "megatron":
         return "`megatron` is not read: flags of `swift` are checked"
     if WITHIN.search(text):
-        return f"`{name}` is given a `swift` command, which is not read: give that command by itself"
+        return f"`{name}` is given a `swift` command, which is not read: give that by itself"
     return None

@@ -21,7 +21,7 @@ from swift_vlrft.recipe.rules.gpus import visible_gpus
 from swift_vlrft.recipe.rules.history import HISTORY
 from swift_vlrft.recipe.rules.installed import installed, kernels
 from swift_vlrft.recipe.rules.losses import LOSSES
-from swift_vlrft.recipe.rules.model import MODEL, code_and_pickles
+from swift_vlrft.recipe.rules.model import MODEL
 from swift_vlrft.recipe.rules.prefix import PREFIX
 from swift_vlrft.recipe.rules.resume import RESUME
 from swift_vlrft.recipe.rules.server import together
@@ -31,7 +31,7 @@ from swift_vlrft.recipe.run import NoValue, Run, resolve
 
 Rule = Callable[[Run], Iterator[Finding]]
 RULES: tuple[Rule, ...] = (
-    *(*TEXT, *HISTORY, clashes, idle, *BATCHES, *LOSSES, visible_gpus, *MODEL, code_and_pickles),
+    *(*TEXT, *HISTORY, clashes, idle, *BATCHES, *LOSSES, visible_gpus, *MODEL),
     *(*PREFIX, *TURN_RULES, *RESUME, *DATA, installed, kernels),
 )
 

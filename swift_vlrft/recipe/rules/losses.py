@@ -43,7 +43,7 @@ def idle_ratio(run: Run) -> Iterator[Finding]:
     """
     if not run.grpo or run.integer("num_iterations") > 1:
         return
-    # cispo's scale is epsilon_high: see unscaled_cispo.
+    # cispo's scale is epsilon_high.
     names = RATIO_FLAGS if loss_types(run) != ["cispo"] else (LEVEL,)
     per_token = run.text(LEVEL) == "token"
     idle = [name for name in names if name in run.given and not (per_token and name == LEVEL)]
@@ -58,17 +58,4 @@ def idle_ratio(run: Run) -> Iterator[Finding]:
         yield note(run, idle[0], "idle-ratio", text)
 
 
-def unscaled_cispo(run: Run) -> Iterator[Finding]:
-    """grpo_trainer.py: min(ratio, epsilon_high) weighs each token; other losses add 1 to it."""
-    if not run.grpo or loss_types(run) != ["cispo"]:
-        return
-    high = run.number("epsilon_high" if "epsilon_high" in run.given else "epsilon")
-    if high < 1:
-        text = (
-            f"under cispo a token weighs at most --epsilon_high ({high:g}), less than the 1 of "
-            "policies that agree: MiniMax-M1 has --epsilon_high 5 (arXiv:2506.13585)"
-        )
-        yield note(run, "loss_type", "cispo", text)
-
-
-LOSSES = (length_bias, idle_ratio, unscaled_cispo)
+LOSSES = (length_bias, idle_ratio)

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import combinations, product
+from itertools import product
 
 from swift_vlrft.recipe.rules.batches import vllm_mode
-from swift_vlrft.recipe.rules.finding import Finding, note, problem
+from swift_vlrft.recipe.rules.finding import Finding, problem
 from swift_vlrft.recipe.rules.gpus import named
 from swift_vlrft.recipe.run import NoValue, Run
 
 HERE = {"127.0.0.1", "localhost", "0.0.0.0", "::1"}
-GROUP_PORT = "51216"
-"""ms-swift's and TRL's default (vllm_client.py) for the group that the weights are sent in."""
 
 
 def together(runs: Iterable[Run]) -> Iterator[Finding]:
@@ -28,9 +26,6 @@ def together(runs: Iterable[Run]) -> Iterator[Finding]:
         with suppress(NoValue):
             if str(rollout.integer("port")) in _servers(run):
                 yield from _pair(rollout, run)
-    for first, second in combinations(served, 2):
-        with suppress(NoValue):
-            yield from _one_port(first, second)
 
 
 def _is_served(run: Run) -> bool:
@@ -65,15 +60,3 @@ def _pair(rollout: Run, run: Run) -> Iterator[Finding]:
         text = f"--lora_rank {rank} exceeds the engine's --vllm_max_lora_rank {most}"
         text += f" under --vllm_enable_lora: add --vllm_max_lora_rank {rank}"
         yield problem(rollout, "vllm_enable_lora", "server-lora", text)
-
-
-def _one_port(first: Run, second: Run) -> Iterator[Finding]:
-    """Of servers of their own, which run at the same time."""
-    ports = [set(run.texts("vllm_server_group_port")) or {GROUP_PORT} for run in (first, second)]
-    own = [set(_servers(run)) for run in (first, second)]
-    if all(own) and not own[0] & own[1] and (both := ports[0] & ports[1]):
-        text = (
-            f"line {first.recipe.line} uses port {', '.join(sorted(both))}, too: only one run at a "
-            "time can send its weights there; give another --vllm_server_group_port"
-        )
-        yield note(second, "vllm_server_group_port", "server-port", text)
