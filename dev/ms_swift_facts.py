@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from swift_vlrft.recipe.facts import Facts, Flag, Template, facts, installed_versions
+from swift_vlrft.recipe.facts import Facts, Flag, facts, installed_versions
 
 CLASSES = {
     "rlhf": "RLHFArguments",
@@ -63,7 +63,6 @@ def read_facts() -> Facts:
         installed_versions(),
         rewards,
         sorted(ids),
-        templates(),
         names(),
         facts().bounds,
         facts().variables,
@@ -108,28 +107,6 @@ def _flag(action: Action, is_json: bool) -> Flag:
     if not isinstance(default, str | int | float | bool | list | None):
         default = str(getattr(default, "value", default))
     return Flag(kind, default, tuple(action.choices or ()))  # type: ignore[arg-type]
-
-
-def templates() -> dict[str, Template]:
-    """Return the templates that write something before a completion (template/base.py: __init__ and
-    _get_response_prefix).
-    """
-    from swift.model import MODEL_MAPPING
-    from swift.template import TEMPLATE_MAPPING
-
-    models: dict[str, set[str]] = {}
-    for meta in MODEL_MAPPING.values():
-        for group in meta.model_groups:
-            ids = [name for m in group.models for name in (m.hf_model_id, m.ms_model_id) if name]
-            names = {name.rpartition("/")[2].lower() for name in ids}
-            models.setdefault(group.template or meta.template, set()).update(names)
-    by_name = {}
-    for name, meta in sorted(TEMPLATE_MAPPING.items()):
-        on, off = meta.thinking_prefix, meta.non_thinking_prefix
-        if on or off:
-            usual = on if meta.is_thinking and not off else off
-            by_name[str(name)] = Template(usual, on, off, tuple(sorted(models.get(name, ()))))
-    return by_name
 
 
 def models() -> list[str]:

@@ -107,9 +107,7 @@ def _placed(flags: Sequence[Flag], text: str, line: int) -> Iterator[Flag]:
     for flag in flags:
         name = re.escape(flag.name if flag.name.startswith("-") else f"--{flag.name}")
         word = re.compile(rf"(?<![\w-]){name.replace('_', '[-_]')}(?![\w-])")
-        match = word.search(code, seen.get(flag.name, start))
-        if match is None and flag.name not in seen:
-            match = word.search(code)
+        match = word.search(code, seen.get(flag.name, start)) or word.search(code)
         if match and flag.name:
             seen[flag.name] = match.end()
             at = text.count("\n", 0, match.start()) + 1

@@ -17,8 +17,9 @@ from pathlib import Path
 from swift_vlrft.rewards import REWARDS
 
 NAMED = re.compile(r"\borms\[\s*[\"']([\w-]+)[\"']\s*\]\s*=(?!=)")
-OURS = re.compile(r"\bswift_vlrft\b[\s\S]*\bregister\(")
-OTHERS = re.compile(r"\borms\.|\borms\[(?!\s*[\"'])|\borms\s+as\b|__import__|import_module|exec\(")
+OURS = re.compile(r"\bswift_vlrft\b[\s\S]*\bregister\b")
+IMPORTED = re.compile(r"(?m)^\s*(?:from|import)\s+\.*(\w+)(?!.*\borms as\b).*")
+OTHERS = re.compile(r"\borms\b(?!\s*\[\s*[\"'])|__import__|import_module|exec\(")
 """What may register names that stand nowhere in the text."""
 
 
@@ -46,9 +47,9 @@ def read_plugin(path: Path) -> Plugin:
         return Plugin(fault=str(error))
     text = re.sub(r"(?m)(?:^|\s)#.*", "", data.decode(errors="replace"))
     names, ours = NAMED.findall(text), OURS.search(text) is not None
-    imported = re.findall(r"(?m)^\s*(?:from|import)\s+\.*(\w+)", text)
-    beside = any(path.with_name(f"{name}.py").exists() for name in imported)
-    return Plugin(names, ours, beside or bool(OTHERS.search(text)) or not (names or ours))
+    beside = any(path.with_name(f"{name}.py").exists() for name in IMPORTED.findall(text))
+    others = OTHERS.search(IMPORTED.sub("", text)) is not None
+    return Plugin(names, ours, beside or others)
 
 
 def clash(plugin: Plugin) -> str | None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -100,17 +99,7 @@ class Script(Words):
     def _run(self, statements: Iterable[Node]) -> None:
         for node in statements:
             if not self._ended:
-                with self._alone() if node.Background else nullcontext():
-                    self._statement(node, node.Cmd or node)
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """A subshell: nothing that is set there comes back."""
-        saved = dict(self.variables), dict(self.of_functions), self.arguments, self.lost
-        folder, ended = self.folder, self._ended
-        yield
-        self.variables, self.of_functions, self.arguments, self.lost = saved
-        self.folder, self._ended = folder, ended
+                self._statement(node, node.Cmd or node)
 
     def _statement(self, node: Node, command: Node) -> None:
         match command.Type:
@@ -123,20 +112,15 @@ class Script(Words):
                 self._assign([self._assigned(w) for w in command.Args if not w.Naked], True)
                 for name in (word.Name.Value for word in command.Args if word.Naked):
                     self.variables[name] = replace(self.get(name), exported=True)
-            case "BinaryCmd" if command.Op in ("&&", "||"):
+            case "BinaryCmd":
                 self._run([command.X])
                 behind = command.Y.Cmd or command.Y
-                called = behind.Type == "CallExpr" and behind.Args and not UNREAD.match(behind.text)
                 if re.match(r"exit|return", behind.text):
                     return
-                if behind.Op in ("|", "|&") or behind.Type == "Subshell" or called:
+                if behind.Type == "CallExpr" and behind.Args and not UNREAD.match(behind.text):
                     self._run([command.Y])
                 else:
                     self._skip(command.Y)
-            case "BinaryCmd" | "Subshell":
-                for part in command.Stmts or (command.X, command.Y):
-                    with self._alone():
-                        self._run([part])
             case "Block":
                 self._run(command.Stmts)
             case _ if command.Type != "TestClause" and command.Type:
@@ -189,7 +173,8 @@ class Script(Words):
             if inner.Type == "CmdSubst" and WITHIN.search(inner.text):
                 self._skip(inner)
         if not words:
-            self._assign(map(self._assigned, command.Assigns))
+            if not node.Background:
+                self._assign(map(self._assigned, command.Assigns))
         elif texts[0] in ("exit", "return"):
             self._ended = True
         elif texts[0] == "cd":
@@ -200,11 +185,12 @@ class Script(Words):
         elif texts[0] in self._functions or UNREAD.match(" ".join(texts)):
             self._skip(node)
         else:
-            with self._alone():
-                self._assign(map(self._assigned, command.Assigns), True)
-                for assigned in command.Assigns:
-                    self.of_functions.pop(assigned.Name.Value, None)
-                found = self.program(values)
+            saved = self.variables.copy(), self.of_functions.copy()
+            self._assign(map(self._assigned, command.Assigns), True)
+            for assigned in command.Assigns:
+                self.of_functions.pop(assigned.Name.Value, None)
+            found = self.program(values)
+            self.variables, self.of_functions = saved
             fed = [r.Hdoc.text for r in node.Redirs if r.Hdoc]
             whole = " ".join([*(value.text for value in values), *fed])
             if not found and (why := not_read(whole)):

@@ -18,11 +18,9 @@ from swift_vlrft.recipe.rules.data import DATA
 from swift_vlrft.recipe.rules.effects import idle
 from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Finding
 from swift_vlrft.recipe.rules.gpus import visible_gpus
-from swift_vlrft.recipe.rules.history import HISTORY
-from swift_vlrft.recipe.rules.installed import installed, kernels
+from swift_vlrft.recipe.rules.installed import installed
 from swift_vlrft.recipe.rules.losses import LOSSES
 from swift_vlrft.recipe.rules.model import MODEL
-from swift_vlrft.recipe.rules.prefix import PREFIX
 from swift_vlrft.recipe.rules.resume import RESUME
 from swift_vlrft.recipe.rules.server import together
 from swift_vlrft.recipe.rules.text import TEXT
@@ -31,8 +29,8 @@ from swift_vlrft.recipe.run import NoValue, Run, resolve
 
 Rule = Callable[[Run], Iterator[Finding]]
 RULES: tuple[Rule, ...] = (
-    *(*TEXT, *HISTORY, clashes, idle, *BATCHES, *LOSSES, visible_gpus, *MODEL),
-    *(*PREFIX, *TURN_RULES, *RESUME, *DATA, installed, kernels),
+    *(*TEXT, clashes, idle, *BATCHES, *LOSSES, visible_gpus, *MODEL),
+    *(*TURN_RULES, *RESUME, *DATA, installed),
 )
 
 

@@ -19,8 +19,6 @@ from swift_vlrft.recipe.plugins import clash, read_plugin
 from swift_vlrft.recipe.rules.finding import PLACEHOLDER, Finding, left_out, note, problem
 from swift_vlrft.recipe.run import Run
 
-EXPERTS = re.compile(r"-a\d+(?:\.\d+)?b(?![a-z])", re.IGNORECASE)
-"""In the name of a mixture of experts, the parameters that a token uses: 30B-A3B."""
 PLUGINS = ("external_plugins", "custom_register_path")
 SHADOWS = ("datasets", "swift", "json", "torch", "transformers", "vllm", "trl", "peft", "typing")
 FILES = (
@@ -144,18 +142,6 @@ def liger(run: Run) -> Iterator[Finding]:
         yield problem(run, flag, "liger", text, left_out(run.recipe.text, flag))
 
 
-def experts(run: Run) -> Iterator[Finding]:
-    """ZeRO-3 is slow here, not stuck: register.py names the blocks of experts of these families to
-    DeepSpeed (leaf modules), and in transformers 5 the experts of a layer are one module anyway.
-    """
-    name = Path(run.text("model") or "").name if run.trains else ""
-    if not EXPERTS.search(name) or not (run.text("deepspeed") or "").startswith("zero3"):
-        return
-    text = f"{name} under ZeRO-3: each pass gathers all experts of a layer on every GPU, which is "
-    text += "slow; `megatron rlhf` gathers none (modelscope/ms-swift#9719)"
-    yield note(run, "deepspeed", "experts", text)
-
-
 def given_plugins(run: Run) -> list[tuple[str, str, Path | None]]:
     """Return each plugin file that a flag names, with the flag, and its path if known."""
     named = [(name, value) for name in PLUGINS for value in run.texts(name)]
@@ -191,4 +177,4 @@ def files(run: Run) -> Iterator[Finding]:
             yield from no_such_path(run, name, "file", value, f"is no file. {other}")
 
 
-MODEL = (plugins, model, hub_ids, images, liger, experts, files)
+MODEL = (plugins, model, hub_ids, images, liger, files)

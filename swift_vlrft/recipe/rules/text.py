@@ -23,13 +23,13 @@ from swift_vlrft.recipe.rules.finding import (
     PLACEHOLDER,
     PROBLEM,
     Finding,
+    left_out,
     note,
     of_note,
     other_value,
     problem,
     renamed,
 )
-from swift_vlrft.recipe.rules.history import old_value
 from swift_vlrft.recipe.rules.model import given_plugins
 from swift_vlrft.recipe.run import NoValue, Run, scalar, typed, written
 from swift_vlrft.recipe.tree import Patch, note_at
@@ -46,6 +46,29 @@ LISTED = re.compile(r"[\w./:#-]+(?:,[\w./:#-]+)+|[\w./:#-]+,")
 PRODUCT = re.compile(r"\d+(?:\s*[*+/-]\s*\d+)+")
 LEVELS = dict.fromkeys(("unread", "needed", "unused"), NOTE)
 VARIABLE = re.compile(r"^\s*(?:export\s+)?([A-Z_]+)=[\"']?([^\s\"'$]+)")
+
+
+SCALES = {"true": "group", "false": "none"}
+"""What --scale_rewards was, and is since 3.10.0."""
+
+
+def removed_flags(run: Run) -> Iterator[Finding]:
+    """Find flags of older versions of ms-swift (recipe/history.py)."""
+    for flag in run.recipe.flags:
+        if old := OLD_FLAGS.get(flag.name):
+            became = f"--{old.now}" if old.now else "gone"
+            text = f"--{flag.name} is {became} since ms-swift {old.since}"
+            text = "; ".join(filter(None, (text, "leave it out" * old.drop, old.hint)))
+            mends = renamed(flag, old.now) if old.now else ()
+            mends = left_out(run.recipe.text, flag) if old.drop else mends
+            yield problem(run, flag, "removed-flag", text, mends)
+
+
+def missing_mode(run: Run) -> Iterator[Finding]:
+    if run.command == "rlhf" and run.true("use_vllm") and run.omits("vllm_mode"):
+        mode = "colocate" if run.omits("vllm_server_host") else "server"
+        text = "--use_vllm true needs --vllm_mode since ms-swift 3.12.0"
+        yield problem(run, "use_vllm", "vllm-mode", f"{text}: add --vllm_mode {mode}")
 
 
 def not_read(run: Run) -> Iterator[Finding]:
@@ -105,7 +128,8 @@ def _meant(run: Run, flag: Flag) -> tuple[str, tuple[Patch, ...]]:
 def values(run: Run) -> Iterator[Finding]:
     """Find values that ms-swift's parser would reject, or took in an older version."""
     for flag in run.recipe.flags:
-        if now := old_value(flag):
+        scales = flag.name == "scale_rewards" and flag.known and flag.values
+        if scales and (now := SCALES.get(flag.values[0].lower())):
             text = f"--scale_rewards {flag.values[0]} is `{now}` since ms-swift 3.10.0"
             mends = other_value(run.recipe.text, flag, now)
             yield problem(run, flag, "removed-value", text, mends)
@@ -237,6 +261,6 @@ def secrets(run: Run) -> Iterator[Finding]:
 
 
 TEXT = (
-    *(not_read, names, values, named_values, commas, variables, near_variables, placeholders),
-    *(repeated, secrets),
+    *(removed_flags, missing_mode, not_read, names, values, named_values, commas, variables),
+    *(near_variables, placeholders, repeated, secrets),
 )
