@@ -9,7 +9,6 @@ NPROC_PER_NODE=4            set for the script alone: `swift` does not see it
 from __future__ import annotations
 
 import difflib
-import os
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -35,8 +34,8 @@ JOINED = re.compile(rf"\\\r?\n(?=(--?[A-Za-z]\w*|[A-Za-z_]\w*=|{STARTS}))")
 GAP = re.compile(r"(?:[^\S\n]|\\\r?\n|\n|(?<=\s)#[^\n]*)*")
 """Between two commands: line ends, empty lines and comments alone."""
 MAKERS = re.compile(
-    r"python[\d.]*|make|cp|mv|ln|tar|unzip|7z|gunzip|cat|touch|dd|wget|curl|aria2c|rsync|scp|clone"
-    r"|lfs|pull|download|sync|vlrft|swift|.*\.(?:sh|py)|(?:ba|da|z|k)?sh"
+    r"(?:.*/)?(?:python[\d.]*|make|cp|mv|ln|tar|unzip|7z|gunzip|cat|touch|dd|wget|curl|aria2c|rsync"
+    r"|scp|clone|lfs|pull|download|sync|vlrft|swift|.*\.(?:sh|py)|(?:ba|da|z|k)?sh)"
 )
 """Words, one of the first three of a command, that may make files which a run reads."""
 CONTINUES = re.compile(r"\\\\|[/^]|\\\s*#.*")
@@ -113,9 +112,8 @@ def makers_above(nodes: Sequence[Node], line: int) -> str:
     """Return the text of the commands above a line that may make files."""
     found = []
     for node in (node for node in nodes if node.End.line < line):
-        words = [os.path.basename(word.text) for word in node.Cmd.Args[:3]]
         writes = any(r.Word and r.Word.text != "/dev/null" for r in node.Redirs if ">" in r.Op)
-        if writes or any(map(MAKERS.fullmatch, words)):
+        if writes or any(MAKERS.fullmatch(word.text) for word in node.Cmd.Args[:3]):
             found.append(node.text)
     return "\n".join(found)
 

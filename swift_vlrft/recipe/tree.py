@@ -141,6 +141,21 @@ def parse(text: str) -> tuple[Sequence[Node], Sequence[Note]]:
     """Return the statements of a text, and notes on blanks that end its continued lines. Mistake
     where bash refuses it; FileNotFoundError if there is no shfmt.
     """
+    tree = tree_of(text)
+    ends = {part.End.at for part in tree.walk() if part.Type == "Lit"}
+    for match in BLANK_BEHIND.finditer(text):
+        if ends & {*range(match.start() + 2, match.end() + 1)}:
+            start, end = match.span()
+            statements, notes = parse(f"{text[:start]}{match[1]}\\{text[end:]}")
+            why = "a blank follows the backslash, so the line does not go on: everything below "
+            why += "is lost. Delete the blank"
+            patch = Patch(start + 1, end, "")
+            return statements, (note_at(text, start, "continuation", why, patch), *notes)
+    return tree.Stmts, ()
+
+
+def tree_of(text: str) -> Node:
+    """Return the tree of a text as it stands."""
     clean = re.sub(r"^\ufeff|(?<!\\)\\\Z", " ", text)
     clean = COMMENT_GOES_ON.sub(lambda match: f"{match[0][:-1]} ", clean)
     data = clean.encode(errors="replace")
@@ -155,17 +170,8 @@ def parse(text: str) -> tuple[Sequence[Node], Sequence[Note]]:
             fields["End"] = fields["End"]._replace(at=fields["End"].at - 1)
         return Node(fields, text)
 
-    tree = json.loads(as_json(data), object_hook=node)
-    ends = {part.End.at for part in tree.walk() if part.Type == "Lit"}
-    for match in BLANK_BEHIND.finditer(clean):
-        if ends & {*range(match.start() + 2, match.end() + 1)}:
-            start, end = match.span()
-            statements, notes = parse(f"{text[:start]}{match[1]}\\{text[end:]}")
-            why = "a blank follows the backslash, so the line does not go on: everything below "
-            why += "is lost. Delete the blank"
-            patch = Patch(start + 1, end, "")
-            return statements, (note_at(text, start, "continuation", why, patch), *notes)
-    return tree.Stmts, ()
+    tree: Node = json.loads(as_json(data), object_hook=node)
+    return tree
 
 
 def as_json(data: bytes) -> bytes:

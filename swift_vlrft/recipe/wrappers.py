@@ -26,7 +26,7 @@ each node; accelerate: of all) and nodes, and the processes where none are given
 MODULES = {"torch.distributed.run": "torchrun", "accelerate.commands.launch": "accelerate"}
 PYTHON = re.compile(r"python[\d.]*")
 WRAPPERS = re.compile(
-    r"nohup|setsid|exec|env|timeout|srun|uv|(?:micro)?mamba|conda|python[\d.]*|torchrun|accelerate"
+    r"nohup|setsid|exec|env|uv|(?:micro)?mamba|conda|python[\d.]*|torchrun|accelerate"
     r"|deepspeed"
 )
 PRINTS = re.compile(r"echo|printf|cat|tee|which|type|command|[ef]?grep|p?kill|killall|ps|pip3?|:")

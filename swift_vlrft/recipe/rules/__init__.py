@@ -15,21 +15,19 @@ from swift_vlrft.recipe.reader import read_recipes
 from swift_vlrft.recipe.rules.batches import BATCHES
 from swift_vlrft.recipe.rules.clashes import clashes
 from swift_vlrft.recipe.rules.data import DATA
-from swift_vlrft.recipe.rules.effects import idle
+from swift_vlrft.recipe.rules.effects import idle, idle_ratio
 from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Finding
-from swift_vlrft.recipe.rules.gpus import visible_gpus
+from swift_vlrft.recipe.rules.gpus import together, visible_gpus
 from swift_vlrft.recipe.rules.installed import installed
-from swift_vlrft.recipe.rules.losses import LOSSES
 from swift_vlrft.recipe.rules.model import MODEL
 from swift_vlrft.recipe.rules.resume import RESUME
-from swift_vlrft.recipe.rules.server import together
 from swift_vlrft.recipe.rules.text import TEXT
 from swift_vlrft.recipe.rules.turns import TURN_RULES
 from swift_vlrft.recipe.run import NoValue, Run, resolve
 
 Rule = Callable[[Run], Iterator[Finding]]
 RULES: tuple[Rule, ...] = (
-    *(*TEXT, clashes, idle, *BATCHES, *LOSSES, visible_gpus, *MODEL),
+    *(*TEXT, clashes, idle, idle_ratio, *BATCHES, visible_gpus, *MODEL),
     *(*TURN_RULES, *RESUME, *DATA, installed),
 )
 

@@ -1,9 +1,7 @@
-"""Find flags that do not go together: ms-swift 4.6.0 and its libraries end the run at the line that
-stands in the row, most only after the model is loaded, or nothing says so. What ms-swift's own
-arguments refuse in the first seconds is left to its message.
+"""Find flags that do not go together, where ms-swift 4.6.0 and its libraries say so only after the
+model is loaded, or never.
 
---vllm_mode colocate without --use_vllm    swift/arguments/rlhf_args.py:445
---streaming true without --max_steps       transformers/trainer.py:730
+--streaming true without --max_steps       a stream has no length
 """
 
 from __future__ import annotations
@@ -22,8 +20,6 @@ from swift_vlrft.recipe.run import NoValue, Run
 class Clash(NamedTuple):
     flag: str
     """Where the finding stands."""
-    where: str
-    """File and line of the code that ends the run."""
     holds: Callable[[Run], bool]
     text: str
     """With `{flag}` for what a flag has been given."""
@@ -59,30 +55,27 @@ def _servers(run: Run) -> int:
 
 
 CLASHES = (
-    Clash("sequence_parallel_size", "swift/sequence_parallel/sequence_parallel.py:668",
+    Clash("sequence_parallel_size",
           lambda run: bool(run.processes % run.integer("sequence_parallel_size")),
           "--sequence_parallel_size {sequence_parallel_size} does not divide the processes"),
-    Clash("streaming", "transformers/trainer.py:730",
-          lambda run: run.true("streaming") and run.integer("max_steps") <= 0,
+    Clash("streaming", lambda run: run.true("streaming") and run.integer("max_steps") <= 0,
           "--streaming true: a stream has no length, so give --max_steps"),
-    Clash("freeze_llm", "torch/optim/optimizer.py:400",
-          lambda run: _frozen(run) and run.text("tuner_type") == "full",
+    Clash("freeze_llm", lambda run: _frozen(run) and run.text("tuner_type") == "full",
           "everything is frozen (--freeze_vit and --freeze_aligner are true by default)"),
-    Clash("freeze_llm", "swift/utils/transformers_utils.py:225",
-          lambda run: _frozen(run) and run.text("tuner_type") == "lora"
+    Clash("freeze_llm", lambda run: _frozen(run) and run.text("tuner_type") == "lora"
           and run.texts("target_modules") == ("all-linear",),
           "no part is left for LoRA (--freeze_vit and --freeze_aligner are true by default)"),
-    Clash("model", "qwen_vl_utils/vision_process.py:66", _crossed,
+    Clash("model", _crossed,
           "MAX_PIXELS is less than MIN_PIXELS (by default 4 tokens, of 784 or 1024 pixels each); "
           "both count pixels, as 401408"),
-    Clash("template", "", lambda run: _of_text(run, "template"),
+    Clash("template", lambda run: _of_text(run, "template"),
           "--template {template} is for models without images: no image would be seen"),
-    Clash("model_type", "", lambda run: _of_text(run, "model_type"),
+    Clash("model_type", lambda run: _of_text(run, "model_type"),
           "--model_type {model_type} takes no images, and this model does: leave it out"),
-    Clash("vllm_mode", "swift/arguments/rlhf_args.py:445",
+    Clash("vllm_mode",
           lambda run: run.grpo and not run.omits("vllm_mode") and not run.true("use_vllm"),
           "--vllm_mode {vllm_mode} needs --use_vllm true"),
-    Clash("vllm_server_group_port", "swift/rlhf_trainers/vllm_client.py:224",
+    Clash("vllm_server_group_port",
           lambda run: run.grpo and not run.omits("vllm_server_group_port")
           and len(run.texts("vllm_server_group_port")) != _servers(run),
           "--vllm_server_group_port {vllm_server_group_port}: give a port for each server"),
@@ -93,7 +86,7 @@ def clashes(run: Run) -> Iterator[Finding]:
     for clash in CLASHES if run.trains else ():
         with suppress(NoValue):
             if clash.holds(run):
-                text = clash.text.format_map(_Values(run)) + f" ({clash.where})" * bool(clash.where)
+                text = clash.text.format_map(_Values(run))
                 yield problem(run, clash.flag, "clash", text)
 
 

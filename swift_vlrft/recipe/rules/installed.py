@@ -52,6 +52,3 @@ def needs(run: Run) -> Iterator[tuple[str, str, str]]:
         yield "model", "qwen_vl_utils", "'qwen-vl-utils>=0.0.14'"
     if "accuracy" in value_of("reward_funcs").split():
         yield "reward_funcs", "math_verify", "math_verify"
-    answers = run.command == "sft" and value_of("predict_with_generate") == "true"
-    if answers and value_of("eval_metric") in ("", "nlg"):  # a reward's metric needs no jieba
-        yield "predict_with_generate", "jieba", "jieba"
