@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from swift_vlrft.recipe.lines import PROGRAM, commands_of, makers_above, wrong_lines
+from swift_vlrft.recipe.lines import PROGRAM, commands_of, makers_above, not_exported, wrong_lines
 from swift_vlrft.recipe.reader import (
     CONFIGURATION,
     Flag,
@@ -24,7 +24,7 @@ from swift_vlrft.recipe.reader import (
     recipe_of,
 )
 from swift_vlrft.recipe.restricted import MARK, Started, make_inert, started
-from swift_vlrft.recipe.script import Script, not_exported
+from swift_vlrft.recipe.script import Script
 from swift_vlrft.recipe.tree import Note, Span, parse
 from swift_vlrft.recipe.words import Value, Variable
 from swift_vlrft.recipe.wrappers import not_read

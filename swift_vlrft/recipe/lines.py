@@ -11,11 +11,15 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
+from typing import TYPE_CHECKING
 
 from swift_vlrft.files.environment import VARIABLES
 from swift_vlrft.recipe.facts import facts
 from swift_vlrft.recipe.tree import Node, Note, Patch, note_at
+
+if TYPE_CHECKING:
+    from swift_vlrft.recipe.script import Command
 
 OTHER_VARIABLES = re.compile(
     r"(VLRFT|VLLM|NCCL|GLOO|DS|PYTORCH|OMP|MODELSCOPE|CUDA_DEVICE|SWIFT(?!_CONFIG_FILE$))_\w+"
@@ -40,6 +44,8 @@ MAKERS = re.compile(
 """Words, one of the first three of a command, that may make files which a run reads."""
 CONTINUES = re.compile(r"\\\\|[/^]|\\\s*#.*")
 """What is written at the end of a line for a backslash, or with a comment behind it."""
+OF_BASH = re.compile(r"IFS|PATH|PS\d|(?:OPT|HIST|BASH|LC_)\w+|LANG|SHELLOPTS|TIMEFORMAT")
+"""Variables that bash reads itself."""
 DASHES = "\u2010-\u2015\u2212\uff0d"
 FLAG = re.compile(rf"['\"]?[-{DASHES}]{{1,3}}[A-Za-z]")
 TYPED = {
@@ -283,3 +289,39 @@ def _behind(text: str, node: Node) -> Iterator[Note]:
         why = f"a blank stands before {comment[1]}, so bash takes it for a comment: write "
         why += f"{args[-1].text}{comment[1]}"
         yield note_at(text, start, "comment", why, Patch(node.End.at, start, ""))
+
+
+def not_exported(
+    text: str, statements: Sequence[Node], commands: Sequence[Command]
+) -> Iterator[Note]:
+    """Yield notes on variables that are set for the script alone, and that it never uses."""
+    nodes = commands_of(statements)
+    uses, printed = (re.sub(r"(?m)(?:^|(?<=\s))#.*", "", text) for _ in range(2))
+    for node in nodes:
+        if node.Cmd.Args and node.Cmd.Args[0].text in ("echo", "printf"):
+            uses = uses.replace(node.text, "")
+    for node, below in zip_longest(nodes, nodes[1:]):
+        for assigned in node.Cmd.Assigns if not node.Cmd.Args else ():
+            name = assigned.Name.Value
+            use = re.compile(rf"(?<!\w){name}(?!\w|\+?=)")
+            if OF_BASH.fullmatch(name) or any(
+                c.lost or name in c.environment or name in c.unknown for c in commands
+            ):
+                continue
+            known, own = is_read(name) or almost(name), len(use.findall(assigned.text))
+            if not commands or len(use.findall(uses if known else printed)) > own:
+                continue
+            why = f"{name} is set for this script alone, and `swift` does not see it"
+            why += ", nor does the script use it" * (not known)
+            patch: Patch | None = Patch(node.Pos.at, node.Pos.at, "export ")
+            if below and "\\" in (gap := text[node.End.at : below.Pos.at]) and GAP.fullmatch(gap):
+                ended, patch = end_of(text, node, below)
+                why += f": {ended}"
+            elif all(c.line < node.line for c in commands):
+                why, patch = f"{why}, which stands before this line", None
+            else:
+                why += f": write `export {name}=...`"
+            if near := almost(name):
+                why += f"; did you mean {near}?"
+            kind, mends = ("not-exported", [patch]) if known else ("unused", [])
+            yield note_at(text, assigned.Pos.at, kind, why, *filter(None, mends), name=name)

@@ -12,21 +12,12 @@ names the line, and every name in it is not known from there on. bash reads it u
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
 from pathlib import Path
 
-from swift_vlrft.recipe.lines import (
-    GAP,
-    almost,
-    commands_of,
-    end_of,
-    is_read,
-    makers_above,
-    wrong_lines,
-)
-from swift_vlrft.recipe.tree import Mistake, Node, Note, Patch, note_at, parse
+from swift_vlrft.recipe.lines import commands_of, makers_above, not_exported, wrong_lines
+from swift_vlrft.recipe.tree import Mistake, Node, Note, parse
 from swift_vlrft.recipe.words import BY_RUN, NAME, Value, Variable, Words, joined
 from swift_vlrft.recipe.wrappers import ENVIRONMENT, WITHIN, not_read, unwrapped
 
@@ -42,8 +33,6 @@ UNREAD = re.compile(
     r"|\.|eval|export|pushd|popd|set(?!(?:\s+(?:[-+][euxo]+|pipefail))*$)|printf\s+-v|wait\s+-p)(?!\S)"
 )
 """Commands after which something is not known."""
-OF_BASH = re.compile(r"IFS|PATH|PS\d|(?:OPT|HIST|BASH|LC_)\w+|LANG|SHELLOPTS|TIMEFORMAT")
-"""Variables that bash reads itself."""
 
 
 @dataclass(kw_only=True)
@@ -193,8 +182,8 @@ class Script(Words):
             self.variables, self.of_functions = saved
             fed = [r.Hdoc.text for r in node.Redirs if r.Hdoc]
             whole = " ".join([*(value.text for value in values), *fed])
-            if not found and (why := not_read(whole)):
-                self.notes.append(Note(node.line, "unread", why))
+            if not found and (reason := not_read(whole)):
+                self.notes.append(Note(node.line, "unread", reason))
             self._ended |= texts[0] == "exec" and len(words) > 1
 
     def program(self, values: Sequence[Value]) -> bool:
@@ -225,42 +214,6 @@ class Script(Words):
             )
         )
         return True
-
-
-def not_exported(
-    text: str, statements: Sequence[Node], commands: Sequence[Command]
-) -> Iterator[Note]:
-    """Yield notes on variables that are set for the script alone, and that it never uses."""
-    nodes = commands_of(statements)
-    uses, printed = (re.sub(r"(?m)(?:^|(?<=\s))#.*", "", text) for _ in range(2))
-    for node in nodes:
-        if node.Cmd.Args and node.Cmd.Args[0].text in ("echo", "printf"):
-            uses = uses.replace(node.text, "")
-    for node, below in zip_longest(nodes, nodes[1:]):
-        for assigned in node.Cmd.Assigns if not node.Cmd.Args else ():
-            name = assigned.Name.Value
-            use = re.compile(rf"(?<!\w){name}(?!\w|\+?=)")
-            if OF_BASH.fullmatch(name) or any(
-                c.lost or name in c.environment or name in c.unknown for c in commands
-            ):
-                continue
-            known, own = is_read(name) or almost(name), len(use.findall(assigned.text))
-            if not commands or len(use.findall(uses if known else printed)) > own:
-                continue
-            why = f"{name} is set for this script alone, and `swift` does not see it"
-            why += ", nor does the script use it" * (not known)
-            patch: Patch | None = Patch(node.Pos.at, node.Pos.at, "export ")
-            if below and "\\" in (gap := text[node.End.at : below.Pos.at]) and GAP.fullmatch(gap):
-                ended, patch = end_of(text, node, below)
-                why += f": {ended}"
-            elif all(c.line < node.line for c in commands):
-                why, patch = f"{why}, which stands before this line", None
-            else:
-                why += f": write `export {name}=...`"
-            if near := almost(name):
-                why += f"; did you mean {near}?"
-            kind, mends = ("not-exported", [patch]) if known else ("unused", [])
-            yield note_at(text, assigned.Pos.at, kind, why, *filter(None, mends), name=name)
 
 
 def _plain(word: Node) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe.tree import Node, Note, Span
@@ -212,9 +213,9 @@ class Words:
                 return None if total is None else str(total)
             case ["seq", *words]:
                 between = words.pop(0)[2:] if words and words[0].startswith("-s") else "\n"
-                first, last = [1, *map(number, words)][-2:] if 0 < len(words) < 3 else (1, None)
-                if first is not None and last is not None and last - first < MOST:
-                    return between.join(map(str, range(first, last + 1)))
+                ends: list[Any] = [1, *map(number, words)][-2:] if 0 < len(words) < 3 else [None]
+                if None not in ends and ends[1] - ends[0] < MOST:
+                    return between.join(map(str, range(ends[0], ends[1] + 1)))
         return None
 
 

@@ -26,7 +26,7 @@ each node; accelerate: of all) and nodes, and the processes where none are given
 MODULES = {"torch.distributed.run": "torchrun", "accelerate.commands.launch": "accelerate"}
 PYTHON = re.compile(r"python[\d.]*")
 WRAPPERS = re.compile(
-    r"nohup|setsid|exec|env|uv|(?:micro)?mamba|conda|python[\d.]*|torchrun|accelerate"
+    r"nohup|setsid|exec|env|timeout|srun|uv|(?:micro)?mamba|conda|python[\d.]*|torchrun|accelerate"
     r"|deepspeed"
 )
 PRINTS = re.compile(r"echo|printf|cat|tee|which|type|command|[ef]?grep|p?kill|killall|ps|pip3?|:")
@@ -96,6 +96,8 @@ def unwrapped(words: Sequence[Value]) -> Unwrapped | None:
             continue
         if wrapper and not WRAPPERS.fullmatch(name):
             return None  # also `env -u A`, which may clear what the command reads
+        if word.text.startswith("--export"):
+            return None  # of srun: what the command sees is said there
         setter = name == "env"
         wrapper = wrapper and name in ("nohup", "setsid", "exec", "env")
         if launcher in LAUNCHERS:
