@@ -12,14 +12,11 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, zip_longest
-from typing import TYPE_CHECKING
 
 from swift_vlrft.files.environment import VARIABLES
 from swift_vlrft.recipe.facts import facts
 from swift_vlrft.recipe.tree import Node, Note, Patch, note_at
-
-if TYPE_CHECKING:
-    from swift_vlrft.recipe.script import Command
+from swift_vlrft.recipe.words import Command
 
 OTHER_VARIABLES = re.compile(
     r"(VLRFT|VLLM|NCCL|GLOO|DS|PYTORCH|OMP|MODELSCOPE|CUDA_DEVICE|SWIFT(?!_CONFIG_FILE$))_\w+"

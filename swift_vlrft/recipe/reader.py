@@ -30,9 +30,9 @@ import yaml
 
 from swift_vlrft.files.text import InputError
 from swift_vlrft.recipe.flags import flag_name, flags_of, is_flag
-from swift_vlrft.recipe.script import Command, Script
+from swift_vlrft.recipe.script import Script
 from swift_vlrft.recipe.tree import Mistake, Note, Span
-from swift_vlrft.recipe.words import Value
+from swift_vlrft.recipe.words import Command, Value
 from swift_vlrft.recipe.wrappers import COMMANDS, called
 
 TRAINS = ("rlhf", "sft", "pt")
@@ -252,7 +252,7 @@ def recipe_of(parsed: Command, path: Path) -> Recipe:
     if rest and rest[0].known and rest[0].text.endswith(CONFIGURATION):
         _include(recipe, rest.pop(0), path)
     _take_flags(recipe, rest)
-    if (ray := recipe.flag("use_ray")) and ray.values != ("false",):
+    if (ray := recipe.flag("use_ray")) and "".join(ray.values).lower() != "false":
         raise RecipeError(f"{path}: line {recipe.line}: runs on Ray (--use_ray) are not read")
     processes = recipe.environment.get("NPROC_PER_NODE", "1")
     if recipe.launcher == "python" and processes != "1":

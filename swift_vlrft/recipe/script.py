@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from swift_vlrft.recipe.lines import commands_of, makers_above, not_exported, wrong_lines
 from swift_vlrft.recipe.tree import Mistake, Node, Note, parse
-from swift_vlrft.recipe.words import BY_RUN, NAME, Value, Variable, Words, joined
+from swift_vlrft.recipe.words import BY_RUN, NAME, Command, Value, Variable, Words, joined
 from swift_vlrft.recipe.wrappers import ENVIRONMENT, WITHIN, not_read, unwrapped
 
 SOURCES = re.compile(r"(?m)\b(?:source|eval)\b|(?:^|[\s;&|(])\.\s")
@@ -33,31 +33,6 @@ UNREAD = re.compile(
     r"|\.|eval|export|pushd|popd|set(?!(?:\s+(?:[-+][euxo]+|pipefail))*$)|printf\s+-v|wait\s+-p)(?!\S)"
 )
 """Commands after which something is not known."""
-
-
-@dataclass(kw_only=True)
-class Command:
-    """A command is a `swift` command with the environment that it sees."""
-
-    environment: dict[str, str]
-    line: int = 1
-    notes: list[Note] = field(default_factory=list)
-    unknown: frozenset[str] = frozenset()
-    """Variables that may be set, to a value that is not known."""
-    lost: bool = False
-    """Whether any variable that is not in ``environment`` may be set."""
-    folder: Path | None = field(default_factory=Path.cwd)
-    """Where the command runs; None: not known."""
-    launcher: str = ""
-    """What starts the processes instead of `swift`: torchrun, accelerate, python ..."""
-    launched: tuple[str, str] = ("", "")
-    """Processes per node and nodes, as given to the launcher; empty if not given."""
-    words: list[Value] = field(default_factory=list)
-    """From `swift` on."""
-    made: str = ""
-    """The text of the commands above it that may make files."""
-    text: str = ""
-    """The decoded file; spans count its characters."""
 
 
 class Script(Words):

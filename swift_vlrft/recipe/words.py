@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from swift_vlrft.files.shipped import shipped_file
@@ -79,6 +80,31 @@ def joined(pieces: Iterable[Value], line: int) -> Value:
     known = all(piece.known for piece in pieces) and len(text) <= MOST
     notes = tuple(dict.fromkeys(note for piece in pieces for note in piece.notes))
     return Value(text[:MOST], line, known, None, notes, any(piece.many for piece in pieces))
+
+
+@dataclass(kw_only=True)
+class Command:
+    """A command is a `swift` command with the environment that it sees."""
+
+    environment: dict[str, str]
+    line: int = 1
+    notes: list[Note] = field(default_factory=list)
+    unknown: frozenset[str] = frozenset()
+    """Variables that may be set, to a value that is not known."""
+    lost: bool = False
+    """Whether any variable that is not in ``environment`` may be set."""
+    folder: Path | None = field(default_factory=Path.cwd)
+    """Where the command runs; None: not known."""
+    launcher: str = ""
+    """What starts the processes instead of `swift`: torchrun, accelerate, python ..."""
+    launched: tuple[str, str] = ("", "")
+    """Processes per node and nodes, as given to the launcher; empty if not given."""
+    words: list[Value] = field(default_factory=list)
+    """From `swift` on."""
+    made: str = ""
+    """The text of the commands above it that may make files."""
+    text: str = ""
+    """The decoded file; spans count its characters."""
 
 
 class Words:

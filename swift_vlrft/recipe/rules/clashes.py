@@ -1,5 +1,4 @@
-"""Find flags that do not go together, where ms-swift 4.6.0 and its libraries say so only after the
-model is loaded, or never.
+"""Find flags that do not go together, where ms-swift says so late or never.
 
 --streaming true without --max_steps       a stream has no length
 """

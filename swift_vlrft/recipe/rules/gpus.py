@@ -1,4 +1,4 @@
-"""Do the GPUs that `swift` sees fit the processes it starts, and is the engine's server on others?
+"""Do the GPUs that `swift` sees fit its processes, and are the engine's others?
 
 NPROC_PER_NODE=4 on a node of 8 GPUs: ms-swift would give each process two, and DeepSpeed and vLLM
 refuse that. CUDA_VISIBLE_DEVICES=0,1,2,3 hides the rest.
