@@ -146,6 +146,8 @@ class Script(Words):
             self.notes.append(Note(node.line, "unread", why))
             self.folder = None
             self.variables.pop("PWD", None)
+        elif texts[0] in self._functions and not (self.lost or WITHIN.search(node.text)):
+            pass  # named where it is defined; what it may set is not known since
         elif texts[0] in self._functions or UNREAD.match(" ".join(texts)):
             self._skip(node)
         else:
