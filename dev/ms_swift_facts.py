@@ -2,8 +2,8 @@
 
 python dev/ms_swift_facts.py > facts.json && mv facts.json swift_vlrft/recipe/ms_swift.json
 
-The flags of `megatron` are among them if Megatron-Core is installed. Bounds of numbers, kinds of
-variables and `loss_type KIND` are those of that file, where they are written by hand.
+Bounds of numbers, kinds of variables and `loss_type KIND` are those of that file, where they are
+written by hand.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from swift_vlrft.recipe.facts import Facts, Flag, Template, facts, installed_versions
+from swift_vlrft.recipe.facts import Facts, Flag, facts, installed_versions
 
 CLASSES = {
     "rlhf": "RLHFArguments",
@@ -33,12 +33,6 @@ CLASSES = {
     "export": "ExportArguments",
     "eval": "EvalArguments",
     "sample": "SamplingArguments",
-}
-MEGATRON_CLASSES = {
-    "megatron-rlhf": "MegatronRLHFArguments",
-    "megatron-sft": "MegatronSftArguments",
-    "megatron-pt": "MegatronPretrainArguments",
-    "megatron-export": "MegatronExportArguments",
 }
 PARSED = re.compile(r"json_parse_to_dict\(self\.(\w+)")
 """How ms-swift declares a JSON flag."""
@@ -54,7 +48,7 @@ def read_facts() -> Facts:
 
     commands: dict[str, dict[str, Flag]] = {}
     classes = {command: getattr(swift.arguments, name) for command, name in CLASSES.items()}
-    for command, arguments in (classes | megatron_classes()).items():
+    for command, arguments in classes.items():
         with _patch_get_type_hints():
             flags = read_flags(arguments)
         for flag, kind in flags.items():
@@ -69,22 +63,12 @@ def read_facts() -> Facts:
         installed_versions(),
         rewards,
         sorted(ids),
-        templates(),
         names(),
         facts().bounds,
         facts().variables,
         commands,
         models(),
     )
-
-
-def megatron_classes() -> dict[str, type]:
-    """Return an empty mapping if Megatron-Core is not installed."""
-    try:
-        from swift.megatron import arguments
-    except ImportError:
-        return {}
-    return {command: getattr(arguments, name) for command, name in MEGATRON_CLASSES.items()}
 
 
 def read_flags(arguments: type) -> dict[str, Flag]:
@@ -94,7 +78,7 @@ def read_flags(arguments: type) -> dict[str, Flag]:
 
     texts = [
         path.read_text()
-        for folder in ("arguments", "trainers", "rlhf_trainers", "megatron/arguments")
+        for folder in ("arguments", "trainers", "rlhf_trainers")
         for path in (Path(swift.__file__).parent / folder).rglob("*.py")
     ]
     # FSDP's flag is parsed under another name (sft_args.py: _init_fsdp).
@@ -123,28 +107,6 @@ def _flag(action: Action, is_json: bool) -> Flag:
     if not isinstance(default, str | int | float | bool | list | None):
         default = str(getattr(default, "value", default))
     return Flag(kind, default, tuple(action.choices or ()))  # type: ignore[arg-type]
-
-
-def templates() -> dict[str, Template]:
-    """Return the templates that write something before a completion (template/base.py: __init__ and
-    _get_response_prefix).
-    """
-    from swift.model import MODEL_MAPPING
-    from swift.template import TEMPLATE_MAPPING
-
-    models: dict[str, set[str]] = {}
-    for meta in MODEL_MAPPING.values():
-        for group in meta.model_groups:
-            ids = [name for m in group.models for name in (m.hf_model_id, m.ms_model_id) if name]
-            names = {name.rpartition("/")[2].lower() for name in ids}
-            models.setdefault(group.template or meta.template, set()).update(names)
-    by_name = {}
-    for name, meta in sorted(TEMPLATE_MAPPING.items()):
-        on, off = meta.thinking_prefix, meta.non_thinking_prefix
-        if on or off:
-            usual = on if meta.is_thinking and not off else off
-            by_name[str(name)] = Template(usual, on, off, tuple(sorted(models.get(name, ()))))
-    return by_name
 
 
 def models() -> list[str]:

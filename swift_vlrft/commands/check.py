@@ -85,8 +85,7 @@ def check(
 
 
 def _is_command(text: str) -> bool:
-    names = "swift " in text or "megatron " in text
-    return names and not os.path.exists(text)  # no Path: it refuses a long command
+    return "swift " in text and not os.path.exists(text)  # no Path: it refuses a long command
 
 
 def _checked(

@@ -41,8 +41,6 @@ def refuse(run: Run) -> None:
     kind = run.text("rlhf_type") if run.command == "rlhf" else None
     what = f"{run.recipe.path}: `{' '.join(run.recipe.command)}`"
     what += f" with rlhf_type {kind}" if kind else ""
-    if run.megatron:
-        raise ValueError(f"{what} is not planned: {PLANNED}")
     if not run.grpo and run.command != "sft":
         raise ValueError(f"{what}; {PLANNED}")
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from swift_vlrft.recipe.lines import PROGRAM, commands_of, wrong_lines
+from swift_vlrft.recipe.lines import PROGRAM, commands_of, makers_above, not_exported, wrong_lines
 from swift_vlrft.recipe.reader import (
     CONFIGURATION,
     Flag,
@@ -21,16 +21,13 @@ from swift_vlrft.recipe.reader import (
     RecipeError,
     read_file,
     read_recipes,
-    recipes_of,
+    recipe_of,
 )
 from swift_vlrft.recipe.restricted import MARK, Started, make_inert, started
-from swift_vlrft.recipe.script import ANYTHING, OUTPUT, Script, not_exported
+from swift_vlrft.recipe.script import Script
 from swift_vlrft.recipe.tree import Note, Span, parse
 from swift_vlrft.recipe.words import Value, Variable
-from swift_vlrft.recipe.wrappers import MAKERS
-
-NOT_READ = ("bash", "sh", "sbatch", "ssh", "xargs", "eval", "source", ".")
-"""Their commands are not followed."""
+from swift_vlrft.recipe.wrappers import not_read
 
 
 def run_recipes(
@@ -52,37 +49,30 @@ def run_recipes(
     commands, notes = started(inert, str(path), caller, arguments)
     statements, blanks = parse(text)
     notes = [*inert.notes, *notes, *blanks, *wrong_lines(text, statements)]
-    nodes = [node.Cmd for node in commands_of(statements)]
-    programs = [(n, w) for n in nodes for w in n.Args if PROGRAM.fullmatch(w.text)]
+    nodes = commands_of(statements)
+    programs = [(n, w) for n in nodes for w in n.Cmd.Args if PROGRAM.fullmatch(w.text)]
     starts = {node.line: word.line for node, word in reversed(programs)}
-    made = set(inert.written)
-    script, lost, moved = Script({}), False, False
+    script = Script({})
     for command in commands:
-        begins = map(os.path.basename, command.words[:3])  # nohup bash FILE
-        name = next((word for word in begins if word in ("bash", "sh")), command.words[0])
-        moved |= name == "cd"
-        if name in NOT_READ or MARK in name:
-            shown = name.replace(MARK, "$(...)")
-            notes.append(Note(command.line, "unread", f"{shown} is not followed under --run"))
-            lost |= name in ("source", ".", "eval")
+        name = command.words[0]
+        if name == "cd":
+            script.folder = None
+        elif name in ("source", ".", "eval"):
+            script.lost = Note(command.line, "unread", f"{name} is not followed under --run")
+            notes.append(script.lost)
         elif script.program(_words(script, command)):
             inner = script.commands[-1]
             inner.line = starts.get(command.line, command.line)
-            inner.lost, inner.folder = lost, None if moved else inner.folder
-            before = (word for n in nodes if n.line < command.line for word in n.Args[:3])
-            if any(MAKERS.fullmatch(os.path.basename(word.text)) for word in before):
-                made.add(ANYTHING)
-            inner.made = frozenset(made)
-            behind = zip(command.words, command.words[1:], strict=False)
-            made |= {value for flag, value in behind if OUTPUT.fullmatch(flag)}
-    recipes = recipes_of(script.commands, path, notes)
+            inner.made = makers_above(nodes, inner.line)
+        elif why := not_read(" ".join(command.words).replace(MARK, "$(...)")):
+            notes.append(Note(command.line, "unread", why))
+    recipes = [recipe_of(command, path) for command in script.commands]
     notes += [*script.notes, *not_exported(text, statements, recipes)]
     notes = sorted(dict.fromkeys(notes), key=lambda note: note.line)
     if not recipes:
         why = "; ".join(f"line {note.line}: {note.text}" for note in notes[-3:])
         raise RecipeError(
-            f"{path}: bash runs to its end and starts no `swift` or `megatron`"
-            + (why and f". {why}")
+            f"{path}: bash runs to its end and starts no `swift`" + (why and f". {why}")
         )
     for recipe in recipes:
         recipe.text = text
@@ -117,9 +107,7 @@ def _placed(flags: Sequence[Flag], text: str, line: int) -> Iterator[Flag]:
     for flag in flags:
         name = re.escape(flag.name if flag.name.startswith("-") else f"--{flag.name}")
         word = re.compile(rf"(?<![\w-]){name.replace('_', '[-_]')}(?![\w-])")
-        match = word.search(code, seen.get(flag.name, start))
-        if match is None and flag.name not in seen:
-            match = word.search(code)
+        match = word.search(code, seen.get(flag.name, start)) or word.search(code)
         if match and flag.name:
             seen[flag.name] = match.end()
             at = text.count("\n", 0, match.start()) + 1

@@ -1,5 +1,5 @@
 """Look up facts of ms-swift: its flags with types, choices, bounds and defaults, its variables,
-rewards and templates.
+and rewards.
 
     facts().flags("rlhf")["beta"]          Flag(kind="float", default=None, choices=())
     facts().flags("rlhf")["rlhf_type"]     Flag(kind="str", default="dpo", choices=("dpo", ...))
@@ -32,23 +32,11 @@ class Flag(msgspec.Struct, array_like=True, frozen=True):
     choices: tuple[str | int | float | None, ...] = ()
 
 
-class Template(msgspec.Struct, array_like=True, frozen=True):
-    """A chat template writes these prefixes: without --enable_thinking, if it is true, if false."""
-
-    usual: str
-    thinking: str
-    otherwise: str
-    models: tuple[str, ...] = ()
-    """Names on the hubs, without the owner and in lower case, of the models that it is for."""
-
-
 class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     versions: dict[str, str]
     rewards: list[str]
     datasets: list[str]
     """Data-set ids that ms-swift registers, of either hub."""
-    templates: dict[str, Template]
-    """The templates that write something before a completion."""
     names: dict[str, list[str]]
     """What a text flag may name beside files and ids of a hub; `loss_type grpo`: with that
     --rlhf_type; `template of text`: of templates, those of models without images.
@@ -65,7 +53,7 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is installed, if it is not what these are the facts of."""
 
     def flags(self, command: str) -> dict[str, Flag]:
-        """Return the flags of `swift COMMAND`, or of `megatron rlhf` for megatron-rlhf."""
+        """Return the flags of `swift COMMAND`."""
         return {
             name: flag
             for name, kinds in self.commands.items()
@@ -76,10 +64,7 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @lru_cache
 def facts() -> Facts:
-    """Return the facts of the tested versions, `megatron`'s flags among them.
-
-    Where others are installed, the ``note`` says so.
-    """
+    """Return the facts of the tested versions; the ``note`` says where others are installed."""
     shipped = msgspec.json.decode(SHIPPED.read_bytes(), type=Facts)
     other = {n: v for n, v in installed_versions().items() if v != shipped.versions[n]}
     if not other:

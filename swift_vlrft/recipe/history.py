@@ -25,11 +25,6 @@ class Old(msgspec.Struct, frozen=True):
     drop: bool = False
 
 
-OLD_MEGATRON_FLAGS = msgspec.json.decode(
-    Path(__file__).with_name("old_megatron_flags.json").read_bytes(), type=dict[str, Old]
-)
-"""Of `megatron`; most are of 4.0.0, which took the names of `swift`."""
-
 OLD_FLAGS = msgspec.json.decode(
     Path(__file__).with_name("old_flags.json").read_bytes(), type=dict[str, Old]
 )

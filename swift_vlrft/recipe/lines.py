@@ -11,11 +11,12 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 from swift_vlrft.files.environment import VARIABLES
 from swift_vlrft.recipe.facts import facts
 from swift_vlrft.recipe.tree import Node, Note, Patch, note_at
+from swift_vlrft.recipe.words import Command
 
 OTHER_VARIABLES = re.compile(
     r"(VLRFT|VLLM|NCCL|GLOO|DS|PYTORCH|OMP|MODELSCOPE|CUDA_DEVICE|SWIFT(?!_CONFIG_FILE$))_\w+"
@@ -27,16 +28,21 @@ MEANT = {
     **{"VISIBLE_DEVICES": "CUDA_VISIBLE_DEVICES", "NPROC": "NPROC_PER_NODE"},
 }
 """Names that nobody reads, and what they stand for."""
-PROGRAM = re.compile(r"(?:\S*/)?(?:swift|megatron)|swift\.cli\.\S+|\S*swift/cli/\S+\.py")
-STARTS = r"(?:swift|megatron|nohup|env|python[\d.]*|torchrun|accelerate|deepspeed)(?=\s)"
+PROGRAM = re.compile(r"(?:\S*/)?swift|swift\.cli\.\S+|\S*swift/cli/\S+\.py")
+STARTS = r"(?:swift|nohup|env|python[\d.]*|torchrun|accelerate|deepspeed)(?=\s)"
 JOINED = re.compile(rf"\\\r?\n(?=(--?[A-Za-z]\w*|[A-Za-z_]\w*=|{STARTS}))")
 """A word that goes on in the first column of the next line, with what looks like another word."""
-NEXT = re.compile(r"swift|megatron|vlrft|nohup|echo|wait|sleep|export|exit|python[\d.]*")
-"""In the first column, the first word of another command."""
 GAP = re.compile(r"(?:[^\S\n]|\\\r?\n|\n|(?<=\s)#[^\n]*)*")
 """Between two commands: line ends, empty lines and comments alone."""
+MAKERS = re.compile(
+    r"(?:.*/)?(?:python[\d.]*|make|cp|mv|ln|tar|unzip|7z|gunzip|cat|touch|dd|wget|curl|aria2c|rsync"
+    r"|scp|clone|lfs|pull|download|sync|vlrft|swift|.*\.(?:sh|py)|(?:ba|da|z|k)?sh)"
+)
+"""Words, one of the first three of a command, that may make files which a run reads."""
 CONTINUES = re.compile(r"\\\\|[/^]|\\\s*#.*")
 """What is written at the end of a line for a backslash, or with a comment behind it."""
+OF_BASH = re.compile(r"IFS|PATH|PS\d|(?:OPT|HIST|BASH|LC_)\w+|LANG|SHELLOPTS|TIMEFORMAT")
+"""Variables that bash reads itself."""
 DASHES = "\u2010-\u2015\u2212\uff0d"
 FLAG = re.compile(rf"['\"]?[-{DASHES}]{{1,3}}[A-Za-z]")
 TYPED = {
@@ -103,6 +109,16 @@ def commands_of(statements: Sequence[Node]) -> list[Node]:
         if not outer or node.Pos.at >= outer[-1].End.at:
             outer.append(node)
     return outer
+
+
+def makers_above(nodes: Sequence[Node], line: int) -> str:
+    """Return the text of the commands above a line that may make files."""
+    found = []
+    for node in (node for node in nodes if node.End.line < line):
+        writes = any(r.Word and r.Word.text != "/dev/null" for r in node.Redirs if ">" in r.Op)
+        if writes or any(MAKERS.fullmatch(word.text) for word in node.Cmd.Args[:3]):
+            found.append(node.text)
+    return "\n".join(found)
 
 
 def _runs_swift(node: Node) -> bool:
@@ -254,13 +270,6 @@ def _behind(text: str, node: Node) -> Iterator[Note]:
             gone = Patch(len(text[: word.Pos.at].rstrip(" ")), word.End.at, "")
             moved = Patch(node.Pos.at, node.Pos.at, f"{word.text} ")
             yield note_at(text, word.Pos.at, "stray-variable", why, gone, moved)
-        before = text[: word.Pos.at].rstrip("\r\n")
-        if NEXT.fullmatch(word.text) and before.endswith("\\"):
-            why = f"the backslash of line {word.line - 1} takes this line into the command above: "
-            why += f"`{word.text}` is a word of it, and does not start. Delete the backslash"
-            yield note_at(
-                text, word.Pos.at, "continuation", why, Patch(len(before) - 1, len(before), "")
-            )
     comment = re.compile(r"[ \t]+(#\S+)").match(text, node.End.at)
     name = args[-1].text.lstrip("-").replace("-", "_") if args[-1].text.startswith("--") else ""
     kinds = facts().commands.get(name, {}).values()
@@ -277,3 +286,39 @@ def _behind(text: str, node: Node) -> Iterator[Note]:
         why = f"a blank stands before {comment[1]}, so bash takes it for a comment: write "
         why += f"{args[-1].text}{comment[1]}"
         yield note_at(text, start, "comment", why, Patch(node.End.at, start, ""))
+
+
+def not_exported(
+    text: str, statements: Sequence[Node], commands: Sequence[Command]
+) -> Iterator[Note]:
+    """Yield notes on variables that are set for the script alone, and that it never uses."""
+    nodes = commands_of(statements)
+    uses, printed = (re.sub(r"(?m)(?:^|(?<=\s))#.*", "", text) for _ in range(2))
+    for node in nodes:
+        if node.Cmd.Args and node.Cmd.Args[0].text in ("echo", "printf"):
+            uses = uses.replace(node.text, "")
+    for node, below in zip_longest(nodes, nodes[1:]):
+        for assigned in node.Cmd.Assigns if not node.Cmd.Args else ():
+            name = assigned.Name.Value
+            use = re.compile(rf"(?<!\w){name}(?!\w|\+?=)")
+            if OF_BASH.fullmatch(name) or any(
+                c.lost or name in c.environment or name in c.unknown for c in commands
+            ):
+                continue
+            known, own = is_read(name) or almost(name), len(use.findall(assigned.text))
+            if not commands or len(use.findall(uses if known else printed)) > own:
+                continue
+            why = f"{name} is set for this script alone, and `swift` does not see it"
+            why += ", nor does the script use it" * (not known)
+            patch: Patch | None = Patch(node.Pos.at, node.Pos.at, "export ")
+            if below and "\\" in (gap := text[node.End.at : below.Pos.at]) and GAP.fullmatch(gap):
+                ended, patch = end_of(text, node, below)
+                why += f": {ended}"
+            elif all(c.line < node.line for c in commands):
+                why, patch = f"{why}, which stands before this line", None
+            else:
+                why += f": write `export {name}=...`"
+            if near := almost(name):
+                why += f"; did you mean {near}?"
+            kind, mends = ("not-exported", [patch]) if known else ("unused", [])
+            yield note_at(text, assigned.Pos.at, kind, why, *filter(None, mends), name=name)

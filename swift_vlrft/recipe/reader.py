@@ -1,4 +1,4 @@
-"""Read a recipe as data: its `swift` or `megatron` command, with flags and environment.
+"""Read a recipe as data: its `swift` command, with flags and environment.
 
 recipes/qwen2_vl_2b/classification_4x24g.sh
   -> command ("swift", "rlhf"), NPROC_PER_NODE=4, --num_generations 8 (line 31), ...
@@ -13,7 +13,7 @@ Spans are offsets into ``Recipe.text``, for changes of the text (fix.py):
     flag.span                 "--num_generations"           flag.value_spans    ("8",)
 
 A value of one word has that word's span, ``literal`` or not (``"$N"``). None: it is not one word of
-this script (a part of ``$FLAGS``, of another file, or from the caller's environment).
+this script (a part of ``$FLAGS``, of a configuration, or from the caller's environment).
 """
 
 from __future__ import annotations
@@ -28,25 +28,20 @@ from typing import Any
 
 import yaml
 
-from swift_vlrft.files.environment import truth
 from swift_vlrft.files.text import InputError
 from swift_vlrft.recipe.flags import flag_name, flags_of, is_flag
-from swift_vlrft.recipe.script import ANYTHING, Command, Script
+from swift_vlrft.recipe.script import Script
 from swift_vlrft.recipe.tree import Mistake, Note, Span
-from swift_vlrft.recipe.words import Value
+from swift_vlrft.recipe.words import Command, Value
 from swift_vlrft.recipe.wrappers import COMMANDS, called
 
 TRAINS = ("rlhf", "sft", "pt")
 CONFIGURATION = (".yaml", ".yml", ".json")
-MEGATRON_FLAGS = {
-    *("micro_batch_size", "global_batch_size", "train_iters", "tensor_model_parallel_size"),
-    *("pipeline_model_parallel_size", "recompute_granularity", "mcore_model"),
+NOT_OURS = {
+    *("use_ray", "train", "micro_batch_size", "global_batch_size", "train_iters", "mcore_model"),
+    *("tensor_model_parallel_size", "pipeline_model_parallel_size", "recompute_granularity"),
 }
-"""Flags that only `megatron` has: a configuration with one of them is for it."""
-
-COMMAND_OF_KEY = {"rlhf_type": "rlhf", "sampler_type": "sample", "sampler_engine": "sample"}
-TRAINING = {"learning_rate", "num_train_epochs", "max_steps", "tuner_type", "train_type"}
-"""Flags of training: a configuration with none of them and without a set is not for `swift sft`."""
+"""Keys of a configuration that is for Ray or `megatron`."""
 
 OTHERS = {
     "a notebook": (r"\.ipynb$", r"\s*\{\s*\"(?:cells|nbformat)\""),
@@ -72,10 +67,6 @@ class RecipeError(InputError):
     """A file cannot be read as a recipe; the message names file, place and reason."""
 
 
-class RayError(RecipeError):
-    """A command runs on Ray, which is not read."""
-
-
 @dataclass(frozen=True, slots=True)
 class Flag:
     """A flag is ``--name value ...``; not ``known``: only bash knows its value, as written here."""
@@ -94,7 +85,7 @@ class Flag:
 
 @dataclass(kw_only=True)
 class Recipe(Command):
-    """A recipe is one `swift` or `megatron` command with its flags."""
+    """A recipe is one `swift` command with its flags."""
 
     path: Path
     command: tuple[str, str]
@@ -143,19 +134,9 @@ class Recipe(Command):
             return expanded
         return self.folder / expanded if self.folder is not None else None
 
-    def may_make(self, path: str) -> bool:
-        """Say whether the script may make a path before the command."""
-        names = {os.path.normpath(name) for name in self.made} - {"."}
-        target = Path(os.path.normpath(path))
-        return ANYTHING in names or any(str(p) in names for p in (target, *target.parents))
-
     @property
     def trains(self) -> bool:
         return self.command[-1] in TRAINS
-
-    @property
-    def megatron(self) -> bool:
-        return self.command[0] == "megatron"
 
 
 def read_recipes(
@@ -242,6 +223,9 @@ def read_text(
     caller = os.environ if environment is None else environment
     if path.suffix in CONFIGURATION:
         recipe = _configuration(path, text, dict(caller))
+        if not any(map(recipe.flag, ("rlhf_type", "dataset", "cached_dataset"))):
+            why = "has neither rlhf_type nor dataset, so its command is not known"
+            raise RecipeError(f"{path}: {why}; check a script with `swift COMMAND {path.name}`")
         _take_flags(recipe, [Value(word, recipe.line) for word in arguments])
         return [recipe]
     reader = Script(caller, arguments)
@@ -249,10 +233,10 @@ def read_text(
         reader.read(text)
     except Mistake as mistake:
         raise RecipeError(f"{path}: {mistake}") from None
-    recipes = recipes_of(reader.commands, path, reader.notes)
+    recipes = [recipe_of(command, path) for command in reader.commands]
     if not recipes:
         reasons = "; ".join(f"line {note.line}: {note.text}" for note in reader.notes)
-        known = f"`swift {'|'.join(COMMANDS[:4])}` or `megatron rlhf`"
+        known = f"`swift {'|'.join(COMMANDS[:4])}`"
         raise RecipeError(f"{path}: no {known} command is read{reasons and f'. {reasons}'}")
     notes = reader.notes + [note for recipe in recipes for note in recipe.notes]
     notes = sorted(dict.fromkeys(notes), key=lambda note: note.line)
@@ -261,35 +245,20 @@ def read_text(
     return recipes
 
 
-def recipes_of(commands: Sequence[Command], path: Path, notes: list[Note]) -> list[Recipe]:
-    """Return the recipes of commands; a note is added for a command that runs on Ray."""
-    recipes = list[Recipe]()
-    for command in commands:
-        try:
-            recipes.append(_recipe_of(command, path))
-        except RayError as error:
-            notes.append(Note(command.line, "unread", str(error)))
-    return recipes
-
-
-def _recipe_of(parsed: Command, path: Path) -> Recipe:
+def recipe_of(parsed: Command, path: Path) -> Recipe:
+    """Return the recipe of a command; RecipeError if it runs on Ray."""
     command, rest = called(parsed.words)
-    recipe = Recipe(path=path, command=command, flags=[], **vars(parsed))
-    if rest and _is_configuration(rest[0]):
+    recipe = Recipe(path=path, command=("swift", command), flags=[], **vars(parsed))
+    if rest and rest[0].known and rest[0].text.endswith(CONFIGURATION):
         _include(recipe, rest.pop(0), path)
     _take_flags(recipe, rest)
-    ray = recipe.flag("use_ray")
-    if ray is not None and (not ray.values or truth(ray.values[0])):
-        raise RayError("runs on Ray (--use_ray) are not read")
+    if (ray := recipe.flag("use_ray")) and "".join(ray.values).lower() != "false":
+        raise RecipeError(f"{path}: line {recipe.line}: runs on Ray (--use_ray) are not read")
     processes = recipe.environment.get("NPROC_PER_NODE", "1")
     if recipe.launcher == "python" and processes != "1":
         why = f"only `swift` reads NPROC_PER_NODE={processes}: this is one process. Write "
-        recipe.notes.append(Note(recipe.line, "launcher", f"{why}`swift {command[-1]}`"))
+        recipe.notes.append(Note(recipe.line, "launcher", f"{why}`swift {command}`"))
     return recipe
-
-
-def _is_configuration(word: Value) -> bool:
-    return word.known and word.text.endswith(CONFIGURATION)
 
 
 def _include(recipe: Recipe, word: Value, path: Path) -> None:
@@ -297,20 +266,17 @@ def _include(recipe: Recipe, word: Value, path: Path) -> None:
     name, line = word.text, word.line
     source = recipe.at(name)
     source = source if source and os.path.isfile(source) else path.parent / name
-    generated = name in recipe.made
-    if os.path.isfile(source) and not generated:
+    if name not in recipe.made and os.path.isfile(source):
         inner = _configuration(source, read_file(source), recipe.environment)
         recipe.environment = inner.environment
         recipe.unknown -= set(inner.environment)
-        nowhere = [replace(f, line=line, span=None) for f in inner.flags]
-        nowhere = [replace(f, value_spans=(None,) * len(f.values)) for f in nowhere]
-        recipe.flags = [*recipe.flags, *nowhere]
-    elif recipe.folder is not None and not generated:
-        raise RecipeError(f"{path}: line {line}: {name}: no such file")
-    else:
+        recipe.flags = [replace(flag, line=line) for flag in inner.flags]
+    elif name in recipe.made or recipe.folder is None:
         recipe.may_add = True
-        why = "the script may write it" if generated else "its folder is not known"
+        why = "the script may write it" if name in recipe.made else "its folder is not known"
         recipe.notes.append(Note(line, "unread", f"{name} was not read: {why}"))
+    else:
+        raise RecipeError(f"{path}: line {line}: {name}: no such file")
 
 
 def _take_flags(recipe: Recipe, words: Sequence[Value]) -> None:
@@ -321,11 +287,10 @@ def _take_flags(recipe: Recipe, words: Sequence[Value]) -> None:
     flags: list[tuple[str, list[Value], Span | None, int, bool]] = []
     opens = -1  # how many flags stand before the last word that may add some
     for word in words:
-        notes = list(word.notes)
         bare = bool(flags) and not flags[-1][1]
-        if word.vanishes and not bare:  # nothing, unless the caller sets it
-            notes = [replace(note, kind="needed") for note in notes]
-        elif is_flag(word.text):
+        if word.vanishes:
+            continue
+        if is_flag(word.text):
             name, equals, value = word.text.partition("=")
             span, behind = word.span, None
             if equals and span:
@@ -342,7 +307,7 @@ def _take_flags(recipe: Recipe, words: Sequence[Value]) -> None:
                 flags[-1][1].append(word)
             elif word.known or not word.many:
                 flags.append(("", [word], None, word.line, False))
-        recipe.notes += notes
+        recipe.notes += word.notes
     for i, (name, values, span, line, inline) in enumerate(flags):
         known = i >= opens and all(value.known for value in values)
         texts = tuple(value.text for value in values)
@@ -366,36 +331,21 @@ def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe
     variables = data.pop("ENV", None) or {}
     if not isinstance(variables, dict):
         raise RecipeError(f"{path}: ENV is not a table of variables (`MAX_PIXELS: 401408`)")
-    method = next((command for key, command in COMMAND_OF_KEY.items() if key in data), "sft")
-    if method == "sft" and "dataset" not in data and not TRAINING & set(data):
-        method = "rollout" if any(str(name).startswith("vllm_") for name in data) else "infer"
-    if truth(str(data.get("use_ray"))) or isinstance(data.get("train"), dict):
-        raise RayError(f"{path}: runs on Ray (use_ray, or GPUs of roles) are not read")
-    program = "megatron" if MEGATRON_FLAGS & set(data) else "swift"
-    entries = [(key, value) for key, value in node.value if key.value != "ENV"]
+    if others := {name for name in NOT_OURS if data.get(name)}:
+        raise RecipeError(f"{path}: is for Ray or `megatron` ({min(others)}), which are not read")
     return Recipe(
         path=path,
         environment={**{str(k): str(v) for k, v in variables.items()}, **environment},
-        command=(program, method),
-        flags=[_entry(key, value) for key, value in entries],
+        command=("swift", "rlhf" if "rlhf_type" in data else "sft"),
+        flags=[_entry(key, value) for key, value in node.value if key.value != "ENV"],
         text=text,
     )
 
 
 def _entry(key: yaml.Node, node: yaml.Node) -> Flag:
-    """`name: value`; each item of a list has its own span."""
-    value = yaml.SafeLoader("").construct_object(node, deep=True)
-    nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
-    spans, line = tuple(_marked(item) for item in nodes), key.start_mark.line + 1
-    name = str(key.value).replace("-", "_")
-    return Flag(name, _configured(value), line, True, _marked(key), spans)
-
-
-def _marked(node: yaml.Node) -> Span:
-    return Span(node.start_mark.index, node.end_mark.index)
-
-
-def _configured(value: Any) -> tuple[str, ...]:
+    """`name: value`, each item of a list."""
+    value: Any = yaml.SafeLoader("").construct_object(node, deep=True)
+    name, line = str(key.value).replace("-", "_"), key.start_mark.line + 1
     if isinstance(value, list):
-        return tuple(str(item) for item in value)
-    return (json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value),)
+        return Flag(name, tuple(map(str, value)), line)
+    return Flag(name, (json.dumps(value) if isinstance(value, dict) else str(value),), line)

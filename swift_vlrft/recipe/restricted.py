@@ -11,7 +11,6 @@ outside are disabled. What a program would have printed is marked: it is not kno
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import resource
@@ -20,16 +19,16 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import psutil
 
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe.reader import RecipeError
-from swift_vlrft.recipe.tree import COMMENT_GOES_ON, Mistake, Note, as_json
+from swift_vlrft.recipe.tree import COMMENT_GOES_ON, Mistake, Node, Note, tree_of
 
 SECONDS = 10.0
 MOST_BYTES = 4_000_000
@@ -38,7 +37,7 @@ MOST_COMMANDS, MOST_PROCESSES = 1_000, 100
 MARK = "\1"
 """What a program that was not started would have printed."""
 FIELD, HALF, RECORD = "\x1e", "\x1d", "\x1c"
-RENAMED = {b"PATH": b"_pth", b"BASH_SOURCE": b"_vlrft_file"}
+RENAMED = {"PATH": "_pth", "BASH_SOURCE": "_vlrft_file"}
 """Read-only here, or empty in a text without a file; names of the same length."""
 DISABLED = (
     "kill exec source . eval trap ulimit umask wait cd pushd popd fg bg jobs suspend history bind "
@@ -61,8 +60,6 @@ class Inert:
     """An inert script has the lines of the script, but no redirection of output."""
 
     text: str
-    written: set[str] = field(default_factory=set)
-    """The files that it would write, by their names."""
     notes: list[Note] = field(default_factory=list)
 
 
@@ -71,7 +68,7 @@ def started(
 ) -> tuple[list[Started], list[Note]]:
     """Return the commands of a script that matter here, in bash's order, and notes.
 
-    These commands mention `swift` or `megatron`, change the folder or read other commands; the
+    These commands mention `swift`, change the folder or read other commands; the
     notes say what bash could not do, as no program ran. ``script`` is `$0`. RecipeError if it does
     not end, or starts commands or processes without end.
     """
@@ -187,70 +184,62 @@ def _session(leader: int) -> list[int]:
 
 def make_inert(text: str, script: str) -> Inert:
     """Make a script inert; RecipeError, with its place, where bash or we refuse it."""
-    data = text.encode(errors="surrogateescape")
-    inert = Inert("")
-    edits: list[tuple[int, int, bytes]] = []
+    inert = Inert(COMMENT_GOES_ON.sub(lambda match: f"{match[0][:-1]} ", text))
+    edits: list[tuple[int, int, str]] = []
     try:
-        data = COMMENT_GOES_ON.sub(lambda match: f"{match[0][:-1]} ", text).encode(
-            errors="surrogateescape"
-        )
-        nodes = list(_nodes(json.loads(as_json(data))))
+        nodes = [*tree_of(text).walk()]
     except Mistake as mistake:
         raise RecipeError(f"{script}: {mistake}") from None
     except RecursionError:
         raise RecipeError(f"{script}: commands are nested too deeply for --run") from None
     for node in nodes:
-        for redirection in node.get("Redirs") or ():
-            edits += _without(redirection, node, data, script, inert)
-        if node.get("Background"):
-            at = node["Semicolon"]["Offset"]
-            edits += [(node["Pos"]["Offset"],) * 2 + (b"( ",), (at, at + 1, b" );")]
-        for name in (node.get("Name"), node.get("Param")):
-            if isinstance(name, dict) and (other := RENAMED.get(name["Value"].encode())):
-                first = name["Pos"]["Offset"]
-                edits.append((first, first + len(other), other))
+        for redirection in node.Redirs:
+            edits += _without(redirection, node, script, inert)
+        if node.Background:
+            at = node.Semicolon.at
+            edits += [(node.Pos.at, node.Pos.at, "( "), (at, at + 1, " );")]
+        for name in (node.Name, node.Param):
+            if name and (other := RENAMED.get(name.Value)):
+                edits.append((name.Pos.at, name.Pos.at + len(other), other))
         if _depends(node):
             why = "a program decides which command runs, and no program was started"
-            inert.notes.append(Note(node["Pos"]["Line"], "unread", why))
-    gone = [(first, last) for first, last, other in edits if not other.strip(b" _")]
+            inert.notes.append(Note(node.line, "unread", why))
+    gone = [(first, last) for first, last, other in edits if not other.strip(" _")]
     for first, last, other in sorted(edits, reverse=True):
         # What stands in a redirection that goes, as in > >(tee log), goes with it.
         if not any(begin < first and last <= end for begin, end in gone):
-            data = data[:first] + other + data[last:]
-    inert.text = data.decode(errors="surrogateescape")
+            inert.text = inert.text[:first] + other + inert.text[last:]
     return inert
 
 
 def _without(
-    redirection: dict[str, Any], node: dict[str, Any], data: bytes, script: str, inert: Inert
-) -> list[tuple[int, int, bytes]]:
+    redirection: Node, node: Node, script: str, inert: Inert
+) -> list[tuple[int, int, str]]:
     """The edit that takes a redirection of output, or from a file, out of a command."""
-    if redirection["Op"] in ("<<", "<<-", "<<<"):
+    if redirection.Op in ("<<", "<<-", "<<<"):
         return []
-    first, last = redirection["Pos"]["Offset"], redirection["End"]["Offset"]
-    line, written = redirection["Pos"]["Line"], data[first:last]
-    if b"\n" in written:
-        raise RecipeError(f"{script}: line {line}: a redirection over several lines; use one line")
-    word = redirection.get("Word") or {}
-    name = data[word["Pos"]["Offset"] : word["End"]["Offset"]].decode(errors="replace").strip("'\"")
-    if redirection["Op"] in (">", ">>", ">|", "&>", "&>>"):
-        inert.written.add(name)
-    elif redirection["Op"] == "<" and name != "/dev/null":
+    written, first = redirection.text, redirection.Pos.at
+    last = first + len(written) + (redirection.source[redirection.End.at :][:1] == "\r")
+    if "\n" in written:
+        where = f"{script}: line {redirection.line}"
+        raise RecipeError(f"{where}: a redirection over several lines; use one line")
+    name = redirection.Word.text.strip("'\"") if redirection.Word else ""
+    if redirection.Op == "<" and name != "/dev/null":
         why = f"what is read from {name} is not known under --run"
-        inert.notes.append(Note(line, "unread", why))
-    blank = b" " * len(written)
-    return [(first, last, blank if node.get("Cmd") else b"_" + blank[1:])]  # $(< FILE)
+        inert.notes.append(Note(redirection.line, "unread", why))
+    blank = " " * (last - first)
+    return [(first, last, blank if node.Cmd else f"_{blank[1:]}")]  # $(< FILE)
 
 
-def _depends(node: dict[str, Any]) -> bool:
+def _depends(node: Node) -> bool:
     """Say whether a program decides what runs: in `if`, `while` and `case`, and behind `||`."""
-    tests = node.get("Cond")
-    if node.get("Type") == "CaseClause":
-        tests = node.get("Word")
-    elif node.get("Type") == "BinaryCmd" and node.get("Op") == "||":
-        behind = [word.get("Value") for word in _nodes(node["Y"])]
-        tests = node["X"] if "swift" in behind or "megatron" in behind else None
-    return any(map(_starts, _nodes(tests)))
+    tests = [*node.Cond]
+    if node.Type == "CaseClause":
+        tests = [node.Word]
+    elif node.Type == "BinaryCmd" and node.Op == "||":
+        behind = [inner.Value for inner in node.Y.walk() if inner.Type == "Lit"]
+        tests = [node.X] if "swift" in behind else []
+    return any(_starts(inner) for test in tests for inner in test.walk())
 
 
 BUILTINS = {
@@ -259,18 +248,6 @@ BUILTINS = {
 }
 
 
-def _starts(node: dict[str, Any]) -> bool:
+def _starts(node: Node) -> bool:
     """Say whether the node is a command that is no builtin of bash."""
-    if node.get("Type") != "CallExpr" or not node.get("Args"):
-        return False
-    parts = node["Args"][0]["Parts"]
-    return not (len(parts) == 1 and parts[0].get("Value") in BUILTINS)
-
-
-def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(tree, dict):
-        yield tree
-    for inner in (
-        tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
-    ):
-        yield from _nodes(inner)
+    return node.Type == "CallExpr" and bool(node.Args) and node.Args[0].text not in BUILTINS

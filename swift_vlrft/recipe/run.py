@@ -22,8 +22,7 @@ from typing import Any
 from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.files.environment import truth
 from swift_vlrft.recipe import facts as ms_swift
-from swift_vlrft.recipe.bounds import Bounds
-from swift_vlrft.recipe.history import OLD_FLAGS, OLD_MEGATRON_FLAGS, Old
+from swift_vlrft.recipe.history import OLD_FLAGS
 from swift_vlrft.recipe.reader import Flag, Recipe, read_recipe
 
 Value = bool | int | float | str | tuple[Any, ...] | None
@@ -54,11 +53,7 @@ class Run:
 
     @cached_property
     def flags(self) -> dict[str, ms_swift.Flag]:
-        return self.facts.flags(f"megatron-{self.command}" if self.megatron else self.command)
-
-    @property
-    def old_flags(self) -> dict[str, Old]:
-        return OLD_MEGATRON_FLAGS if self.megatron else OLD_FLAGS
+        return self.facts.flags(self.command)
 
     @cached_property
     def given(self) -> dict[str, Flag]:
@@ -81,7 +76,7 @@ class Run:
         """Return the current name for an old or abbreviated name; else the name itself."""
         if name in self.flags or not name:
             return name
-        if (old := self.old_flags.get(name)) is not None:
+        if (old := OLD_FLAGS.get(name)) is not None:
             return old.now or name
         # To argparse, --report may be --report_to or --report-to, and is refused.
         spelled = {s: flag for flag in self.flags for s in (flag, flag.replace("_", "-"))}
@@ -170,10 +165,6 @@ class Run:
     @property
     def command(self) -> str:
         return self.recipe.command[-1]
-
-    @property
-    def megatron(self) -> bool:
-        return self.recipe.megatron
 
     @property
     def trains(self) -> bool:
@@ -284,17 +275,26 @@ def scalar(kind: str, text: str, bounds: str | None = None) -> Value:
         return truth(text)
     if kind not in ("int", "float"):
         return text
-    within = Bounds.of(bounds) if bounds else Bounds()
-    said = f", {within.said}" if bounds else ""
+    said = f" in {bounds}" if bounds else ""
     try:
         value = int(text) if kind == "int" else float(text)
         if kind == "int" and abs(value) >= 10**DIGITS:
             said = f", of {DIGITS} digits at most"
-        elif not bounds or value in within:
+        elif not bounds or _within(value, bounds):
             return value
     except ValueError:
         pass
     raise ValueError(f"a {'whole ' * (kind == 'int')}number is needed{said}")
+
+
+def _within(value: float, bounds: str) -> bool:
+    """Say whether a number lies in an interval that is written as `(0, 1]` or `[1, inf)`."""
+    low, high = map(float, bounds[1:-1].split(","))
+    return (
+        low < value < high
+        or (value == low and bounds[0] == "[")
+        or (value == high and bounds[-1] == "]")
+    )
 
 
 # How ms-swift derives flags from others (rlhf_args.py, sft_args.py, trainers/arguments.py)

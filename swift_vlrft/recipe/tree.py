@@ -18,10 +18,6 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-PLACEHOLDER = re.compile(r"(?<![<&])<[A-Za-z][\w-]*(?: [\w-]+)*>")
-"""<your path>, which bash takes for redirections."""
-STAND_INS = str.maketrans("<> ", "\1\2\3")
-MEANT = str.maketrans("\1\2\3", "<> ")
 COMMENT_GOES_ON = re.compile(
     r"""(?m)^(?:'[^'\n]*'|"[^"\n]*"|[^'"\n#]|(?<=\S)#)*?(?:^|(?<=\s))#[^\n]*\\$"""
 )
@@ -135,7 +131,7 @@ class Node:
 
 def _literal(part: Node) -> bool:
     if part.Type == "Lit":
-        return not set(re.sub(r"\\.", "", part.Value)) & set("*?[{~\1")
+        return not set(re.sub(r"\\.", "", part.Value)) & set("*?[{~")
     quoted = part.Type == "DblQuoted" and all(inner.Type == "Lit" for inner in part.Parts)
     return quoted or (part.Type == "SglQuoted" and not part.Dollar)
 
@@ -145,9 +141,23 @@ def parse(text: str) -> tuple[Sequence[Node], Sequence[Note]]:
     """Return the statements of a text, and notes on blanks that end its continued lines. Mistake
     where bash refuses it; FileNotFoundError if there is no shfmt.
     """
+    tree = tree_of(text)
+    ends = {part.End.at for part in tree.walk() if part.Type == "Lit"}
+    for match in BLANK_BEHIND.finditer(text):
+        if ends & {*range(match.start() + 2, match.end() + 1)}:
+            start, end = match.span()
+            statements, notes = parse(f"{text[:start]}{match[1]}\\{text[end:]}")
+            why = "a blank follows the backslash, so the line does not go on: everything below "
+            why += "is lost. Delete the blank"
+            patch = Patch(start + 1, end, "")
+            return statements, (note_at(text, start, "continuation", why, patch), *notes)
+    return tree.Stmts, ()
+
+
+def tree_of(text: str) -> Node:
+    """Return the tree of a text as it stands."""
     clean = re.sub(r"^\ufeff|(?<!\\)\\\Z", " ", text)
     clean = COMMENT_GOES_ON.sub(lambda match: f"{match[0][:-1]} ", clean)
-    clean = PLACEHOLDER.sub(lambda match: match[0].translate(STAND_INS), clean)
     data = clean.encode(errors="replace")
     characters: Sequence[int] = range(len(data) + 1)
     if len(data) > len(text):
@@ -160,17 +170,8 @@ def parse(text: str) -> tuple[Sequence[Node], Sequence[Note]]:
             fields["End"] = fields["End"]._replace(at=fields["End"].at - 1)
         return Node(fields, text)
 
-    tree = json.loads(as_json(data), object_hook=node)
-    ends = {part.End.at for part in tree.walk() if part.Type == "Lit"}
-    for match in BLANK_BEHIND.finditer(clean):
-        if ends & {*range(match.start() + 2, match.end() + 1)}:
-            start, end = match.span()
-            statements, notes = parse(f"{text[:start]}{match[1]}\\{text[end:]}")
-            why = "a blank follows the backslash, so the line does not go on: everything below "
-            why += "is lost. Delete the blank"
-            patch = Patch(start + 1, end, "")
-            return statements, (note_at(text, start, "continuation", why, patch), *notes)
-    return tree.Stmts, ()
+    tree: Node = json.loads(as_json(data), object_hook=node)
+    return tree
 
 
 def as_json(data: bytes) -> bytes:

@@ -8,13 +8,14 @@ program prints) stays as it is written and is not known, with the reason in its 
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 from swift_vlrft.files.shipped import shipped_file
-from swift_vlrft.recipe.tree import MEANT, Node, Note, Span
+from swift_vlrft.recipe.tree import Node, Note, Span
 
 MACHINE_VARIABLES = re.compile(
     r"USER|LOGNAME|HOME|PWD|TMPDIR|LANG|(?:LOCAL_|NODE_)?RANK|WORLD_SIZE|MASTER_(?:ADDR|PORT)"
@@ -32,11 +33,12 @@ SETS = re.compile(r"\+\+|--|(?<![=!<>])=(?!=)")
 """What within an expansion assigns to a variable: ``${A:=1}``, ``$((A++))``."""
 NAME = re.compile(r"(?:(?<![$\w])(?<!\$\{)|\$\{(?=\w+:?=))([A-Za-z_]\w*)")
 """A word that may name a variable which is set; none behind ``$``, which only reads it."""
-ARITHMETIC: dict[str, Callable[[int, int], int]] = {
+ARITHMETIC = {
     **{"+": int.__add__, "-": int.__sub__, "*": int.__mul__},
     **{"/": int.__floordiv__, "%": int.__mod__},
 }
 NUMBER = re.compile(r"0|[1-9]\d{,17}")
+EXPANSION = re.compile(r"(?s)\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?:(:?[-?]).*)?\})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +82,47 @@ def joined(pieces: Iterable[Value], line: int) -> Value:
     return Value(text[:MOST], line, known, None, notes, any(piece.many for piece in pieces))
 
 
+@dataclass(kw_only=True)
+class Command:
+    """A command is a `swift` command with the environment that it sees."""
+
+    environment: dict[str, str]
+    line: int = 1
+    notes: list[Note] = field(default_factory=list)
+    unknown: frozenset[str] = frozenset()
+    """Variables that may be set, to a value that is not known."""
+    lost: bool = False
+    """Whether any variable that is not in ``environment`` may be set."""
+    folder: Path | None = field(default_factory=Path.cwd)
+    """Where the command runs; None: not known."""
+    launcher: str = ""
+    """What starts the processes instead of `swift`: torchrun, accelerate, python ..."""
+    launched: tuple[str, str] = ("", "")
+    """Processes per node and nodes, as given to the launcher; empty if not given."""
+    words: list[Value] = field(default_factory=list)
+    """From `swift` on."""
+    made: str = ""
+    """The text of the commands above it that may make files."""
+    text: str = ""
+    """The decoded file; spans count its characters."""
+
+
 class Words:
     """Words expand by the variables and the arguments of a place in a script."""
 
     def __init__(self, environment: Mapping[str, str], arguments: Sequence[str]) -> None:
         self.variables = {n: Variable(Value(v, 1), True) for n, v in environment.items()}
         self.arguments: list[Value] | None = [Value(text, 1) for text in arguments]
-        self.folder: str | None = os.getcwd()
+        self.of_functions: dict[str, Note] = {}
+        """Why a variable may get another value at any time."""
         self.lost: Note | None = None
         """Why any variable may have any value since, where it is not assigned again."""
         self.notes: list[Note] = []
 
     def get(self, name: str) -> Variable:
-        if name not in self.variables and self.lost:
-            return Variable(Value(f"${name}", 0, False, None, (self.lost,), True), None)
+        why = self.of_functions.get(name) or (self.lost if name not in self.variables else None)
+        if why:
+            return Variable(Value(f"${name}", 0, False, None, (why,), True), None)
         return self.variables.get(name, Variable())
 
     def forget(self, names: Iterable[str], note: Note) -> Note:
@@ -111,15 +140,13 @@ class Words:
         plain = not any(re.search(f"\\s|{PATTERN.pattern}", v.text) for v in given or ())
         if given is not None and (word.text == '"$@"' or (word.text == "$@" and plain)):
             return given
-        if "IFS" in self.variables and "$" in word.text:
-            return [unread(word, f"IFS splits it; {BY_RUN}")]
         pieces = [*self.pieces(word.Parts)]
         whole = replace(joined(pieces, word.line), span=word.span)
         one = pieces[0] if len(pieces) == 1 and not pieces[0].quoted else Value("", 0)
         if not whole.known:
-            many = one.many or re.search(r"\$@|\{@|\[@\]", word.text) is not None
-            return [replace(whole, many=many, vanishes=one.vanishes)]
-        if PATTERN.search("".join(piece.text for piece in pieces if not piece.quoted)):
+            return [replace(whole, many=one.many or "@" in word.text, vanishes=one.vanishes)]
+        bare = "".join(piece.text for piece in pieces if not piece.quoted)
+        if PATTERN.search(bare) or ("IFS" in self.variables and "$" in word.text):
             why = f"it stands for several words, or for files that match; {BY_RUN}"
             return [replace(unread(word, why, False), span=word.span)]
         marked = (f"{QUOTED}{p.text}" if p.quoted else BLANKS.sub(SPLIT, p.text) for p in pieces)
@@ -135,7 +162,7 @@ class Words:
                 yield from self._literal(part, quoted, part is parts[0])
             elif part.Type == "SglQuoted" and not part.Dollar:
                 text = part.text if quoted else part.Value or ""
-                yield Value(text.translate(MEANT), part.line, quoted=True)
+                yield Value(text, part.line, quoted=True)
             elif part.Type == "DblQuoted":
                 yield Value("", part.line, quoted=True)
                 yield from self.pieces(part.Parts, True)
@@ -150,14 +177,9 @@ class Words:
                 yield replace(value, quoted=quoted)
 
     def _literal(self, part: Node, quoted: bool, first: bool) -> Iterator[Value]:
-        text, line = part.Value.translate(MEANT), part.line
+        text, line = part.Value, part.line
         if quoted:
             yield Value(re.sub(r'\\([$`"\\])', r"\1", text), line, quoted=True)
-        elif match := re.search("\1[^\2]*\2", part.Value):
-            name = match[0].translate(MEANT)
-            why = f"{name} is a placeholder (bash reads `<` as a redirection): put the value in its"
-            self.notes.append(Note(line, "placeholder", f"{why} place"))
-            yield Value(text, line, False)
         elif re.search(r"[:=]~", text) or (first and text.startswith("~")):
             yield unread(part, f"it stands for a folder; {BY_RUN}", False)
         else:
@@ -166,34 +188,29 @@ class Words:
                 yield Value((match[1] or "") if escaped else match[0], line, quoted=escaped)
 
     def _variable(self, part: Node, quoted: bool) -> Iterator[Value]:
-        name, exp, line = part.Param.Value, part.Exp, part.line
-        operator, word = exp.Op if exp else "", exp and exp.Word
-        odd = part.Excl or part.Length or part.Slice or part.Repl or part.Names or part.Width
-        if (
-            odd
-            or part.Index
-            or not name.isidentifier()
-            or operator not in ("", "-", ":-", "?", ":?")
-        ):
-            yield unread(part, many=not part.Length)
+        """The value of $X, ${X}, ${X-d}, ${X:-d} and ${X:?m}; nothing else in braces is read."""
+        form = EXPANSION.fullmatch(part.text)
+        if not form:
+            yield unread(part)
             return
+        name, operator, line = form[1] or form[2], form[3] or "", part.line
+        word = part.Exp.Word if part.Exp else None
         value = self.get(name).value
         if value and not (value.known and value.text == "" and operator[:1] == ":"):
             text = value.text if value.known else part.text
             yield replace(value, text=text, line=line, span=None, quoted=quoted)
         elif operator[-1:] == "-":
             yield from self.pieces(word.Parts if word else (), quoted)
-        elif operator:
-            message = re.sub("[\"']", "", word.text) if word else ""
-            note = Note(line, "needed", f"${name} is not set{': ' * bool(message)}{message}", name)
-            self.notes.append(note)
-            value = Value(part.text, line, False, None, (note,), quoted=quoted)
-            self.variables[name] = replace(self.get(name), value=value)
-            yield value
         else:
-            kind = "needed" if MACHINE_VARIABLES.fullmatch(name) else "unset"
-            note = Note(line, kind, f"${name} is not set", name)
-            yield Value(part.text, line, False, None, (note,), True, not quoted, quoted)
+            message = f": {word.text}" if word else ""
+            kind = "needed" if operator or MACHINE_VARIABLES.fullmatch(name) else "unset"
+            note = Note(line, kind, f"${name} is not set{message}", name)
+            vanishes = kind == "unset" and not quoted
+            value = Value(part.text, line, False, None, (note,), True, vanishes, quoted)
+            if operator:  # whoever runs the script gives it
+                self.notes.append(note)
+                self.variables[name] = replace(self.get(name), value=value)
+            yield value
 
     def _number(self, node: Node) -> int | None:
         """The value of an arithmetic expression of known numbers."""
@@ -204,8 +221,7 @@ class Words:
         value = joined(self.pieces(node.Parts), node.line) if node and node.Parts else None
         if value and value.known and value.text.isidentifier():
             value = self.get(value.text).value
-        whole = value and value.known and NUMBER.fullmatch(value.text)
-        return int(value.text) if value and whole else None
+        return number(value.text) if value and value.known else None
 
     def _printed(self, part: Node) -> str | None:
         """What a command substitution prints, where that is known without running it."""
@@ -216,18 +232,21 @@ class Words:
         match [value.text for value in values if all(value.known for value in values)]:
             case ["vlrft", "plugin"]:
                 return str(shipped_file("plugins", "vlrft.py"))
-            case ["expr", first, *words] if len(words) % 2 == 0 and {*words[::2]} == {"/"}:
-                total = int(first) if NUMBER.fullmatch(first) else None
-                for number in words[1::2]:
-                    whole = NUMBER.fullmatch(number)
-                    total = calculated(total, "/", int(number) if whole else None)
+            case ["expr", first, *words] if {*words[::2]} == {"/"}:
+                total = number(first)
+                for divisor in words[1::2]:
+                    total = calculated(total, "/", number(divisor))
                 return None if total is None else str(total)
             case ["seq", *words]:
                 between = words.pop(0)[2:] if words and words[0].startswith("-s") else "\n"
-                if len(words) in (1, 2) and all(map(NUMBER.fullmatch, words)):
-                    numbers = range(int(words[0]) if words[1:] else 1, int(words[-1]) + 1)
-                    return between.join(map(str, numbers)) if len(numbers) < MOST else None
+                ends: list[Any] = [1, *map(number, words)][-2:] if 0 < len(words) < 3 else [None]
+                if None not in ends and ends[1] - ends[0] < MOST:
+                    return between.join(map(str, range(ends[0], ends[1] + 1)))
         return None
+
+
+def number(text: str) -> int | None:
+    return int(text) if NUMBER.fullmatch(text) else None
 
 
 def calculated(a: int | None, operator: str, b: int | None) -> int | None:

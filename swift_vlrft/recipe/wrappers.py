@@ -1,4 +1,4 @@
-"""Find `swift` in a command: behind nohup, env, timeout, torchrun, as a module, as a file.
+"""Find `swift` in a command: behind nohup, env, torchrun, as a module, as a file.
 
 unwrapped(["nohup", "env", "A=1", "swift", "rlhf"])  -> swift rlhf, A=1
 """
@@ -13,10 +13,8 @@ from dataclasses import dataclass, field, replace
 from swift_vlrft.recipe.words import Value, Variable
 
 COMMANDS = ("rlhf", "sft", "pt", "rollout", "infer", "deploy", "export", "eval", "sample")
-PROGRAMS = {"swift": COMMANDS, "megatron": ("rlhf", "sft", "pt", "export")}
-"""ms-swift's programs and their commands (swift/cli/main.py, swift/cli/_megatron/main.py)."""
-MODULE = re.compile(r"swift\.cli\.(?:(_megatron)\.)?(\w+)")
-SCRIPT = re.compile(r"(?:^|.*/)swift/cli/(?:(_megatron)/)?(\w+)\.py")
+"""Of ms-swift (swift/cli/main.py)."""
+MODULE = re.compile(r"swift\.cli\.(\w+)|(?:.*/)?swift/cli/(\w+)\.py")
 LAUNCHERS = {
     "torchrun": ("nproc_per_node", "nnodes", "1"),
     "accelerate": ("num_processes", "num_machines", ""),
@@ -28,30 +26,22 @@ each node; accelerate: of all) and nodes, and the processes where none are given
 MODULES = {"torch.distributed.run": "torchrun", "accelerate.commands.launch": "accelerate"}
 PYTHON = re.compile(r"python[\d.]*")
 WRAPPERS = re.compile(
-    r"nohup|setsid|exec|env|command|nice|timeout|stdbuf|uv|srun|(?:micro)?mamba|conda|"
-    + "|".join([PYTHON.pattern, *LAUNCHERS])
+    r"nohup|setsid|exec|env|timeout|srun|uv|(?:micro)?mamba|conda|python[\d.]*|torchrun|accelerate"
+    r"|deepspeed"
 )
-PRINTS = re.compile(
-    r"echo|printf|which|type|[ef]?grep|pgrep|p?kill|killall|ps|pip3?|test|\[|:|mkdir|chmod|ls|rm|tee"
-)
+PRINTS = re.compile(r"echo|printf|cat|tee|which|type|command|[ef]?grep|p?kill|killall|ps|pip3?|:")
 """Commands that run nothing of what they are given."""
-SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
-MAKERS = re.compile(
-    r"python[\d.]*|make|cp|mv|ln|tar|unzip|7z|gunzip|cat|touch|dd|wget|curl|aria2c|rsync|scp|clone"
-    r"|lfs|pull|download|sync|vlrft|.*\.(?:sh|py)|" + "|".join(SHELLS)
-)
-"""Words, one of the first three of a command, that may make files which a run reads."""
 ENVIRONMENT = re.compile(
     r"(?:source|\.)\s+\S*(?:/activate|(?:conda|mamba)\.sh|\.bashrc|\.(?:bash_)?profile)\b"
     r"|eval\s+\"?\$\(\S*(?:conda|mamba)\b"
 )
 """What switches an environment on; it is taken to set no variable of a run."""
 WITHIN = re.compile(
-    r"(?:^|[\s;&|'\"/=(])(?:"
-    + "|".join(rf"{name}\s+(?:{'|'.join(commands)})" for name, commands in PROGRAMS.items())
-    + r")\b"
+    rf"(?:^|[\s;&|'\"/=(])(?:swift|megatron|\$\S+|[\"']?\$\(which swift\)[\"']?)"
+    rf"\s+(?:{'|'.join(COMMANDS)})\b|swift[./]cli[./]"
 )
-A_SCRIPT = re.compile(r"\.(?:sh|slurm|sbatch)[\"']?$")
+"""Text that has a command of ms-swift in it."""
+A_SCRIPT = re.compile(r"(?:nohup\s+)?(?:(?:ba|da|z|k)?sh(?!\S)|\S*\.(?:sh|slurm|sbatch)(?!\S))")
 
 
 @dataclass(slots=True)
@@ -72,34 +62,24 @@ def base(word: Value) -> str:
 
 
 def command_at(words: Sequence[Value]) -> int | None:
-    """Find where the command of ms-swift begins.
-
-    It is `swift rlhf`, `-m swift.cli.rlhf`, `.../cli/rlhf.py`, or Megatron's.
-    """
+    """Find where the command begins: at `swift rlhf`, swift.cli.rlhf or swift/cli/rlhf.py."""
     for i, word in enumerate(words):
-        following = words[i + 1] if i + 1 < len(words) else None
-        if word.known and base(word) in PROGRAMS and following is not None:
-            if not following.known or following.text.replace("_", "-") in PROGRAMS[base(word)]:
+        if base(word) == "swift" and words[i + 1 :]:
+            following = words[i + 1]
+            if not following.known or following.text.replace("_", "-") in COMMANDS:
                 return i
-        elif word.text in ("-m", "--module") and following is not None:
-            if MODULE.fullmatch(following.text):
-                return i
-        elif SCRIPT.fullmatch(word.text):
+        elif MODULE.fullmatch(word.text):
             return i
     return None
 
 
-def called(words: Sequence[Value]) -> tuple[tuple[str, str], list[Value]]:
-    """Return program and command of words that ``command_at`` found, and the words behind."""
-    if base(words[0]) in PROGRAMS:
-        return (base(words[0]), words[1].text.replace("_", "-")), list(words[2:])
-    match, rest = SCRIPT.fullmatch(words[0].text), list(words[1:])
-    if not match:
-        match, rest = MODULE.fullmatch(words[1].text), rest[1:]
-    program, command = ("megatron" if match and match[1] else "swift"), match[2] if match else ""
-    if command == "main" and rest:
+def called(words: Sequence[Value]) -> tuple[str, list[Value]]:
+    """Return the command of words that ``command_at`` found, and the words behind."""
+    match, rest = MODULE.fullmatch(words[0].text), list(words[1:])
+    command = match and (match[1] or match[2])
+    if command in (None, "main") and rest:
         command = rest.pop(0).text
-    return (program, command.replace("_", "-")), rest
+    return (command or "").replace("_", "-"), rest
 
 
 def unwrapped(words: Sequence[Value]) -> Unwrapped | None:
@@ -117,14 +97,14 @@ def unwrapped(words: Sequence[Value]) -> Unwrapped | None:
         if wrapper and not WRAPPERS.fullmatch(name):
             return None  # also `env -u A`, which may clear what the command reads
         if word.text.startswith("--export"):
-            return None
+            return None  # of srun: what the command sees is said there
         setter = name == "env"
         wrapper = wrapper and name in ("nohup", "setsid", "exec", "env")
         if launcher in LAUNCHERS:
             _launched(inner, words[i:], launcher)
         elif PYTHON.fullmatch(name) and not inner.launcher:
-            main = any(re.search(r"swift[./]cli[./](_megatron[./])?main", w.text) for w in words)
-            inner.launcher = "python" * (base(words[at]) not in PROGRAMS and not main)
+            main = base(words[at]) == "swift" or MODULE.sub(r"\1\2", words[at].text) == "main"
+            inner.launcher = "" if main else "python"
     return inner
 
 
@@ -144,19 +124,17 @@ def _launched(inner: Unwrapped, words: Sequence[Value], name: str) -> None:
         inner.processes = str(int(inner.processes) // int(inner.nodes)) if divides else ""
 
 
-def not_read(words: Sequence[Value], fed: str = "") -> str | None:
-    """Say why a command that mentions `swift`, or is fed such a text, was not read. None if it
-    does not mention it, or only prints.
+def not_read(text: str) -> str | None:
+    """Say why a command that mentions `swift`, or runs another script, was not read. None if it
+    does neither, or only prints.
     """
-    name, texts = base(words[0]), [word.text for word in words]
+    name, shown = text.split(maxsplit=1)[0], text.splitlines()[0][:80]
     if PRINTS.fullmatch(name):
         return None
-    begins = words[:3] if WRAPPERS.fullmatch(name) else words[:1]
-    if any(base(word) in SHELLS or A_SCRIPT.search(word.text) for word in begins):
-        shown = " ".join(texts[:3])[:80]
+    if A_SCRIPT.match(text):
         return f"`{shown}` runs another script, which is not read: give it by itself"
-    by_name = not words[0].known and texts[1:] and texts[1] in COMMANDS
-    if command_at(words) is None and not any(map(WITHIN.search, (*texts, fed))) and not by_name:
-        return None
-    who = f"`{name}`" if name else f"`{texts[0]}`, a name that only bash knows,"
-    return f"{who} is given a `swift` command, which is not read: give that command by itself"
+    if name == "megatron":
+        return "`megatron` is not read: flags of `swift` are checked"
+    if WITHIN.search(text):
+        return f"`{name}` is given a `swift` command, which is not read: give that by itself"
+    return None

@@ -254,16 +254,3 @@ def test_shared_prefix(name):
         assert encoders(model)
     else:
         assert known.why_not_shared or not known.images
-
-
-@pytest.mark.parametrize(
-    ("flags", "rule", "text"),
-    [
-        ("--max_length 2048", "lengths", "3330"),  # tokens of a large image
-        ("--max_length 258", "lengths", "258"),  # tokens of any
-        ("--max_length 4096 --max_pixels 401408", "max-pixels", "tiles"),
-    ],
-)
-def test_rules_of_images_in_tiles(flags, rule, text, tmp_path):
-    findings = check_recipe(run_of(tmp_path, "OpenGVLab/InternVL3_5-4B-HF", flags))
-    assert any(finding.rule == rule and text in finding.text for finding in findings)

@@ -118,7 +118,9 @@ def test_every_other_byte_stays(name, tmp_path):
     assert path.read_bytes() == after.removeprefix("\ufeff".encode())
 
 
-@pytest.mark.parametrize("text", ["train_type: lora\nmodel: m\n", '{"train_type": "lora"}'])
+@pytest.mark.parametrize(
+    "text", ["train_type: lora\ndataset: d\n", '{"train_type": "lora", "dataset": "d"}']
+)
 def test_a_configuration_is_named_and_left_alone(text, tmp_path):
     path = tmp_path / ("a.json" if text[0] == "{" else "a.yaml")
     path.write_text(text)

@@ -29,23 +29,12 @@ SWIFT = (
     '--dataset laolao77/ViRFT_CLS_flower_4_shot --external_plugins "$(vlrft plugin)" '
     "--reward_funcs vlrft_classification --per_device_train_batch_size 8"
 )
-ONE_NODE = "MAX_PIXELS=401408 CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 NPROC_PER_NODE=8"
-MEGATRON = (
-    "megatron rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-3B-Instruct "
-    '--dataset laolao77/ViRFT_CLS_flower_4_shot:pixels --external_plugins "$(vlrft plugin)" '
-    "--reward_funcs vlrft_classification vlrft_format --num_generations 8 --micro_batch_size 4 "
-    "--global_batch_size 128 --steps_per_generation 4 --train_iters 100 --vllm_mode colocate "
-    "--max_length 8192 --max_completion_length 1024 --vllm_max_model_len 10240 "
-    "--truncation_strategy delete --lr 1e-6 --bf16 true --finetune --no_save_optim --no_save_rng "
-    "--recompute_granularity selective --offload_model true --sleep_level 2"
-)
 NAMES = {
     "@SWIFT@": SWIFT,
     "@NO_LIMIT@": SWIFT.replace("--max_pixels 401408 ", ""),
     "@DETECTION@": SWIFT.replace("CLS_flower_4_shot", "COCO").replace(
         "classification", "detection_iou"
     ),
-    "@MEGATRON@": f"{ONE_NODE} {MEGATRON}",
 }
 
 

@@ -9,12 +9,10 @@ import msgspec
 import pytest
 from ms_swift_facts import CLASSES
 from msgspec.structs import replace
-from recipe.test_rules import MEGATRON
 from support.swift_run import REPOSITORY, run_python
 
 from swift_vlrft.files import environment
 from swift_vlrft.memory.from_recipe import settings_of
-from swift_vlrft.memory.recipe_plan import plan_recipe
 from swift_vlrft.memory.settings import parse_gpus
 from swift_vlrft.recipe import facts as ms_swift
 from swift_vlrft.recipe.reader import read_recipes, read_text
@@ -115,7 +113,6 @@ def test_every_value_is_what_ms_swift_makes_of_it(ms_swift_says):
 
 @pytest.mark.slow
 def test_the_shipped_facts_are_those_of_this_ms_swift(ms_swift_says):
-    """But for Megatron's flags, which are known where Megatron-Core is."""
     texts = (ms_swift.SHIPPED.read_text(), ms_swift_says[1])
     shipped, read = (msgspec.json.decode(text, type=ms_swift.Facts) for text in texts)
     if ms_swift.installed_versions() != shipped.versions:
@@ -161,28 +158,3 @@ def test_every_variable_of_ours_is_in_one_table_and_says_yes_as_flags_do():
     said = {"t": 1, "yes": 1, "True": 1, "1": 1, "": 0, "false": 0, "No": 0, "0": 0, "off": 0}
     name = "VLRFT_TRACK_MEMORY"
     assert all(environment.is_on(name, {name: word}) == on for word, on in said.items())
-
-
-# Megatron: what is found is in rules.jsonl --------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "start",
-    [
-        *("megatron rlhf", "/opt/env/bin/megatron rlhf", "nohup megatron rlhf"),
-        "torchrun --nproc_per_node 2 -m swift.cli._megatron.rlhf",
-        "torchrun --nproc_per_node 2 /opt/swift/cli/_megatron/rlhf.py",
-    ],
-)
-def test_megatron_is_read_however_it_is_started(start):
-    (recipe,) = read_text(f"{start} --rlhf_type grpo", environment={})
-    assert (recipe.command, recipe.megatron) == (("megatron", "rlhf"), True)
-    assert recipe.values("rlhf_type") == ("grpo",)
-    assert resolve(recipe).integer("global_batch_size") == 16  # Megatron's default
-
-
-def test_the_planner_says_that_megatron_is_not_planned(tmp_path):
-    (tmp_path / "m.sh").write_text(MEGATRON)
-    for gpus in ("4x80", None):  # before it asks for GPUs
-        with pytest.raises(ValueError, match="`megatron rlhf` with rlhf_type grpo is not planned"):
-            plan_recipe(tmp_path / "m.sh", gpus)

@@ -15,38 +15,21 @@ from swift_vlrft.recipe.reader import read_recipes
 from swift_vlrft.recipe.rules.batches import BATCHES
 from swift_vlrft.recipe.rules.clashes import clashes
 from swift_vlrft.recipe.rules.data import DATA
-from swift_vlrft.recipe.rules.effects import idle
+from swift_vlrft.recipe.rules.effects import idle, idle_ratio
 from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Finding
-from swift_vlrft.recipe.rules.gpus import visible_gpus
-from swift_vlrft.recipe.rules.history import HISTORY, only_flags, removed_flags
-from swift_vlrft.recipe.rules.installed import installed, kernels
-from swift_vlrft.recipe.rules.losses import LOSSES
-from swift_vlrft.recipe.rules.model import MODEL, code_and_pickles
-from swift_vlrft.recipe.rules.prefix import PREFIX
+from swift_vlrft.recipe.rules.gpus import together, visible_gpus
+from swift_vlrft.recipe.rules.installed import installed
+from swift_vlrft.recipe.rules.model import MODEL
 from swift_vlrft.recipe.rules.resume import RESUME
-from swift_vlrft.recipe.rules.server import together
 from swift_vlrft.recipe.rules.text import TEXT
 from swift_vlrft.recipe.rules.turns import TURN_RULES
 from swift_vlrft.recipe.run import NoValue, Run, resolve
 
 Rule = Callable[[Run], Iterator[Finding]]
 RULES: tuple[Rule, ...] = (
-    *(
-        *TEXT,
-        *HISTORY,
-        clashes,
-        idle,
-        *BATCHES,
-        *LOSSES,
-        visible_gpus,
-        *MODEL,
-        code_and_pickles,
-    ),
-    *(*PREFIX, *TURN_RULES, *RESUME, *DATA, installed, kernels),
+    *(*TEXT, clashes, idle, idle_ratio, *BATCHES, visible_gpus, *MODEL),
+    *(*TURN_RULES, *RESUME, *DATA, installed),
 )
-"""For `swift`, whose trainers extend transformers' and TRL's."""
-MEGATRON_RULES: tuple[Rule, ...] = (*TEXT, removed_flags, only_flags)
-"""For `megatron`: its flags, and nothing between them."""
 
 
 def check(path: str | Path) -> list[Finding]:
@@ -62,15 +45,12 @@ def check_recipes(runs: Iterable[Run]) -> list[Finding]:
     return in_order([*(finding for run in runs for finding in check_recipe(run)), *together(runs)])
 
 
-def check_recipe(run: Run, rules: Iterable[Rule] | None = None) -> list[Finding]:
+def check_recipe(run: Run, rules: Iterable[Rule] = RULES) -> list[Finding]:
     """Check a command by all its rules, or by these; findings come in the order of lines."""
-    if rules is None:
-        rules = MEGATRON_RULES if run.megatron else RULES
     findings: list[Finding] = []
     for rule in rules:
         with suppress(NoValue):
-            for finding in rule(run):
-                findings.append(finding)
+            findings.extend(rule(run))
     return in_order(findings)
 
 

@@ -303,7 +303,7 @@ def _groups_of_a_stream(run: Run) -> bool:
 
     TRL's get_train_dataloader does not use the sampler that repeats a prompt then.
     """
-    return run.true("streaming") and run.grpo and not run.megatron
+    return run.true("streaming") and run.grpo
 
 
 def _box_format(run: Run, data_set: _Set) -> Iterator[Finding]:

@@ -18,8 +18,6 @@ FLAG_MODULES = (
     *(("report_to", name, name, name) for name in ("tensorboard", "wandb", "swanlab")),
 )
 """Flag, a part of its value, the module that it needs, what to install."""
-KERNELS = {"fla": "flash-linear-attention", "causal_conv1d": "causal-conv1d"}
-"""Of Gated DeltaNet: modules, and what to install."""
 
 
 def installed(run: Run) -> Iterator[Finding]:
@@ -32,26 +30,6 @@ def installed(run: Run) -> Iterator[Finding]:
         if importlib.util.find_spec(module) is None:
             text = f"--{flag} needs {module}, which is not installed here: pip install {install}"
             yield problem(run, flag, "not-installed", text)
-
-
-def kernels(run: Run) -> Iterator[Finding]:
-    """transformers/integrations/hub_kernels.py: use_kernel_func_from_hub_with_fallback, and
-    ms-swift's model/models/qwen.py: _get_linear_attention_kernels.
-    """
-    known = family(run) if run.trains else None
-    if known is None or not known.gated_delta_net or not installed_versions():
-        return
-    lacking = [name for module, name in KERNELS.items() if not importlib.util.find_spec(module)]
-    packs = next((name for name in ("packing", "padding_free") if run.true(name)), None)
-    if packs and KERNELS["fla"] in lacking:
-        text = f"--{packs} with {known.name} needs flash-linear-attention, which is not installed"
-        yield problem(run, packs, "not-installed", f"{text} here: pip install {KERNELS['fla']}")
-    elif lacking:
-        text = (
-            f"{known.name} without {' and '.join(lacking)}, not installed here: three of four "
-            "layers run in plain PyTorch, right but much slower; pip install " + " ".join(lacking)
-        )
-        yield note(run, "model", "kernels", text)
 
 
 def needs(run: Run) -> Iterator[tuple[str, str, str]]:
@@ -74,6 +52,3 @@ def needs(run: Run) -> Iterator[tuple[str, str, str]]:
         yield "model", "qwen_vl_utils", "'qwen-vl-utils>=0.0.14'"
     if "accuracy" in value_of("reward_funcs").split():
         yield "reward_funcs", "math_verify", "math_verify"
-    answers = run.command == "sft" and value_of("predict_with_generate") == "true"
-    if answers and value_of("eval_metric") in ("", "nlg"):  # a reward's metric needs no jieba
-        yield "predict_with_generate", "jieba", "jieba"

@@ -14,15 +14,11 @@ from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.syntax import is_a_path
 from swift_vlrft.families import family_of
 from swift_vlrft.families.family import Family
-from swift_vlrft.families.fixed import Budget
-from swift_vlrft.families.resize import ImageRule
 from swift_vlrft.files.jsonl import LineError, read_json
 from swift_vlrft.recipe.plugins import clash, read_plugin
 from swift_vlrft.recipe.rules.finding import PLACEHOLDER, Finding, left_out, note, problem
 from swift_vlrft.recipe.run import Run
 
-EXPERTS = re.compile(r"-a\d+(?:\.\d+)?b(?![a-z])", re.IGNORECASE)
-"""In the name of a mixture of experts, the parameters that a token uses: 30B-A3B."""
 PLUGINS = ("external_plugins", "custom_register_path")
 SHADOWS = ("datasets", "swift", "json", "torch", "transformers", "vllm", "trl", "peft", "typing")
 FILES = (
@@ -38,7 +34,7 @@ def no_such_path(
     path = run.recipe.at(name)
     if path is None or path.exists() or PLACEHOLDER.search(name):
         return
-    if run.recipe.may_make(name):
+    if run.recipe.made:
         text = f"--{flag} {name} does not exist yet; an earlier command may make it"
         yield note(run, flag, rule, text)
     else:
@@ -127,9 +123,7 @@ def images(run: Run) -> Iterator[Finding]:
     known = family(run) if run.trains else None
     if known is None or known.images is None:
         return
-    if not known.images.adjustable:
-        yield from _fixed(run, known.name, known.images)
-    elif run.omits("max_pixels"):
+    if known.images.adjustable and run.omits("max_pixels"):
         seen = ("MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM")
         if not known.images.from_environment:
             text = "ms-swift does not hand MAX_PIXELS to this family: give --max_pixels 401408"
@@ -139,30 +133,6 @@ def images(run: Run) -> Iterator[Finding]:
             yield note(run, "model", "max-pixels", text)
 
 
-def _fixed(run: Run, name: str, rule: ImageRule) -> Iterator[Finding]:
-    """Images of sizes that no flag changes, in rows that are shorter."""
-    rule = rule.of(run.text("model"))
-    tokens, most = (rule.tokens(*s) + rule.marks(*s) for s in ((1, 1), rule.largest()))
-    # Of a budget a thin image leaves most unused: no row is too long or too short for sure.
-    longest = None if isinstance(rule, Budget) else run.optional("max_length")
-    if longest and longest <= tokens:
-        text = (
-            f"--max_length {longest}: an image of {name} takes {tokens} tokens or more, so no row "
-            f"is that short; for {longest} tokens of text give {longest + tokens}"
-        )
-        yield problem(run, "max_length", "lengths", text)
-    elif longest and longest <= most:
-        text = (
-            f"--max_length {longest}: an image of {name} takes up to {most} tokens, fewer with a "
-            "lower max_patches in the checkpoint's preprocessor_config.json"
-        )
-        yield note(run, "max_length", "lengths", text)
-    flags = [] if run.omits("max_pixels") else ["--max_pixels"]
-    for limit in (*flags, *run.image_limits):
-        text = f"{limit} saves nothing: {name} sees every image {rule.seen}"
-        yield note(run, limit.lstrip("-"), "max-pixels", text)
-
-
 def liger(run: Run) -> Iterator[Finding]:
     known = family(run) if run.trains else None
     if known and not known.memory.liger and run.true("use_liger_kernel"):
@@ -170,18 +140,6 @@ def liger(run: Run) -> Iterator[Finding]:
         text += "loss is wrong"
         flag = run.given["use_liger_kernel"]
         yield problem(run, flag, "liger", text, left_out(run.recipe.text, flag))
-
-
-def experts(run: Run) -> Iterator[Finding]:
-    """ZeRO-3 is slow here, not stuck: register.py names the blocks of experts of these families to
-    DeepSpeed (leaf modules), and in transformers 5 the experts of a layer are one module anyway.
-    """
-    name = Path(run.text("model") or "").name if run.trains else ""
-    if not EXPERTS.search(name) or not (run.text("deepspeed") or "").startswith("zero3"):
-        return
-    text = f"{name} under ZeRO-3: each pass gathers all experts of a layer on every GPU, which is "
-    text += "slow; `megatron rlhf` gathers none (modelscope/ms-swift#9719)"
-    yield note(run, "deepspeed", "experts", text)
 
 
 def given_plugins(run: Run) -> list[tuple[str, str, Path | None]]:
@@ -211,46 +169,6 @@ def plugins(run: Run) -> Iterator[Finding]:
             yield problem(run, name, "plugin", f"--{name} {value}: {why}")
 
 
-def code_and_pickles(run: Run) -> Iterator[Finding]:
-    for flag in ("model", "adapters", "ref_model", "reward_model"):
-        for name in filter(None, run.texts(flag) or (run.text(flag),)):
-            folder = run.recipe.at(name)
-            if folder is None or not folder.is_dir():
-                continue
-            known, option = family(run), f"--{flag} {name}"
-            if (code := own_code(folder)) and not (known and known.own_classes):
-                text = f"{option} brings code that will run ({', '.join(code)}): read it first"
-                yield note(run, flag, "trust", text)
-            if pickles := only_pickles(folder):
-                text = f"{option}: pickles ({', '.join(pickles)}) can hold code; take safetensors"
-                yield note(run, flag, "trust", text)
-
-
-def own_code(folder: Path) -> list[str]:
-    """Return the first three Python files that auto_map names in the folder's JSON.
-
-    Those of other repositories are among them.
-    """
-    files: dict[str, None] = {}
-    for name in ("config.json", "tokenizer_config.json", "processor_config.json"):
-        try:
-            named = read_json(folder / name).get("auto_map", {}).values()
-        except (OSError, LineError, AttributeError):
-            continue
-        for value in named:
-            values = value if isinstance(value, list) else [value]
-            files |= {f"{v.rpartition('.')[0]}.py": None for v in values if isinstance(v, str)}
-    return list(files)[:3]
-
-
-def only_pickles(folder: Path) -> list[str]:
-    """Return the first three files of weights that are pickles, if there are no safetensors."""
-    if any(folder.glob("*.safetensors")):
-        return []
-    weights = ("pytorch_model*.bin", "adapter_model*.bin", "model*.bin", "consolidated*.pth")
-    return sorted(file.name for pattern in weights for file in folder.glob(pattern))[:3]
-
-
 def files(run: Run) -> Iterator[Finding]:
     """Check files that flags name: a prompt, a DeepSpeed configuration."""
     for name, ending, other in FILES:
@@ -259,4 +177,4 @@ def files(run: Run) -> Iterator[Finding]:
             yield from no_such_path(run, name, "file", value, f"is no file. {other}")
 
 
-MODEL = (plugins, model, hub_ids, images, liger, experts, files)
+MODEL = (plugins, model, hub_ids, images, liger, files)

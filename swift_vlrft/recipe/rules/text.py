@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from swift_vlrft.files.secrets import is_secret_name
-from swift_vlrft.recipe.history import OF_OTHERS
+from swift_vlrft.recipe.history import OF_OTHERS, OLD_FLAGS
 from swift_vlrft.recipe.lines import almost
 from swift_vlrft.recipe.plugins import read_plugin
 from swift_vlrft.recipe.reader import Flag
@@ -23,13 +23,13 @@ from swift_vlrft.recipe.rules.finding import (
     PLACEHOLDER,
     PROBLEM,
     Finding,
+    left_out,
     note,
     of_note,
     other_value,
     problem,
     renamed,
 )
-from swift_vlrft.recipe.rules.history import old_value
 from swift_vlrft.recipe.rules.model import given_plugins
 from swift_vlrft.recipe.run import NoValue, Run, scalar, typed, written
 from swift_vlrft.recipe.tree import Patch, note_at
@@ -48,6 +48,29 @@ LEVELS = dict.fromkeys(("unread", "needed", "unused"), NOTE)
 VARIABLE = re.compile(r"^\s*(?:export\s+)?([A-Z_]+)=[\"']?([^\s\"'$]+)")
 
 
+SCALES = {"true": "group", "false": "none"}
+"""What --scale_rewards was, and is since 3.10.0."""
+
+
+def removed_flags(run: Run) -> Iterator[Finding]:
+    """Find flags of older versions of ms-swift (recipe/history.py)."""
+    for flag in run.recipe.flags:
+        if old := OLD_FLAGS.get(flag.name):
+            became = f"--{old.now}" if old.now else "gone"
+            text = f"--{flag.name} is {became} since ms-swift {old.since}"
+            text = "; ".join(filter(None, (text, "leave it out" * old.drop, old.hint)))
+            mends = renamed(flag, old.now) if old.now else ()
+            mends = left_out(run.recipe.text, flag) if old.drop else mends
+            yield problem(run, flag, "removed-flag", text, mends)
+
+
+def missing_mode(run: Run) -> Iterator[Finding]:
+    if run.command == "rlhf" and run.true("use_vllm") and run.omits("vllm_mode"):
+        mode = "colocate" if run.omits("vllm_server_host") else "server"
+        text = "--use_vllm true needs --vllm_mode since ms-swift 3.12.0"
+        yield problem(run, "use_vllm", "vllm-mode", f"{text}: add --vllm_mode {mode}")
+
+
 def not_read(run: Run) -> Iterator[Finding]:
     for remark in run.recipe.notes:
         yield of_note(run, remark, LEVELS.get(remark.kind, PROBLEM))
@@ -62,7 +85,7 @@ def names(run: Run) -> Iterator[Finding]:
         if not flag.name and flag.known:
             text = f"{' '.join(flag.values)} belongs to no flag"
             yield problem(run, flag, "stray-word", text)
-        if not flag.name or not run.flags or flag.name in {*run.flags, *run.old_flags}:
+        if not flag.name or not run.flags or flag.name in {*run.flags, *OLD_FLAGS}:
             continue
         name = run.current_name(flag.name)
         if name != flag.name:
@@ -70,9 +93,8 @@ def names(run: Run) -> Iterator[Finding]:
             yield note(run, flag, "abbreviated-flag", text, renamed(flag, name))
         elif not run.is_negated(flag.name):
             unknown.append(option(flag))
-            command = f"`{run.recipe.command[0]} {run.command}`"
             version = run.facts.versions["ms-swift"]
-            text = f"{command} of ms-swift {version} has no {option(flag)}"
+            text = f"`swift {run.command}` of ms-swift {version} has no {option(flag)}"
             meant, patches = _meant(run, flag)
             text += f". Did you mean --{meant}?" if meant else ""
             yield problem(run, flag, "unknown-flag", text, patches)
@@ -106,7 +128,8 @@ def _meant(run: Run, flag: Flag) -> tuple[str, tuple[Patch, ...]]:
 def values(run: Run) -> Iterator[Finding]:
     """Find values that ms-swift's parser would reject, or took in an older version."""
     for flag in run.recipe.flags:
-        if now := old_value(flag):
+        scales = flag.name == "scale_rewards" and flag.known and flag.values
+        if scales and (now := SCALES.get(flag.values[0].lower())):
             text = f"--scale_rewards {flag.values[0]} is `{now}` since ms-swift 3.10.0"
             mends = other_value(run.recipe.text, flag, now)
             yield problem(run, flag, "removed-value", text, mends)
@@ -238,6 +261,6 @@ def secrets(run: Run) -> Iterator[Finding]:
 
 
 TEXT = (
-    *(not_read, names, values, named_values, commas, variables, near_variables, placeholders),
-    *(repeated, secrets),
+    *(removed_flags, missing_mode, not_read, names, values, named_values, commas, variables),
+    *(near_variables, placeholders, repeated, secrets),
 )

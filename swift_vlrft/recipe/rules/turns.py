@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -30,14 +29,9 @@ def most_turns(run: Run) -> int:
 
 
 def scheduler(run: Run) -> Iterator[Finding]:
-    """Find a misspelt scheduler, and ours without the plugin that registers it."""
+    """Find our scheduler without the plugin that registers it."""
     name = run.text(FLAG)
-    if run.command not in ("rlhf", "rollout") or not name:
-        return
-    if name != SCHEDULER:
-        if difflib.get_close_matches(name, [SCHEDULER], cutoff=0.9):
-            text = f"no scheduler is named {name}. Did you mean {SCHEDULER}?"
-            yield problem(run, FLAG, "turns", text)
+    if run.command not in ("rlhf", "rollout") or name != SCHEDULER:
         return
     paths = [path for *_, path in given_plugins(run)]
     plugins = [read_plugin(path) for path in paths if path and path.is_file()]
