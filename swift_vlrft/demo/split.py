@@ -29,7 +29,6 @@ LEAST = 40
 """The fewest pictures of a set: of fewer, at most eight are compared, too few for a verdict."""
 LEAST_OF = {"train": round(LEAST * (1 - HELD_OUT_SHARE)), "test": round(LEAST * HELD_OUT_SHARE)}
 """The fewest pictures of each half of a set that has both."""
-"""Problems of a whole set or file: leaving rows out does not mend them."""
 MOST_ROWS = 2000
 """Rows of a split that are taken: more do not fit into minutes."""
 
