@@ -4,26 +4,17 @@
     python benchmarks/zoom_seeds.py runs/zoom_seeds --seeds 2
 
 The seed draws other pictures and starts another model. Without the tool: the same pictures, no word
-of the tool in the question, one turn, as many steps. Two trials run at a time, of one thread each.
-Prints a table of the held-out pictures in Markdown, and draws the curves into docs/look_closer.png:
-the median of the seeds, in a band from the lowest to the highest.
+of the tool in the question, one turn, as many steps. Prints a table of the held-out pictures in
+Markdown.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
-import subprocess
-import sys
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
-
-from matplotlib.figure import Figure
 
 from swift_vlrft.datasets.writer import write_folder
 from swift_vlrft.demo.rows import FORMAT, Row, stored
@@ -32,9 +23,6 @@ from swift_vlrft.demo.training import reward_curve
 from swift_vlrft.demo.trial import COVER, TrialConfig, run_trial
 from swift_vlrft.report.curves import trailing_mean
 
-PICTURE = Path(__file__).resolve().parents[1] / "docs" / "look_closer.png"
-ANSWER = "vlrft_classification"
-COLOURS = ("#0072b2", "#d55e00")
 SIDES = ("with the tool", "without")
 
 
@@ -67,60 +55,19 @@ def measured(folder: Path) -> list[str]:
     return [*cells, f"{ends[0]:.2f} -> {ends[1]:.2f}" if ends else "-"]
 
 
-def draw(folders: dict[str, list[Path]]) -> None:
-    figure = Figure(figsize=(7, 3.4), layout="constrained")
-    axes = figure.subplots()
-    shown = [(SIDES[0], ANSWER), (SIDES[0], COVER), (SIDES[1], ANSWER)]
-    for (side, name), colour, style in zip(shown, COLOURS, ("-", "--", "-."), strict=False):
-        runs = [reward_curve(folder / "grpo", name) for folder in folders[side]]
-        steps = sorted(set.intersection(*map(set, runs)))
-        smooth = [[trailing_mean([*run.values()], n) for n in range(len(steps))] for run in runs]
-        by_step = list(zip(*smooth, strict=True))
-        label = f"{name}, {side}"
-        axes.plot(steps, [*map(median, by_step)], style, color=colour, linewidth=2, label=label)
-        axes.fill_between(
-            steps, [*map(min, by_step)], [*map(max, by_step)], color=colour, alpha=0.15
-        )
-    axes.axhline(0.25, color="#777777", linewidth=0.8, label="chance")
-    axes.legend(loc="center right", bbox_to_anchor=(1, 0.44), frameon=False, fontsize=8)
-    axes.set(xlabel="GRPO step", ylabel="mean reward of the sampled answers", ylim=(0, 1.05))
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", alpha=0.3)
-    figure.savefig(PICTURE, dpi=120)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--one", nargs=2, metavar=("SEED", "SIDE"), help=argparse.SUPPRESS)
-    asked = parser.parse_args(arguments)
-    asked.out.mkdir(parents=True, exist_ok=True)
-    if asked.one:
-        seed, side = asked.one
-        take(asked.out / f"{seed} {side}", int(seed), side)
-        return
-
-    def of(seed: int, side: str) -> Path:
-        folder: Path = asked.out / f"{seed} {side}"
-        if not (folder / "summary.json").exists():
-            # -P: beside this file lies a datasets.py.
-            command = [sys.executable, "-P", __file__, str(asked.out), "--one", str(seed), side]
-            with (asked.out / f"{folder.name}.log").open("w") as log:
-                environment = os.environ | {"OMP_NUM_THREADS": "1"}
-                subprocess.run(command, check=True, env=environment, stdout=log, stderr=log)
-        return folder
-
-    pairs = [(seed, side) for seed in range(asked.seeds) for side in SIDES]
-    with ThreadPoolExecutor(2) as pool:
-        done = dict(zip(pairs, pool.map(lambda pair: of(*pair), pairs), strict=True))
+    asked = parser.parse_args()
     print("| seed | tool | held-out accuracy | 95 % of the difference | coverage in training |")
     print("|---|---|---|---|---|")
-    for (seed, side), folder in done.items():
-        print("|", " | ".join([str(seed), side, *measured(folder)]), "|")
-    draw({side: [done[seed, side] for seed in range(asked.seeds)] for side in SIDES})
+    for seed in range(asked.seeds):
+        for side in SIDES:
+            folder = asked.out / f"{seed} {side}"
+            if not (folder / "summary.json").exists():
+                take(folder, seed, side)
+            print("|", " | ".join([str(seed), side, *measured(folder)]), "|", flush=True)
 
 
 if __name__ == "__main__":
