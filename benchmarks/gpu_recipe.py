@@ -2,11 +2,13 @@
 
     python benchmarks/gpu_recipe.py recipes/qwen2_5_vl_3b/detection_lora_1x24g.sh
     python benchmarks/gpu_recipe.py RECIPE.sh --steps 2 --sleep_level 2 --beta 0
+    python benchmarks/gpu_recipe.py RECIPE.sh --stock     the same by ms-swift's own trainer
     python benchmarks/gpu_recipe.py RECIPE.sh --tiny      the same on a CPU, with a tiny model
 
 Needs ms-swift and what the recipe uses, neither network nor data: pictures are noise of 1024 x 768.
-Answers are random text, so rewards mean nothing. Prints a JSON line: seconds of each step and of
-its phases, peaks of each phase beside the plan. It needs a recipe of Qwen2.5-VL-3B.
+Answers are random text, so rewards mean nothing. Prints a JSON line: seconds of each step, of its
+parts in the mean, and peaks of each phase beside the plan. It needs a recipe of Qwen2.5-VL-3B.
+With --stock only rewards and loader are ours; flags of an example of ms-swift's go behind it.
 """
 
 from __future__ import annotations
@@ -44,10 +46,13 @@ def write_rows(folder: Path, rows: int = 48) -> None:
     write_folder(folder, {"train": made()})
 
 
-def run(recipe: Path, out: Path, steps: int, tiny: bool, flags: list[str]) -> dict[str, object]:
+def run(
+    recipe: Path, out: Path, steps: int, tiny: bool, stock: bool, flags: list[str]
+) -> dict[str, object]:
     from measured_memory import compared, read_run
 
     from swift_vlrft.memory.recipe_plan import plan_recipe
+    from swift_vlrft.report import run_log
 
     model, data, train = out / "model", out / "data", out / "train"
     if not model.exists():
@@ -65,6 +70,11 @@ def run(recipe: Path, out: Path, steps: int, tiny: bool, flags: list[str]) -> di
 
         given += cpu_flags(read(recipe), 1)
         variables = environment(read(recipe), **variables, NPROC_PER_NODE="1")
+    if stock:
+        plugins = [REPOSITORY / "benchmarks" / "stock_plugin.py"]
+        plugins += [REPOSITORY / "tests" / "support" / "cpu_engines.py"] * tiny
+        given += ["--external_plugins", *map(str, plugins)]
+        variables["VLRFT_SHARED_PREFIX"] = "0"
     given += flags
     os.environ.update(variables)
     with (out / "log.txt").open("w") as log:
@@ -73,24 +83,18 @@ def run(recipe: Path, out: Path, steps: int, tiny: bool, flags: list[str]) -> di
     if done.returncode:
         print(log.name, *Path(log.name).read_text().splitlines()[-20:], sep="\n", file=sys.stderr)
         raise SystemExit(done.returncode)
-    measured = read_run(train)
+    measured, series = read_run(train), run_log.read_run(train).series
     lines = [json.loads(line) for line in (train / "logging.jsonl").read_text().splitlines()]
-    planned = plan_recipe(recipe, "1x80" if tiny else gpus(), arguments=flags, dataset=data)
+    planned = plan_recipe(recipe, "1x80" if tiny else None, arguments=flags, dataset=data)
     return {
         "recipe": str(recipe),
         "flags": flags,
+        "stock": stock,
         "step_seconds": [line["step_time"] for line in lines if "step_time" in line],
+        "parts": {part.name: part.seconds for part in run_log.parts_of(series)},
         "measured": measured,
         "compared": compared(planned.plan, measured),
     }
-
-
-def gpus() -> str:
-    """Return the GPUs of this machine, as `vlrft plan --gpus` takes them."""
-    import torch
-
-    size = torch.cuda.get_device_properties(0).total_memory / 1e9
-    return f"{torch.cuda.device_count()}x{size:.0f}"
 
 
 def main() -> None:
@@ -99,9 +103,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("runs/gpu_recipe"))
     parser.add_argument("--tiny", action="store_true", help="a tiny model on a CPU")
+    parser.add_argument("--stock", action="store_true", help="ms-swift's own trainer")
     asked, flags = parser.parse_known_args()
     asked.out.mkdir(parents=True, exist_ok=True)
-    print(json.dumps(run(asked.recipe, asked.out, asked.steps, asked.tiny, flags)))
+    print(json.dumps(run(asked.recipe, asked.out, asked.steps, asked.tiny, asked.stock, flags)))
 
 
 if __name__ == "__main__":

@@ -17,13 +17,15 @@ from swift_vlrft.memory.phases import LOG_PROBABILITIES
 from swift_vlrft.memory.settings import GIB
 
 PHASES = {
-    "rollout": ("weight sync", "rollout"),
+    "weight_sync": ("weight sync",),
+    "sleep_and_wake": ("weight sync", "rollout"),
+    "generation": ("rollout",),
     "log_probabilities": (LOG_PROBABILITIES,),
     "forward": ("forward",),
     "backward": ("backward",),
     "optimizer_step": ("optimizer step",),
 }
-"""Measured phase -> its planned phases. ms-swift copies the weights within its rollout."""
+"""Measured phase -> its planned phases."""
 
 
 def read_run(folder: Path) -> dict[str, float]:

@@ -1,11 +1,13 @@
-"""``vlrft try`` takes a data set of one's own to a verdict, without a GPU."""
+"""``vlrft try`` takes a data set of one's own to a verdict, on a CPU or one GPU."""
 
 import re
 import shlex
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
+from msgspec.structs import replace
 
 from swift_vlrft.commands.compare import COLOURS
 from swift_vlrft.commands.output import print_json, say, say_marked
@@ -28,9 +30,13 @@ def try_(
         Path | None, typer.Option(file_okay=False, help="Folder to write; default: runs/try/DATA.")
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="GRPO steps.")] = 60,
+    device: Annotated[
+        Literal["auto", "cuda", "cpu"],
+        typer.Option(help="Where to train; auto: on a GPU if one is free, else on the CPU."),
+    ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    """Take your own data through a whole run on a CPU, in minutes.
+    """Take your own data through a whole run on a CPU or one GPU, in minutes.
 
     Example: vlrft try instances_train.json --family qwen2_5_vl
 
@@ -38,12 +44,22 @@ def try_(
     that fit, evaluates it before and after, and writes the report. Give the command again to
     continue an interrupted trial after its last complete stage.
     """
+    from swift_vlrft.demo.card import WARM_STEPS, NoCard, free_card
     from swift_vlrft.demo.trial import TrialConfig, run_trial
+    from swift_vlrft.recipe.gpus import gpus_here
 
     hide_bars()
     there = data.absolute() if data.exists() else data  # else an address, or an error names it
     folder = out or Path("runs", "try", data.stem if data.suffix else data.name)
-    summary = run_trial(TrialConfig(str(there), family, steps=steps), folder)
+    config, card = TrialConfig(str(there), family, steps=steps), None
+    if device == "cuda" or (device == "auto" and gpus_here()):
+        try:
+            card = free_card(family, config.side)
+        except NoCard as error:
+            print(f"on the CPU: {error}", file=sys.stderr)
+        else:
+            config = replace(config, device=card.name, warm_steps=WARM_STEPS)
+    summary = run_trial(config, folder, card)
     if as_json:
         print_json(summary)
         return

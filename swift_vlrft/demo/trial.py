@@ -1,4 +1,4 @@
-"""A trial takes a data set through a whole run, to a verdict, on a CPU and in minutes.
+"""A trial takes a data set through a whole run to a verdict, on a CPU or one GPU.
 
     OUT/trial.json           what was asked: an interrupted trial goes on after its last whole stage
     OUT/data                 the rows that are fit to train on, split by picture: train and test
@@ -24,6 +24,7 @@ from typing import Any
 
 import msgspec
 
+from swift_vlrft.demo.card import Card
 from swift_vlrft.demo.split import Halves, write_halves
 from swift_vlrft.demo.training import TrialError, flags_of, reward_curve, training
 from swift_vlrft.demo.warm_start import RECORD, Progress, WarmStart, write_warm_start
@@ -54,6 +55,8 @@ class TrialConfig(msgspec.Struct, frozen=True):
     steps: int = 60
     learning_rate: float = 2e-4
     seed: int = 0
+    device: str = "cpu"
+    """The name of the GPU, if it is trained on one."""
 
 
 class _Begun(msgspec.Struct):
@@ -61,7 +64,7 @@ class _Begun(msgspec.Struct):
     halves: Halves
 
 
-def run_trial(config: TrialConfig, folder: Path) -> dict[str, Any]:
+def run_trial(config: TrialConfig, folder: Path, card: Card | None = None) -> dict[str, Any]:
     """Run a trial in ``folder``; return what summary.json holds. DataError says what is wrong with
     the set before anything is trained, TrialError which stage failed.
     """
@@ -71,10 +74,12 @@ def run_trial(config: TrialConfig, folder: Path) -> dict[str, Any]:
     halves = begin_trial(config, folder)
     tasks = halves.rewards()
     os.environ["MAX_PIXELS"] = str(config.side**2)  # as the tiny model sees images
+    os.environ.update(card.variables if card else {"CUDA_VISIBLE_DEVICES": ""})
     names = [*tasks.values()]
-    start = _warm_start(config, folder)
-    _train(config, folder, names, halves.test, start.longest + SPARE)
+    start = _warm_start(config, folder, card)
+    _train(config, folder, names, halves.test, start.longest + SPARE, card)
     last = folder / "grpo" / f"checkpoint-{config.steps}"
+    _evaluate(config, folder, "before", folder / "start", halves.test, start.longest + SPARE)
     _evaluate(config, folder, "after", last, halves.test, start.longest + SPARE)
     # A page shows one evaluation before and after; several tasks have curves each.
     sides = [folder / "eval" / side for side in ("before", "after")]
@@ -154,7 +159,7 @@ def _newest(data: Path) -> int:
     )
 
 
-def _warm_start(config: TrialConfig, folder: Path) -> WarmStart:
+def _warm_start(config: TrialConfig, folder: Path, card: Card | None) -> WarmStart:
     """Train the start model, unless an earlier trial did."""
     if (folder / "start").exists():
         return read_record(folder / "start" / RECORD, WarmStart)
@@ -165,25 +170,30 @@ def _warm_start(config: TrialConfig, folder: Path) -> WarmStart:
         steps=config.warm_steps,
         rate=config.warm_rate,
         side=config.side,
+        card=card,
         seed=config.seed,
         progress=_progress("swift sft: the format, and a guess", config.warm_steps),
     )
 
 
 def _train(
-    config: TrialConfig, folder: Path, rewards: list[str], rows: Mapping[str, int], max_tokens: int
+    config: TrialConfig,
+    folder: Path,
+    rewards: list[str],
+    rows: Mapping[str, int],
+    max_tokens: int,
+    card: Card | None,
 ) -> None:
-    """Train the start model by recipes/demo_cpu.sh, unless an earlier trial did. It is evaluated in
-    the meantime.
+    """Train the start model by recipes/demo_cpu.sh or demo_gpu.sh, unless an earlier trial did. On
+    a CPU it is evaluated in the meantime.
     """
     out, start = folder / "grpo", folder / "start"
     last = out / f"checkpoint-{config.steps}"
     if last.is_dir():
-        _evaluate(config, folder, "before", start, rows, max_tokens)
         return
     flags: dict[str, object] = {
         "max_steps": config.steps,
-        "learning_rate": config.learning_rate,
+        "learning_rate": config.learning_rate * (card.rate if card else 1),
         "max_completion_length": max_tokens,
     }
     variables = {
@@ -191,10 +201,14 @@ def _train(
         "DATASET": f"{folder / 'data'}:native",
         "OUTPUT_DIR": str(out),
         "REWARDS": " ".join(rewards),
+        "VLRFT_TRACK_MEMORY": "1",  # where a step's time goes, for the report
     }
-    command = ["bash", str(shipped_file("recipes", "demo_cpu.sh")), *flags_of(flags)]
-    with training(command, out, **variables) as logged:
-        _evaluate(config, folder, "before", start, rows, max_tokens)
+    if card:
+        flags |= {"add_version": "false", "report_to": "none"}
+    script = shipped_file("recipes", "demo_gpu.sh" if card else "demo_cpu.sh")
+    with training(["bash", str(script), *flags_of(flags)], out, **variables) as logged:
+        if card is None:
+            _evaluate(config, folder, "before", start, rows, max_tokens)
         advance = _progress("swift rlhf --rlhf_type grpo", config.steps)
         for step, metrics in logged:
             means = {name: metrics.get(f"rewards/{name}/mean") for name in (*rewards, FORMAT)}
@@ -211,7 +225,7 @@ def _evaluate(
     rows: Mapping[str, int],
     max_tokens: int,
 ) -> None:
-    """Write greedy answers on the held-out pictures into OUT/eval."""
+    """Write greedy answers on the held-out pictures into OUT/eval, those that are not there."""
     from swift_vlrft.swift_plugin.evaluate import evaluate
 
     advance, done = _progress(f"held-out images, {side}", sum(rows.values())), 0
@@ -226,15 +240,18 @@ def _evaluate(
     # other limits are other evaluations, also for a trial that goes on later.
     try:
         for task in rows:
+            out = _of_task(folder / "eval" / side, task, rows)
+            if (out / "summary.json").exists():
+                continue
             evaluate(
                 checkpoint,
                 f"{folder / 'data'}:native",
                 task,
-                out=_of_task(folder / "eval" / side, task, rows),
+                out=out,
                 split="test",
                 engine="transformers",
                 batch_size=64,
-                dtype="float32",
+                dtype="float32" if config.device == "cpu" else "bfloat16",
                 max_tokens=max_tokens,
                 workers=1,
                 progress=answered,

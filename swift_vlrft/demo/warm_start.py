@@ -29,15 +29,17 @@ from swift_vlrft.datasets.box_format import ImageResize, on_grid
 from swift_vlrft.datasets.opening import open_set, splits_of
 from swift_vlrft.datasets.row import POINT_TASKS
 from swift_vlrft.datasets.training import LoadOptions, training_set
+from swift_vlrft.demo.card import Card
 from swift_vlrft.demo.training import flags_of, training
 from swift_vlrft.families import known_family
+from swift_vlrft.families.family import TinySize
 from swift_vlrft.files.environment import errors_only
 from swift_vlrft.files.records import write_record
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.geometry.box_format import FORMATS
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.tiny.checkpoint import refuse_existing
-from swift_vlrft.tiny.compact import compact, write_compact
+from swift_vlrft.tiny.compact import SIZE, compact, write_compact
 
 BATCH = 32
 GUESSES = 0.25, 0.85
@@ -77,6 +79,8 @@ FLAGS = {
     "report_to": "none",
 }
 """Flags of `swift sft` that are the same for every set."""
+ON_CARD = {"torch_dtype": "bfloat16", "deepspeed": "zero2", "dataloader_num_workers": 4}
+"""Those that differ on a GPU. DeepSpeed keeps 32-bit copies of the weights."""
 
 Progress = Callable[[int, str], None]
 """A function of the steps done, and a note."""
@@ -98,13 +102,14 @@ def write_warm_start(
     steps: int = 400,
     rate: float = 2e-3,
     side: int = 112,
+    card: Card | None = None,
     seed: int = 0,
     progress: Progress = lambda step, note: None,
 ) -> WarmStart:
     """Write a checkpoint of that family to ``directory``, which appears when it is trained.
 
-    It sees images of about ``side`` x ``side`` pixels. DataError or ValueError says what is wrong
-    with the set or the family.
+    It sees images of about ``side`` x ``side`` pixels; it is trained on the ``card`` and as large
+    as that allows. DataError or ValueError says what is wrong with the set or the family.
     """
     refuse_existing(directory)
     compact(known_family(family), side)  # a ValueError says that there is none
@@ -112,19 +117,22 @@ def write_warm_start(
     making = directory.absolute().with_name(f"{directory.name}.making")
     shutil.rmtree(making, ignore_errors=True)
     with errors_only():
-        start = write_lessons(family, data, making, steps * BATCH, side=side, seed=seed)
-    flags = FLAGS | {
+        count, size = steps * BATCH, card.size if card else SIZE
+        start = write_lessons(family, data, making, count, side=side, size=size, seed=seed)
+    flags = FLAGS | (ON_CARD if card else {})
+    flags |= {
         "model": making / "random",
         "dataset": making / "lessons.jsonl",
         "output_dir": making / "sft",
         "external_plugins": shipped_file("plugins", "vlrft.py"),
         "max_steps": steps,
-        "learning_rate": rate,
+        "learning_rate": rate * (card.rate if card else 1),
         "seed": seed,
     }
     # One thread: the matrices are small, a second one waits more than it works.
     one_thread = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    with training(["swift", "sft", *flags_of(flags)], making / "sft", **one_thread) as logged:
+    variables = card.variables | {"NPROC_PER_NODE": "1"} if card else one_thread
+    with training(["swift", "sft", *flags_of(flags)], making / "sft", **variables) as logged:
         for step, metrics in logged:
             progress(step, f"loss {metrics['loss']:.2f}")
     checkpoint = making / "sft" / f"checkpoint-{steps}"
@@ -135,7 +143,14 @@ def write_warm_start(
 
 
 def write_lessons(
-    family: str, data: Path, folder: Path, count: int, *, side: int, seed: int = 0
+    family: str,
+    data: Path,
+    folder: Path,
+    count: int,
+    *,
+    side: int,
+    size: TinySize = SIZE,
+    seed: int = 0,
 ) -> WarmStart:
     """Write lessons and, beside them, a random model with the vocabulary of their texts.
 
@@ -147,7 +162,7 @@ def write_lessons(
     prompts = [row["messages"][-1]["content"].replace("<image>", "") for row in rows]
     texts = [thought + said for said in answers for thought in (LOOK, GUESS)]
     tokenizer, parameters = write_compact(
-        family, folder / "random", prompts, texts, side=side, seed=seed
+        family, folder / "random", prompts, texts, side=side, size=size, seed=seed
     )
 
     def tokens(text: str) -> int:

@@ -20,7 +20,15 @@ class Gpu:
 @lru_cache
 def installed_gpus() -> tuple[Gpu, ...]:
     """Return all GPUs, none without nvidia-smi; OSError says why nvidia-smi failed."""
-    query = "--query-gpu=name,memory.total,driver_version"
+    return tuple(
+        Gpu(name, int(memory) if memory.isdigit() else None, driver)
+        for name, memory, driver in ask_gpus("name", "memory.total", "driver_version")
+    )
+
+
+def ask_gpus(*properties: str) -> list[list[str]]:
+    """Return these properties of every GPU, as installed_gpus() does."""
+    query = f"--query-gpu={','.join(properties)}"
     try:
         done = subprocess.run(
             ["nvidia-smi", query, "--format=csv,noheader,nounits"],
@@ -29,17 +37,13 @@ def installed_gpus() -> tuple[Gpu, ...]:
             timeout=SECONDS,
         )
     except FileNotFoundError:
-        return ()
+        return []
     except subprocess.TimeoutExpired:
         raise TimeoutError("nvidia-smi hangs") from None
     if done.returncode:
         reason = (done.stderr or done.stdout).strip().splitlines()
         raise OSError(reason[0] if reason else "nvidia-smi fails")
-    gpus = []
-    for line in done.stdout.strip().splitlines():
-        name, memory, driver = (part.strip() for part in line.rsplit(",", 2))
-        gpus.append(Gpu(name, int(memory) if memory.isdigit() else None, driver))
-    return tuple(gpus)
+    return [[part.strip() for part in line.split(",")] for line in done.stdout.splitlines()]
 
 
 def gpus_here() -> int:

@@ -16,7 +16,7 @@ from swift_vlrft.evaluation.summary import Summary, summarise
 from swift_vlrft.files.writing import write_atomically
 from swift_vlrft.report.curves import curve, ends
 from swift_vlrft.report.html import render, short
-from swift_vlrft.report.run_log import RunLog, Series, read_run
+from swift_vlrft.report.run_log import RunLog, Series, parts_of, read_run
 from swift_vlrft.report.samples import samples
 from swift_vlrft.rewards import PAYING, TASK_NAMES
 
@@ -81,6 +81,7 @@ def _page(run: RunLog, evaluated: list[Evaluated], result: Comparison | None) ->
         "per_class": per_class,
         "classes": [name for name, row in tables.items() if row.get(per_class) is not None],
         "curves": _curves(run),
+        "parts": parts_of(run.series),
     }
 
 
@@ -194,7 +195,7 @@ def _curves(run: RunLog) -> list[str]:
         ("gradient norm", series.get("grad_norm", ()), {}),
         *_agreement(series),
         *_parse_rates(run),
-        *((name, series[name], {}) for name in sorted(series) if "memory" in name.lower()),
+        *((name, series[name], {}) for name in sorted(series) if name.startswith("memory(")),
     ]
     drawn = [curve(title, values, **options) for title, values, options in figures]
     return [figure for figure in drawn if figure]

@@ -37,6 +37,15 @@ _STEP = re.compile(r"(\d+)/(\d+)")
 
 
 @dataclass
+class Part:
+    """A part of a step: its mean seconds, and the most GiB of the card meanwhile if it was read."""
+
+    name: str
+    seconds: float
+    gib: float | None
+
+
+@dataclass
 class RunLog:
     """The contents of a run's logs.
 
@@ -146,6 +155,18 @@ def _read_completions(path: Path, run: RunLog) -> None:
         name: [(step, sum(read) / len(read)) for step, read in sorted(steps.items())]
         for name, steps in was_read.items()
     }
+
+
+def parts_of(series: Mapping[str, Series]) -> list[Part]:
+    """Return the parts of a step, the longest first; VLRFT_TRACK_MEMORY=1 logs them."""
+    parts = []
+    for name, points in series.items():
+        if found := re.fullmatch(r"memory/(\w+)_seconds", name):
+            part = found[1]
+            peaks = [series.get(f"memory/{part}_{of}_gib", ()) for of in ("card", "shared_card")]
+            gib = max((value for peak in peaks for _, value in peak), default=None)
+            parts.append(Part(part, fmean(value for _, value in points), gib))
+    return sorted((part for part in parts if part.seconds), key=lambda part: -part.seconds)
 
 
 def of_series(series: Mapping[str, Series]) -> list[Facts]:

@@ -4,6 +4,7 @@
     vision_tokens.py        no answer holds an image token
     columns.py              what rewards read stays with the completions
     faults.py               no rank waits forever, no checkpoint with NaN or half written
+    track_memory.py         seconds and memory of each part of a step (VLRFT_TRACK_MEMORY=1)
     resuming.py             a run that goes on is the run that was not interrupted
 
 Each overrides methods of ms-swift's trainer and calls them; registered through TrainerFactory.
@@ -24,6 +25,7 @@ from swift_vlrft.swift_plugin.command_line import running_run
 from swift_vlrft.swift_plugin.faults import Faults
 from swift_vlrft.swift_plugin.resuming import Resume
 from swift_vlrft.swift_plugin.shared_prefixes import SharedPrefixes
+from swift_vlrft.swift_plugin.track_memory import MemoryCallback, TimedRollout
 from swift_vlrft.swift_plugin.vision_tokens import VisionTokens
 
 SWIFTS_TIMEOUT = 18_000_000
@@ -51,7 +53,7 @@ class VlrftGRPOConfig(GRPOConfig):
         return copyreg._reconstructor, (GRPOConfig, object, None), self.__dict__  # type: ignore[attr-defined]
 
 
-class VlrftGRPOTrainer(VisionTokens, SharedPrefixes, Columns, Faults, GRPOTrainer):
+class VlrftGRPOTrainer(VisionTokens, SharedPrefixes, Columns, Faults, TimedRollout, GRPOTrainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.accelerator.device.type == "cpu":
@@ -60,9 +62,8 @@ class VlrftGRPOTrainer(VisionTokens, SharedPrefixes, Columns, Faults, GRPOTraine
             torch.set_flush_denormal(True)
         self.add_callback(Resume(self.args, self))
         if is_on("VLRFT_TRACK_MEMORY"):
-            from swift_vlrft.swift_plugin.track_memory import MemoryCallback
-
-            self.add_callback(MemoryCallback(self.args, self))
+            self.tracked = MemoryCallback(self.args, self)
+            self.add_callback(self.tracked)
 
     def go_on(self, step: int) -> None:
         """Count micro-batches from ``step`` on; ms-swift counts from 0."""

@@ -39,6 +39,7 @@ def write_compact(
     answers: Sequence[str],
     *,
     side: int,
+    size: TinySize = SIZE,
     seed: int = 0,
 ) -> tuple[PreTrainedTokenizerBase, int]:
     """Write a random compact checkpoint; return its tokenizer and number of parameters."""
@@ -47,7 +48,7 @@ def write_compact(
     corpus = [*checkpoint.DEFAULT_CORPUS, "user assistant system", *prompts, *answers]
     tokenizer = checkpoint.build_tokenizer(tiny, corpus, frequent_texts(prompts, answers))
     tiny = replace(tiny, vocabulary=-(-(max(tokenizer.get_vocab().values()) + 1) // 64) * 64)
-    model = checkpoint.build_model(tiny, SIZE, seed=seed)
+    model = checkpoint.build_model(tiny, size, seed=seed)
     # ms-swift would look for the image of an image token that the model wrote.
     marks = tiny.special_ids.keys() - {tiny.eos, *checkpoint.TAGS}
     model.generation_config.update(suppress_tokens=sorted(tiny.special_ids[mark] for mark in marks))

@@ -7,11 +7,16 @@ import subprocess
 import sys
 
 import pytest
-from support.swift_run import ON_CPU, forking
+from end_to_end.recipe_run import CPU, CPU_VLLM, SUPPORT
+from support.own import free_port
+from support.swift_run import DEEPSPEED_ON_CPU, ON_CPU, VLLM_ON_CPU, forking
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
+from swift_vlrft.demo import card, training, trial, warm_start
 from swift_vlrft.files.environment import BARS
+from swift_vlrft.files.shipped import shipped_file
+from swift_vlrft.tiny.compact import SIZE
 from tests.support.drawn_rows import write_coco
 
 pytestmark = pytest.mark.end_to_end
@@ -21,7 +26,7 @@ from msgspec.structs import replace
 from swift_vlrft.cli import app
 from swift_vlrft.demo import trial
 run = trial.run_trial
-trial.run_trial = lambda config, folder: run(replace(config, warm_steps=120), folder)
+trial.run_trial = lambda config, *more: run(replace(config, warm_steps=120), *more)
 app()
 """
 
@@ -49,7 +54,7 @@ def test_own_coco_data_go_the_whole_road(tmp_path, monkeypatch):
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["train"] == {"detection": 47} and summary["test"] == {"detection": 12}
     assert summary["format"]["first"] > 0.8, "the start model writes the format"
-    assert (folder / "report.html").is_file()
+    assert "generation<td>" in (folder / "report.html").read_text(), "seconds of a step by part"
     # The last line is a command that works.
     last = CliRunner().invoke(app, shlex.split(out.split("A script for real GPUs: vlrft ")[1]))
     assert last.exit_code == 0 and "written: run.sh" in last.output, last.output
@@ -60,3 +65,35 @@ def test_own_coco_data_go_the_whole_road(tmp_path, monkeypatch):
     assert (folder / "grpo" / "logging.jsonl").stat().st_mtime_ns == log
     again = json.loads((folder / "summary.json").read_text())
     assert again["tasks"] == summary["tasks"]
+
+
+@pytest.mark.nightly
+def test_the_road_on_a_card_with_the_engines_of_a_cpu(tmp_path, monkeypatch):
+    """All but sleep: nvidia-smi and sizes are made up, and flags say what a CPU cannot do."""
+    write_coco(tmp_path, 60)
+    monkeypatch.chdir(tmp_path)
+    for name, value in (ON_CPU | forking() | {"MASTER_PORT": free_port()}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr(card, "ask_gpus", lambda *_: [["0", "H100", "81559", "4", "9.0"]])
+    monkeypatch.setattr(card, "SIZES", (SIZE,))
+    monkeypatch.setattr(card, "WARM_STEPS", 40)
+    plugins = (str(shipped_file("plugins", "vlrft.py")), str(SUPPORT / "cpu_engines.py"))
+    hidden = DEEPSPEED_ON_CPU | VLLM_ON_CPU | {"CUDA_VISIBLE_DEVICES": ""}
+
+    def on_cpu(command, out, **variables):
+        flags = [*CPU, "--external_plugins", *plugins, *CPU_VLLM * (out.name == "grpo")]
+        return training.training([*command, *flags], out, **variables | hidden)
+
+    for module in (trial, warm_start):
+        monkeypatch.setattr(module, "training", on_cpu)
+    command = "try instances_train.json --family qwen2_5_vl --steps 2 --device cuda"
+    done = CliRunner().invoke(app, command.split())
+    assert done.exit_code == 0, done.output
+    folder = tmp_path / "runs" / "try" / "instances_train"
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["device"] == "H100" and summary["tasks"]["detection"]["held_out"]
+    args = json.loads((folder / "grpo" / "args.json").read_text())
+    assert args["vllm_mode"] == "colocate" and args["deepspeed"] and args["offload_optimizer"]
+    page = (folder / "report.html").read_text()
+    assert all(f"<th>{part}<td>" in page for part in ("generation", "weight sync", "backward"))

@@ -108,7 +108,7 @@ def test_the_command_prints_value_bound_and_command(tmp_path):
             1,
         ),
         ("detection_4x80g", "--gpus 4x4 --largest max_completion_length", "none 64: ", 1),
-        ("detection_server_6+2x80g", "--largest vllm_max_model_len", "it changes no memory of this run", 1),
+        ("detection_server_6+2x80g", "--largest vllm_max_model_len", "it changes no memory", 1),
         ("detection_server_6+2x80g", "--largest gpus", "beside `swift rollout`", 2),
     ],
 )

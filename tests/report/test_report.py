@@ -82,7 +82,7 @@ def finished(tmp_path_factory) -> Path:
         {"reward": step / 10, "reward_std": 0.1, "frac_reward_zero_std": 0.5}
         | {"rewards/vlrft_detection_iou/mean": step / 10, "rewards/vlrft_detection_iou/std": 0.2}
         | {"completions/mean_length": 20 + step, "completions/min_length": 10}
-        | {"completions/max_length": 40, "memory/rollout_allocated_gib": 3.0}
+        | {"completions/max_length": 40, "memory(GiB)": 3.0}
         | {"rollout_correction/k3_kl": 1e-5 * step}
         | {"global_step/max_steps": f"{step}/5"}
         for step in range(1, 6)
@@ -126,7 +126,7 @@ def points_of(page: str, title: str) -> list[list[float]]:
 
 def test_the_page_is_whole_and_escaped(run):
     evil = "<script>alert(1)</script>\"'{{ 7 * 7 }}"
-    names = {f"rewards/{evil}/mean": 0.5, f"memory {evil}": 1.0}
+    names = {f"rewards/{evil}/mean": 0.5, f"memory({evil}": 1.0}
     append(run, names | {"global_step/max_steps": "6/6"})
     page = report(run, *both(run))
     parser = Strict()
@@ -165,13 +165,28 @@ def test_what_changed_is_shown_with_boxes_and_reasons(run):
     assert "3 fixed, 3 broken" in page and "paired bootstrap" in page
 
 
+def test_a_step_is_shown_by_part_where_its_seconds_were_logged(run):
+    assert "A step takes" not in report(run)
+    # Weights are reused in every second step; without vLLM nothing is synchronised.
+    for step, seconds in ((6, 3.0), (7, 0.0)):
+        timed = {"memory/generation_seconds": seconds, "memory/rest_seconds": 0.5}
+        timed |= {"memory/weight_sync_seconds": 0.0, "memory/generation_card_gib": 20.0 + step}
+        append(run, timed | {"global_step/max_steps": f"{step}/7"})
+    page = report(run)
+    assert "A step takes 2.00 s" in page and "weight sync" not in page
+    assert "generation<td>1.50<td>75%<td>27.0<" in page and "rest<td>0.50<td>25%<td>-<" in page
+    log = run / "logging.jsonl"
+    log.write_text(log.read_text().replace("card_gib", "rss_gib"))
+    assert "generation<td>1.50<td>75%</tr>" in report(run), "without a card"
+
+
 def test_curves_are_those_of_the_log_and_what_is_not_drawn_is_said(run):
     append(run, '{"grad_norm": NaN, "kl": 1e999, "global_step/max_steps": "5/5"}')
     page = report(run)
     assert "<b>0.100 → 0.500</b>vlrft_detection_iou in training" in page
     assert "reward <b>0.100 → 0.500</b>" in page
     assert "completion length <b>21.0 → 25.0</b>" in page
-    assert "zero-variance groups" in page and "memory/rollout_allocated_gib" in page
+    assert "zero-variance groups" in page and "memory(GiB)" in page
     assert "engine against trainer" in page
     assert "parse rate of vlrft_detection_iou <b>0.5" in page
     assert "no answer<td>1<td>50%" in page

@@ -1,0 +1,97 @@
+"""Run `vlrft try` on two detection sets over several seeds: held-out AP before and after.
+
+    python benchmarks/trial_seeds.py runs/trial_seeds                    # on a GPU if one is free
+    python benchmarks/trial_seeds.py runs/trial_seeds --tiny             # a rehearsal on the CPU
+
+drawn    one shape, 112 x 112, 2,000 rows
+coins    windows of scikit-image's photograph of coins, 77 x 77; no pixel of its lowest row of coins
+         is trained on
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+from PIL import Image
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from swift_vlrft.datasets.writer import write_folder
+from swift_vlrft.demo.rows import FORMAT, Row, stored
+from swift_vlrft.demo.trial import TrialConfig, run_trial
+from tests.support.drawn_rows import boxed_rows
+
+FAMILY = "qwen2_5_vl"
+WINDOW = 77  # pixels: the largest coin is 65 wide, the held-out part 78 high
+CUT = 225  # the row of pixels between the third and the fourth row of coins
+BOXES = [
+    *((305, 16, 365, 72), (132, 28, 179, 74), (192, 30, 240, 73), (255, 34, 297, 72)),
+    *((22, 35, 67, 74), (81, 39, 120, 74), (245, 95, 296, 144), (25, 104, 67, 145)),
+    *((186, 105, 226, 144), (317, 106, 356, 145), (84, 108, 122, 145), (134, 110, 173, 145)),
+    *((315, 156, 380, 218), (189, 170, 237, 217), (251, 172, 297, 217), (80, 175, 124, 217)),
+    *((26, 179, 63, 217), (135, 179, 174, 217), (18, 233, 75, 288), (144, 236, 201, 288)),
+    *((276, 239, 326, 289), (220, 240, 269, 288), (93, 245, 136, 287), (336, 248, 382, 289)),
+]
+"""A box per coin, in pixels: a watershed between darker than 30 and brighter than 150."""
+PROBLEM = f"Find the coin that is whole, in coordinates from 0 to 1000. {FORMAT}"
+
+
+def coin_rows(rng: random.Random, n: int, top: int, bottom: int) -> list[Row]:
+    """Windows of one whole coin, between two rows of pixels."""
+    from skimage.data import coins
+
+    image, rows = Image.fromarray(coins()), list[Row]()
+    while len(rows) < n:
+        x, y = rng.randint(0, image.width - WINDOW), rng.randint(top, bottom - WINDOW)
+        moved = [(left - x, up - y, right - x, down - y) for left, up, right, down in BOXES]
+        inside = [box for box in moved if min(box) >= 0 and max(box) <= WINDOW]
+        if len(inside) == 1:
+            box = [round(1000 * side / WINDOW) for side in inside[0]]
+            window = image.crop((x, y, x + WINDOW, y + WINDOW)).convert("RGB")
+            answer = f"<answer>[{{'Position': {box}, 'Confidence': 1}}]</answer>"
+            rows.append(Row(window, PROBLEM, answer))
+    return rows
+
+
+def write_set(name: str, folder: Path, seed: int, rows: int) -> None:
+    rng, held_out = random.Random(seed), rows // 5
+    if name == "coins":
+        train, test = coin_rows(rng, rows, 0, CUT), coin_rows(rng, held_out, CUT, 303)
+    else:
+        train, test = boxed_rows(rng, rows), boxed_rows(rng, held_out)
+    halves = {"train": train, "test": test}
+    task = {"task": "detection", "frame": "norm1000"}
+    write_folder(folder, {half: [stored(row) | task for row in halves[half]] for half in halves})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--tiny", action="store_true", help="two steps on the CPU, one seed")
+    asked = parser.parse_args()
+    print("| set | seed | device | held-out AP | 95 % of the difference | seconds |")
+    print("|---|---|---|---|---|---|")
+    for name in ("drawn", "coins"):
+        for seed in range(1 if asked.tiny else asked.seeds):
+            data, out = (asked.out / kind / f"{name}-{seed}" for kind in ("data", "trial"))
+            if not data.exists():
+                write_set(name, data, seed, 60 if asked.tiny else 2000)
+            if asked.tiny:
+                run_trial(TrialConfig(str(data), FAMILY, steps=2, warm_steps=4), out)
+            elif not (out / "summary.json").exists():
+                command = ["vlrft", "try", str(data), "--family", FAMILY]
+                subprocess.run([*command, "--out", str(out)], check=True)
+            said = json.loads((out / "summary.json").read_text())
+            of = said["tasks"]["detection"]["held_out"][0]
+            cells = [name, seed, said["device"], f"{of['before']:.3f} -> {of['after']:.3f}"]
+            cells += [" to ".join(f"{side:+.3f}" for side in of["difference_95"]), said["seconds"]]
+            print("|", " | ".join(map(str, cells)), "|", flush=True)
+
+
+if __name__ == "__main__":
+    main()
