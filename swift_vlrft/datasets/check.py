@@ -171,7 +171,7 @@ class Report:
         if bad := len(self.problems) - self.too_long:
             notes.append(
                 f"{self.path}: {bad} bad rows are left out (--strict true stops instead; `vlrft "
-                "data check` lists all, --fix writes a clean copy)."
+                "data check` lists all, `vlrft data convert --keep-going` writes the others)."
             )
         return [*notes, f"left out:\n{self.listed(shown)}"] if self.problems else []
 

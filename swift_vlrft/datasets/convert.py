@@ -91,28 +91,13 @@ def convert_folder(
     return written
 
 
-def write_clean(
-    source: Path,
-    folder: Path,
-    checked: Mapping[str, Iterable[Validated]],
-    *,
-    root: Path | None = None,
-) -> Written:
-    """Do what ``vlrft data check --fix`` does: write the rows of every split without a problem
-    while they are checked. ``checked`` is what ``check_rows`` gives.
-    """
-    base = image_base(source, root)
-    splits = {split: _items(rows, base) for split, rows in checked.items()}
-    return write_folder(folder, splits)
-
-
 def image_base(source: Path, root: Path | None) -> Path:
     """Return the folder that stored image paths are relative to."""
     return Path(os.path.abspath(root or (source if source.is_dir() else source.parent)))
 
 
 def _items(
-    rows: Iterable[Validated], base: Path, box_format: str = "", key: str | None = None
+    rows: Iterable[Validated], base: Path, box_format: str, key: str | None
 ) -> Iterator[Item]:
     """Yield what is written of every row, or its problem; its image's path is below ``base``."""
     for checked in rows:
