@@ -3,11 +3,11 @@
 folder/data.yaml                              YOLO's pictures and labels
 folder/dataset_dict.json, folder/state.json   ``save_to_disk`` of a DatasetDict or a Dataset
 folder/train-00000-of-00002.parquet           Parquet, with splits and shards
-rows.jsonl, rows.json, rows.csv               JSON or CSV with image paths
+rows.jsonl, rows.json                         JSON with image paths
 instances_train2017.json                      COCO's annotations
 
-A folder is of one kind: Parquet, whatever lies beside it, or else JSON or CSV. Where it holds
-several sets, the file to read has to be named.
+A folder is of one kind: Parquet, whatever lies beside it, or else JSON. Where it holds several
+sets, the file to read has to be named.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ NO_ROWS = frozenset(
     ("config.json", "dataset_info.json", "dataset_infos.json", "state.json", "left_out.jsonl")
 )
 """JSON that says something of a set: written by ``datasets``, the hubs, and ``vlrft data``."""
-NOT_READ = (".arrow", ".gz", ".pq", ".tar", ".tsv", ".zip", ".zst")
+NOT_READ = (".arrow", ".csv", ".gz", ".pq", ".tar", ".tsv", ".zip", ".zst")
 """Endings of files that may hold rows, but are not read."""
+NO_CSV = "write it as datasets.Dataset.from_csv(FILE).to_json(NEW)"
 SWIFT_COLUMNS = ("messages", "conversations", "conversation", "query", "response", "instruction")
 """Columns by which ms-swift's own loader knows its forms."""
 
@@ -138,11 +139,15 @@ def refuse_missing(path: Path) -> None:
 
 
 def local_set(path: Path, **options: Any) -> StoredSet | None:
-    """Find the set at a path that a training names; None for a text file, which ms-swift reads.
-
-    ``options`` are ``find_set``'s.
+    """Find the set at a path that a training names; None for a file of text or CSV, which ms-swift
+    reads. ``options`` are ``find_set``'s. DataError for CSV with a column solution.
     """
-    return None if path.suffix == ".txt" and path.is_file() else find_set(path, **options)
+    if path.suffix not in (".txt", ".csv") or not path.is_file():
+        return find_set(path, **options)
+    with open(path, encoding="utf-8", errors="replace") as lines:
+        if path.suffix == ".csv" and "solution" in lines.readline():
+            raise DataError(f"{path}: CSV with solutions is not read; {NO_CSV}")
+    return None
 
 
 def is_ours(stored: StoredSet, rewards: Sequence[str]) -> bool:
@@ -234,8 +239,8 @@ def _parts(path: Path) -> dict[str | None, Callable[[], StoredSet]]:
 
 
 def _row_files(path: Path) -> tuple[list[Path], list[Path]]:
-    """The files that hold rows, and the others that may: Parquet where there is any, else JSON or
-    CSV in the folder itself, as a folder of images may hold a JSON file for each.
+    """The files that hold rows, and the others that may: Parquet where there is any, else JSON in
+    the folder itself, as a folder of images may hold a JSON file for each.
     """
     known = [path] if path.is_file() else [f for f in walk(path) if f.name not in NO_ROWS]
     data = [file for file in known if file.suffix.lower() in (*OPENERS, *NOT_READ)]
@@ -245,6 +250,7 @@ def _row_files(path: Path) -> tuple[list[Path], list[Path]]:
     others = [file for file in data if file not in {*files}]
     if not files:
         kinds = f"no {', '.join(OPENERS)}, no save_to_disk, no {CONFIG} of a YOLO folder"
+        kinds += f"; {NO_CSV}" if any(file.suffix.lower() == ".csv" for file in others) else ""
         text = f"{path} holds no known data set: {kinds}"
         more = f". Of {listed(others, path)}, give the file of rows" if others else ""
         raise DataError(text + more)
@@ -285,6 +291,5 @@ OPENERS: dict[str, Callable[[Path, Sequence[Path]], StoredSet]] = {
     ".parquet": lambda path, files: ColumnFiles(path, kind="Parquet"),
     ".jsonl": lambda path, files: JsonFiles(path),
     ".json": _json,
-    ".csv": lambda path, files: JsonFiles(path),
 }
 """What opens the files of a set, by the ending of their names."""

@@ -169,7 +169,7 @@ def _shown(box: Numbers, size: PictureSize) -> str:
 
 def annotated_size_of(record: Record, *, exact: bool) -> AnnotatedSize | None:
     """Return the image size that a record states in its columns width and height, if it does."""
-    try:  # numbers as text come from CSV
+    try:
         width, height = float(record["width"]), float(record["height"])
     except (KeyError, TypeError, ValueError):
         return None
