@@ -21,7 +21,7 @@ from swift_vlrft.datasets.opening import check_columns, image_root, is_ours, loc
 from swift_vlrft.datasets.questions import Pictures, shared_pictures
 from swift_vlrft.datasets.schemas import is_for_swift
 from swift_vlrft.datasets.storage import StoredSet
-from swift_vlrft.datasets.syntax import parse
+from swift_vlrft.datasets.syntax import DatasetName, parse
 from swift_vlrft.datasets.validate import RowRules, length_check
 from swift_vlrft.geometry.box_format import BOX_FORMATS, NATIVE, SUBSETS
 from swift_vlrft.recipe.plugins import read_plugin
@@ -37,6 +37,7 @@ from swift_vlrft.recipe.rules.model import (
 from swift_vlrft.recipe.run import NoValue, Run
 from swift_vlrft.rewards import REWARDS
 
+Judge = Callable[[Run, StoredSet, DatasetName], Report | None]
 LOOKED_AT = 400
 """So many first images of a set are looked at."""
 ANSWERS_OF_A_STREAM = (
@@ -102,7 +103,7 @@ class _Set:
         return known and (self.count or known)
 
 
-def _set(run: Run, flag: str, value: str) -> _Set:
+def _set(run: Run, flag: str, value: str, judge: Judge) -> _Set:
     """DataError if the set exists but training refuses it."""
 
     def exists(name: str) -> bool:
@@ -129,15 +130,16 @@ def _set(run: Run, flag: str, value: str) -> _Set:
     if streamed:
         raise DataError(no_stream(value))
     check_columns(stored)
-    report = _report(run, stored, value, formats.subset_of(asked.subsets, value))
+    report = judge(run, stored, asked)
     return described((*columns, "solution"), ours=True, report=report)
 
 
-def _report(run: Run, stored: StoredSet, value: str, subset: formats.Subset) -> Report | None:
+def first_images(run: Run, stored: StoredSet, asked: DatasetName) -> Report | None:
     """Return the report by which training judges the rows too, but for images behind the first;
     None if the set cannot be opened here. DataError: what training refuses.
     """
-    rules = _rules(run, value, subset)
+    subset = formats.subset_of(asked.subsets, asked.name)
+    rules = _rules(run, asked.name, subset)
     try:
         report = check_set(stored, images=LOOKED_AT, rules=rules)
     except OSError:
@@ -146,14 +148,14 @@ def _report(run: Run, stored: StoredSet, value: str, subset: formats.Subset) -> 
     return report
 
 
-def _rules(run: Run, value: str, subset: formats.Subset) -> RowRules:
+def _rules(run: Run, name: str, subset: formats.Subset) -> RowRules:
     """Return what training asks of rows, without what is not known of the model."""
     known, resize, box_format, key = None, None, subset.box_format, None
     with suppress(NoValue):
         known = family(run)
         resize = resize_of(run, known)
     if known is not None and box_format == NATIVE:
-        box_format, key = formats.native_format(parse(value).name, known)
+        box_format, key = formats.native_format(name, known)
     if box_format == NATIVE or (box_format == "pixels" and resize is None):
         box_format = ""
     return rules_of(run, subset.tasks, (box_format, key, resize), _words)
@@ -227,7 +229,8 @@ def renamed(run: Run) -> dict[str, str]:
         return {}
 
 
-def data_sets(run: Run) -> Iterator[Finding]:
+def data_sets(run: Run, judge: Judge = first_images) -> Iterator[Finding]:
+    """Find what is wrong with the sets that are named; ``judge`` reports on the rows of ours."""
     if not run.trains:
         return
     if run.omits("dataset", "cached_dataset"):
@@ -242,7 +245,7 @@ def data_sets(run: Run) -> Iterator[Finding]:
     for flag, value in named:
         report, known = None, 0
         try:
-            data_set = _set(run, flag, value)
+            data_set = _set(run, flag, value, judge)
         except DataError as error:
             yield problem(run, flag, "dataset", str(error))
         else:
