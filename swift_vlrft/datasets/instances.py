@@ -29,7 +29,7 @@ from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.geometry.box_format import Corners, convert_box
 from swift_vlrft.geometry.readings import (
     ENOUGH,
-    FITS,
+    MOST,
     READINGS,
     ROUNDING,
     Reading,
@@ -310,7 +310,7 @@ def _refuse_contradicted(instances: Instances, numbers: list[int], reading: Read
                 for box, size, value in judged
             )
 
-        enough = max(FITS * len(judged), ENOUGH)
+        enough = max(MOST * len(judged), ENOUGH)
         if fitting(reading) >= enough:
             return
         if better := [way for way in READINGS if fitting(way) >= enough]:
