@@ -283,7 +283,7 @@ def validate_rows(
         report.tasks[NO_TASK] += len(unread)
         report.unread = f"{len(unread)} rows without a task, such as {unread[0]}"
     ask_boxes(report)
-    report.notes += [*report.boxes.notes(report.path), *questions.notes(report.path)]
+    report.notes += questions.notes(report.path)
 
 
 def ask_boxes(report: Report) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 ORIENTATION = 0x0112
+LARGEST_FILE = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -231,6 +232,8 @@ def _content(image: Mapping[str, Any]) -> bytes:
         raise DataError("the image is empty; bytes or a path is needed")
     if not os.path.isfile(str(path)):  # /dev/zero never ends, a pipe waits for its writer
         raise DataError(f"the image {_short(path)} does not exist, or is no file")
+    if (size := os.path.getsize(str(path))) > LARGEST_FILE:
+        raise DataError(f"the image {_short(path)} is {size / 1e9:.1f} GB; is it an image?")
     try:
         return Path(str(path)).read_bytes()
     except OSError as error:
