@@ -141,7 +141,6 @@ def split_box_format(text: str, default: str = "norm1000") -> tuple[Path, str]:
     """Split ``PATH[:norm1000|pixels|unit|yx1000|native]`` into path and subset. ValueError names an
     unknown subset.
     """
-    refuse_part_of_set(text, f"PATH or PATH:FORMAT ({', '.join(SUBSETS)})")
     asked = parse(text)
     subset = "/".join(asked.subsets)
     if not asked.subsets or not (subset in SUBSETS or asked.path.exists()):
@@ -149,18 +148,6 @@ def split_box_format(text: str, default: str = "norm1000") -> tuple[Path, str]:
     if subset not in SUBSETS:
         raise DataError(f"{text}: unknown subset {subset!r}; known: {', '.join(SUBSETS)}")
     return asked.path, subset
-
-
-def refuse_part_of_set(text: str, taken: str) -> None:
-    """Raise DataError for SET:TASK or SET#COUNT in a command that reads all rows of the set.
-    ``taken`` says what it takes.
-    """
-    asked = parse(text)
-    if (asked.count or set(asked.subsets) & set(TASK_NAMES)) and asked.path.exists():
-        raise DataError(
-            f"{text}: tasks and #COUNT are for the --dataset of a training; this command reads all "
-            f"rows of {asked.name}: give {taken.replace('PATH', asked.name)}"
-        )
 
 
 def native_format(dataset: str, family: Family) -> tuple[str, str | None]:
@@ -279,7 +266,7 @@ def _converted(
         return solution
     boxes = [rescaled(box, before, after, size, to_size) for box in parsed.boxes if box is not None]
     wanted = boxes, parsed.confidences, parsed.labels
-    written = _with_numbers(_renamed(gold, key), boxes, after)
+    written = with_numbers(_renamed(gold, key), boxes, after)
     if key is not None and not (_reads(written, wanted) and all_under(key, written)):
         written = _as_objects(wanted, key, after)
     if not _reads(written, wanted):
@@ -288,27 +275,6 @@ def _converted(
         return written
     start, end = answer_span(solution) or (0, len(solution))
     return solution[:start] + solution[start:end].replace(gold, written, 1) + solution[end:]
-
-
-def on_grid(solution: str, name: str, size: Size, cells: int) -> str:
-    """Return the solution with its box edges on a grid of ``cells`` x ``cells``.
-
-    The grid lies over an image of ``size`` in pixels; a solution without boxes stays as it is.
-    """
-    parsed, form = read_boxes(gold := gold_text(solution)), box_format(name)
-    if parsed is None or None in parsed.boxes or not parsed.boxes:
-        return solution
-    steps = [edge / cells for edge in form.edges(size)]
-
-    def ends(low: float, high: float, step: float) -> tuple[float, float]:
-        first = min(round(low / step), cells - 1)
-        return first * step, max(round(high / step), first + 1) * step
-
-    boxes: list[Corners | None] = []
-    for x1, y1, x2, y2 in filter(None, parsed.boxes):
-        (left, right), (top, bottom) = ends(x1, x2, steps[0]), ends(y1, y2, steps[1])
-        boxes.append((left, top, right, bottom))
-    return solution.replace(gold, _with_numbers(gold, boxes, form), 1)
 
 
 def _renamed(text: str, key: str | None) -> str:
@@ -337,7 +303,7 @@ def _marks(text: str) -> list[tuple[int, ...]]:
     return [box if all(mark in known for mark in box) else () for box in boxes]
 
 
-def _with_numbers(text: str, boxes: Sequence[Corners | None], of: BoxFormat) -> str:
+def with_numbers(text: str, boxes: Sequence[Corners | None], of: BoxFormat) -> str:
     """``text`` with other numbers in its boxes."""
     numbers: dict[int, float] = {}
     for mark, box in zip(_marks(text), boxes, strict=False):

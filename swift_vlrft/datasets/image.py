@@ -92,22 +92,6 @@ def try_image_size(image: Mapping[str, Any]) -> ImageSize | str:
         return str(error)
 
 
-def size_of_row(row: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Return the width and height that the row states, else those of its one image."""
-    width, height = row.get("width"), row.get("height")
-    if isinstance(width, (int, float)) and isinstance(height, (int, float)):
-        return (float(width), float(height)) if width > 0 < height else None
-    image = row.get("image") or row.get("images")
-    if isinstance(image, (list, tuple)) and len(image) == 1:
-        (image,) = image
-    if isinstance(image, str):
-        image = {"path": image, "bytes": None}
-    if not isinstance(image, dict) or not {"path", "bytes"} <= image.keys():
-        return None
-    size = try_image_size(image)
-    return None if isinstance(size, str) else (float(size.width), float(size.height))
-
-
 def size_problem(
     image: Mapping[str, Any], size: ImageSize | None, annotated: AnnotatedSize | None
 ) -> str | None:
