@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from swift_vlrft.datasets.box_format import ImageResize
+    from swift_vlrft.datasets.check import Report
     from swift_vlrft.datasets.validate import TooLong
+    from swift_vlrft.families.image_resize import ImageResize
 
 Root = Annotated[Path | None, typer.Option(help="Folder that relative image paths start from.")]
 Columns = Annotated[
@@ -81,11 +82,12 @@ def check(
     """
     from swift_vlrft.commands.output import print_json, say
     from swift_vlrft.datasets.asks import unasked
-    from swift_vlrft.datasets.check import Report, check_splits, nothing_scored
+    from swift_vlrft.datasets.check import Report, check_splits
     from swift_vlrft.datasets.questions import shared_pictures
     from swift_vlrft.datasets.schemas import load_forms
     from swift_vlrft.datasets.validate import RowRules
     from swift_vlrft.datasets.writer import with_bar
+    from swift_vlrft.recipe.rules.data import nothing_scored, routing_notes
     from swift_vlrft.rewards import PAYING, REWARDS
 
     load_forms(external_plugins or ())
@@ -119,8 +121,8 @@ def check(
     if not report.unreadable and (nothing := nothing_scored(rewards, [report])):
         problems.append((str(source), nothing))
     elif report.good:
-        notes += report.routing_notes(rewards)
-    fits = report.fitting_rewards()
+        notes += routing_notes(report, rewards)
+    fits = _fitting_rewards(report)
     firsts = [names[0] for names in PAYING.values() if names[0] in fits]
     notes += [f"{source}: {found}" for found in unasked(rewards or firsts, [report])]
     if as_json:
@@ -172,6 +174,24 @@ def renamed(columns: str) -> dict[str, str]:
         expected = 'expected JSON such as {"question": "problem"}'
         raise ValueError(f"--columns {columns}: {expected}") from None
     return rename
+
+
+def _fitting_rewards(report: Report) -> dict[str, list[int]]:
+    """Return the rewards under which gold answers earn 1.0: for how many rows, of how many that
+    they would score. One that needs confidences fits where prompts ask for them.
+    """
+    from swift_vlrft.datasets.check import NO_TASK
+    from swift_vlrft.rewards import PAYING, REWARDS
+    from swift_vlrft.rewards.contract import CONFIDENCE
+
+    fits = {}
+    for task, names in PAYING.items():
+        rows = max(report.fits[task], report.tasks[task] + report.tasks[NO_TASK])
+        for name in names:
+            lacking = CONFIDENCE in (REWARDS[name].asks or ())
+            fitting = report.fits[task] - lacking * report.unasked[task, CONFIDENCE]
+            fits[name] = [fitting, rows]
+    return {name: counts for name, counts in fits.items() if counts[0] > 0}
 
 
 def _fit_notes(fits: dict[str, list[int]]) -> list[str]:

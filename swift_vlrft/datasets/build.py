@@ -90,8 +90,6 @@ class PlannedRow:
 
 def chosen_categories(asked: Sequence[str], known: Sequence[str]) -> list[str]:
     """Return the categories for names and names of lists, given apart or with commas between."""
-    import difflib
-
     names: list[str] = []
     for value in asked:
         for name in [value] if value in known else [part.strip() for part in value.split(",")]:
@@ -99,11 +97,9 @@ def chosen_categories(asked: Sequence[str], known: Sequence[str]) -> list[str]:
     names = list(dict.fromkeys(name for name in names if name))
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, [*known, *CATEGORY_LISTS], n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
             more = f" and {len(known) - 100} more" if len(known) > 100 else ""
             raise DataError(
-                f"--categories: {name!r} is neither a category of this file nor a list.{hint} "
+                f"--categories: {name!r} is neither a category of this file nor a list. "
                 f"Lists: {', '.join(CATEGORY_LISTS)}; categories: {', '.join(known[:100])}{more}"
             )
     if not names:

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.datasets.place import AnnotatedSize, RowLocation
-from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.source import AnnotatedSize, DataError, RowLocation
 from swift_vlrft.families.resize import MAX_RATIO
 
 if TYPE_CHECKING:
@@ -136,14 +135,9 @@ def stored_image(
     return (stored if size.plain else upright_bytes(stored)), size
 
 
-def content_key(content: bytes) -> str:
-    """Return the key of an image by its file's content: the first 16 digits of its SHA-256."""
-    return hashlib.sha256(content).hexdigest()[:16]
-
-
 def image_hash(image: Mapping[str, Any]) -> str:
-    """Return ``content_key`` of an image as it is stored; DataError if its file cannot be read."""
-    return content_key(_content(image))
+    """Return the first 16 digits of the SHA-256 of an image's file; DataError if it is unread."""
+    return hashlib.sha256(_content(image)).hexdigest()[:16]
 
 
 def image_path(path: str, folder: Path, root: Path | None) -> Path:

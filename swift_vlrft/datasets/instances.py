@@ -391,12 +391,6 @@ def _shown(instances: Instances, i: int) -> str:
     )
 
 
-def refuse_bad_images(instances: Instances) -> None:
-    """Raise DataError for the first bad image, where no image may be left out."""
-    for text in instances.bad.values():
-        raise DataError(f"{instances.path}: {text}; correct or remove the box")
-
-
 def _unknown(place: str, what: str, value: Any, known: Mapping[Any, Any]) -> DataError:
     some = ", ".join(repr(i) for i in islice(known, 3))
     return DataError(f"{place}: no {what} has the id {value!r}; ids are like {some or 'none'}")

@@ -21,8 +21,6 @@ from swift_vlrft.files.jsonl import Broken, LineError, json_lines, read_json
 
 FIRST_LINES = 100
 """Records whose keys are the columns of the set."""
-LARGEST_LINE = 1 << 20
-"""Bytes of a first line that may be a row."""
 
 
 @dataclass
@@ -91,7 +89,7 @@ def is_lines(file: Path) -> bool:
     """Tell whether the first line is a row: ``Dataset.to_json("rows.json")`` writes such files."""
     try:
         with open(file, "rb") as lines:
-            first = lines.readline(LARGEST_LINE)
+            first = lines.readline(1 << 20)
             if not first.endswith(b"\n") or not any(line.strip() for line in lines):
                 return False  # one object, one list, or a line as long as a whole file
         return isinstance(json.loads(first.decode("utf-8-sig")), dict)

@@ -117,7 +117,7 @@ def find_set(
     asked = WORDS.get(split.lower(), split)
     same = [split] if split in words else [name for name, word in words.items() if word == asked]
     if len(same) != 1 and (words or not parts):
-        there = ", ".join(in_order(parts)) + (", and files of no split" if None in parts else "")
+        there = ", ".join(in_order(parts))
         count = "more than one" if same else "no"
         raise DataError(f"{path} has {count} split {split!r}; it has {there}")
     stored = parts[same[0] if same else None]()
@@ -126,16 +126,12 @@ def find_set(
 
 
 def refuse_missing(path: Path) -> None:
-    """Raise DataError if the path does not exist; it says what to do if it is an id of a hub."""
-    if path.exists():
-        return
-    text = f"{path} does not exist (from {Path.cwd()})"
-    if len(path.parts) == 2 and not path.suffix and not path.parent.exists():
-        text += (
-            f"; if that is an id of Hugging Face, `hf download {path} --repo-type dataset "
-            f"--local-dir {path.name}`, then give {path.name}"
+    """Raise DataError if the path does not exist."""
+    if not path.exists():
+        raise DataError(
+            f"{path} does not exist (from {Path.cwd()}); `hf download ID --repo-type dataset "
+            "--local-dir DIR` fetches a set of Hugging Face"
         )
-    raise DataError(text)
 
 
 def local_set(path: Path, **options: Any) -> StoredSet | None:
@@ -190,11 +186,9 @@ def check_columns(stored: StoredSet) -> None:
     missing = [name for name in ("image", "problem", "solution") if name not in columns]
     known = [name for name in SWIFT_COLUMNS if name in columns]
     others = ""
-    if known and stored.kind == "Arrow":
-        others = "; ms-swift itself reads nothing that save_to_disk wrote: write its own forms as "
-        others += "Parquet or JSON Lines"
-    elif known and (len(missing) > 1 or is_for_swift(columns)):
-        others = f". Rows with {known[0]} are ms-swift's own form: it reads them, unchecked here"
+    if known and (len(missing) > 1 or is_for_swift(columns)):
+        others = f". Rows with {known[0]} are ms-swift's own form: it reads them in Parquet "
+        others += "or JSON Lines, unchecked here"
     name = "images" if missing[:1] == ["image"] and "images" in columns else "NAME"
     raise DataError(
         f"{stored.path} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
@@ -231,11 +225,12 @@ def _parts(path: Path) -> dict[str | None, Callable[[], StoredSet]]:
     parts: dict[str | None, list[Path]] = {}
     for file in files:
         parts.setdefault(split_of[file], []).append(file)
-    unnamed = parts.get(None, [])
-    return {
-        split: partial(_of_files, path, chosen, unnamed if split else [], other)
-        for split, chosen in parts.items()
-    }
+    if len(parts) > 1 and None in parts:
+        raise DataError(
+            f"{path}: {listed(parts[None], path)} tell no split by their names, but others do: put "
+            "train, validation or test into the names, move them away, or give one file itself"
+        )
+    return {split: partial(_of_files, path, chosen, other) for split, chosen in parts.items()}
 
 
 def _row_files(path: Path) -> tuple[list[Path], list[Path]]:
@@ -257,7 +252,7 @@ def _row_files(path: Path) -> tuple[list[Path], list[Path]]:
     return files, others
 
 
-def _of_files(path: Path, files: list[Path], unnamed: list[Path], other: list[Path]) -> StoredSet:
+def _of_files(path: Path, files: list[Path], other: list[Path]) -> StoredSet:
     """The set in the files of a split."""
     ending = files[0].suffix.lower()
     told = splits_told(files[0], path) and len({file.suffix for file in files}) == 1
@@ -271,7 +266,7 @@ def _of_files(path: Path, files: list[Path], unnamed: list[Path], other: list[Pa
     stored = OPENERS[ending](path, files)
     for file in files:
         stored.add(file)
-    stored.unnamed, stored.other = unnamed, other
+    stored.other = other
     return stored
 
 

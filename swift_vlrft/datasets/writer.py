@@ -97,7 +97,6 @@ def write_folder(
                 else:
                     raise DataError(f"{item} (--keep-going leaves such rows out)")
 
-    folder = Path(os.path.abspath(folder))
     with space_named(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
     hidden = f".{folder.name}.unfinished."

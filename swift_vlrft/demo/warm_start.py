@@ -25,13 +25,14 @@ from typing import Any
 import msgspec
 
 from swift_vlrft.datasets import DataError
-from swift_vlrft.datasets.box_format import ImageResize, with_numbers
+from swift_vlrft.datasets.box_format import native_format, with_numbers
 from swift_vlrft.datasets.opening import open_set, splits_of
 from swift_vlrft.datasets.row import POINT_TASKS
 from swift_vlrft.datasets.training import LoadOptions, training_set
 from swift_vlrft.demo.sign import crop_turns, sign_call
 from swift_vlrft.demo.training import flags_of, training
 from swift_vlrft.families import known_family
+from swift_vlrft.families.image_resize import ImageResize
 from swift_vlrft.files.environment import errors_only
 from swift_vlrft.files.records import write_record
 from swift_vlrft.files.shipped import shipped_file
@@ -205,7 +206,7 @@ def _training_set(data: Path, family: str, cache: Path) -> tuple[Any, str]:
     images = known_family(family).images
     assert images is not None, "a compact model sees images"
     resize = ImageResize(family, *images.limits())
-    box_format, key = resize.native(str(data))
+    box_format, key = native_format(str(data), known_family(family))
     options = LoadOptions(cache=cache, box_format=box_format, box_key=key, resize=resize)
     splits = splits_of(data)
     stored = open_set(data, split="train" if "train" in splits else splits[0])

@@ -17,7 +17,7 @@ from swift.dataset.loader import DatasetLoader
 from swift.utils import get_logger, safe_ddp_context
 
 from swift_vlrft.datasets import DataError, Source
-from swift_vlrft.datasets.box_format import not_native, refuse_subset, subset_of
+from swift_vlrft.datasets.box_format import subset_of
 from swift_vlrft.datasets.check import Report
 from swift_vlrft.datasets.column_files import table_of
 from swift_vlrft.datasets.instances import forget
@@ -29,7 +29,15 @@ from swift_vlrft.datasets.training import LoadOptions, training_set
 from swift_vlrft.families import known_family
 from swift_vlrft.files.text import lines
 from swift_vlrft.files.writing import DiskFull
-from swift_vlrft.recipe.rules.data import first_images, no_stream, rules_of, unasked_prompts
+from swift_vlrft.recipe.rules.data import (
+    first_images,
+    no_stream,
+    not_native,
+    refuse_subset,
+    routing_notes,
+    rules_of,
+    unasked_prompts,
+)
 from swift_vlrft.recipe.rules.finding import PROBLEM
 from swift_vlrft.recipe.run import Run
 from swift_vlrft.rewards import TASK_NAMES
@@ -193,7 +201,7 @@ def _tell(report: Report, options: LoadOptions) -> None:
     logger.info(
         f"swift_vlrft: {path}: {report.good} of {report.rows} rows train ({tasks}{others})."
     )
-    _warn([*report.routing_notes(options.rewards), *report.bad_notes(SHOWN)])
+    _warn([*routing_notes(report, options.rewards), *report.bad_notes(SHOWN)])
 
 
 def dataset_meta(name: str, source: Source | None = None) -> DatasetMeta:

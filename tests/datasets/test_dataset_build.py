@@ -326,7 +326,7 @@ OPTIONS = [
     (["--shots", "4"], "--per-category"),
     (["--boxes", "yx"], "--boxes yx: unknown; known: xywh, xyxy, cxcywh, yxyx"),
     (["--unit", "cm"], "--unit cm: unknown; known: pixels, unit, percent, norm1000"),
-    (["--categories", "dgo"], "Did you mean dog?"),
+    (["--categories", "dgo"], "neither a category"),
 ]
 
 

@@ -366,7 +366,7 @@ def test_a_first_picture_that_is_missing_hides_no_folder(tmp_path):
 
 def test_what_qwen_cannot_resize_does_not_train(tmp_path):
     """qwen-vl-utils leaves a side of no pixel where a thin picture meets a low limit."""
-    from swift_vlrft.datasets.box_format import ImageResize
+    from swift_vlrft.families.image_resize import ImageResize
 
     path = parquet([saved(photo((1400, 10)), "PNG"), saved(photo(), "PNG")], tmp_path)
     resize = ImageResize("qwen2_5_vl", 3136, 12_544)
