@@ -61,14 +61,6 @@ def coco(
         float | None,
         typer.Option(help="Share of the images, such as 0.1, that becomes the split test."),
     ] = None,
-    prompt: Annotated[
-        Path | None,
-        typer.Option(
-            help="Text file with your question; {categories} ({category} with --per-category) "
-            "stands for the names. Instructions for the answer are added, unless it shows "
-            "<answer>."
-        ),
-    ] = None,
     boxes: Annotated[
         str | None,
         typer.Option(help="How the file writes a box: xywh (default), xyxy (corners) or cxcywh."),
@@ -119,7 +111,6 @@ def coco(
         categories=categories or (),
         per_category=per_category,
         reading=reading_named(boxes or "xywh", unit or "pixels") if boxes or unit else None,
-        prompt=prompt,
         shots=shots,
         negatives=negatives,
         held_out_share=held_out,
@@ -263,23 +254,18 @@ def show_rows(
     seed: Annotated[int, typer.Option(help="Seed that picks the rows.")] = 0,
     split: Annotated[str, typer.Option(help="Which split.")] = "train",
     root: Root = None,
-    model: Model = None,
-    model_type: ModelType = None,
 ) -> None:
     """Draw rows with their gold boxes on one HTML page that needs no network.
 
     Example: vlrft data show data/coco8 --rows 12 --out page.html
     """
-    from swift_vlrft.datasets.convert import shown_in
     from swift_vlrft.datasets.read import read_rows
     from swift_vlrft.files.writing import write_atomically
     from swift_vlrft.report.set_page import page_of, sample
 
-    source, box_format, key, _ = asked_format(source, model, model_type, default="")
     read = read_rows(source, split=split, root=root, keep_going=True)
     drawn, total = sample(read, rows, seed)
     if not drawn:
         raise ValueError(f"{source} has no rows")
-    drawn = [shown_in(row, box_format, key) for row in drawn]
     write_atomically(out, page_of(drawn, source.name, total))
     say(f"{out}: {len(drawn)} of {total} rows of {source}")

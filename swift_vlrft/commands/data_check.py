@@ -1,6 +1,6 @@
 """``vlrft data check``: can every row of a set be trained on?
 
-vlrft data check data/my_set --fix data/my_set_clean
+vlrft data check data/my_set --reward vlrft_detection_iou
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from swift_vlrft.datasets.box_format import ImageResize
+    from swift_vlrft.datasets.check import Report
     from swift_vlrft.datasets.validate import TooLong
+    from swift_vlrft.families.image_resize import ImageResize
 
 Root = Annotated[Path | None, typer.Option(help="Folder that relative image paths start from.")]
 Columns = Annotated[
@@ -43,10 +44,6 @@ def check(
             "yx1000, native) asks whether it can be trained on in that box format."
         ),
     ],
-    fix: Annotated[
-        Path | None,
-        typer.Option(help="Write the rows without a problem to this new folder, as Parquet."),
-    ] = None,
     split: Annotated[str | None, typer.Option(help="Only this split. Default: all.")] = None,
     root: Root = None,
     columns: Columns = "{}",
@@ -75,21 +72,22 @@ def check(
 ) -> None:
     """Check every row of a set: image, prompt, solution, boxes, rewards.
 
-    Example: vlrft data check data/my_set --fix data/my_set_clean
+    Example: vlrft data check data/my_set --reward vlrft_detection_iou
 
     Each image is opened, prompt and solution are read, boxes must lie inside the image, and the
-    gold answer must score 1.0 under the rewards of its task.
+    gold answer must score 1.0 under the rewards of its task. `vlrft data convert SET DST
+    --keep-going` writes the rows without a problem.
 
     Exit code 0: nothing found; 1: problems were found; 2: the input cannot be used.
     """
     from swift_vlrft.commands.output import print_json, say
     from swift_vlrft.datasets.asks import unasked
-    from swift_vlrft.datasets.check import Report, check_splits, nothing_scored
-    from swift_vlrft.datasets.convert import write_clean
+    from swift_vlrft.datasets.check import Report, check_splits
     from swift_vlrft.datasets.questions import shared_pictures
     from swift_vlrft.datasets.schemas import load_forms
     from swift_vlrft.datasets.validate import RowRules
     from swift_vlrft.datasets.writer import with_bar
+    from swift_vlrft.recipe.rules.data import nothing_scored, routing_notes
     from swift_vlrft.rewards import PAYING, REWARDS
 
     load_forms(external_plugins or ())
@@ -107,12 +105,8 @@ def check(
         every_reward=True,
     )
     splits = check_splits(source, rules, split, rename=renamed(columns), root=root)
-    rows, written = {name: rows for name, (rows, _) in splits.items()}, None
-    if fix is not None:
-        written = write_clean(source, fix, rows, root=root)
-    else:
-        for _ in with_bar(chain.from_iterable(rows.values())):
-            pass
+    for _ in with_bar(chain.from_iterable(rows for rows, _ in splits.values())):
+        pass
     report = sum((of_split for _, of_split in splits.values()), Report(source))
     shared = shared_pictures({name: of_split.pictures for name, (_, of_split) in splits.items()})
     notes = list(dict.fromkeys([*report.notes, *shared]))
@@ -127,8 +121,8 @@ def check(
     if not report.unreadable and (nothing := nothing_scored(rewards, [report])):
         problems.append((str(source), nothing))
     elif report.good:
-        notes += report.routing_notes(rewards)
-    fits = report.fitting_rewards()
+        notes += routing_notes(report, rewards)
+    fits = _fitting_rewards(report)
     firsts = [names[0] for names in PAYING.values() if names[0] in fits]
     notes += [f"{source}: {found}" for found in unasked(rewards or firsts, [report])]
     if as_json:
@@ -140,16 +134,12 @@ def check(
             "too_long": report.too_long,
             "problems": [{"place": place, "problem": text} for place, text in problems],
             "notes": notes,
-            "clean": None if written is None else {"folder": str(fix), "rows": written.rows},
         }
         print_json(result)
     else:
         _print(problems, [*notes, *_fit_notes(fits)], show)
         counted = ", ".join(f"{n} {task}" for task, n in report.tasks.items()) or "none"
         say(f"{report.good} of {report.rows} rows are fit to train on ({counted})")
-        if written is not None:
-            left_out = f"; left out: {fix}/left_out.jsonl" if written.left_out else ""
-            say(f"{fix}: {written.rows} rows{left_out}")
     raise typer.Exit(1 if problems else 0)
 
 
@@ -184,6 +174,24 @@ def renamed(columns: str) -> dict[str, str]:
         expected = 'expected JSON such as {"question": "problem"}'
         raise ValueError(f"--columns {columns}: {expected}") from None
     return rename
+
+
+def _fitting_rewards(report: Report) -> dict[str, list[int]]:
+    """Return the rewards under which gold answers earn 1.0: for how many rows, of how many that
+    they would score. One that needs confidences fits where prompts ask for them.
+    """
+    from swift_vlrft.datasets.check import NO_TASK
+    from swift_vlrft.rewards import PAYING, REWARDS
+    from swift_vlrft.rewards.contract import CONFIDENCE
+
+    fits = {}
+    for task, names in PAYING.items():
+        rows = max(report.fits[task], report.tasks[task] + report.tasks[NO_TASK])
+        for name in names:
+            lacking = CONFIDENCE in (REWARDS[name].asks or ())
+            fitting = report.fits[task] - lacking * report.unasked[task, CONFIDENCE]
+            fits[name] = [fitting, rows]
+    return {name: counts for name, counts in fits.items() if counts[0] > 0}
 
 
 def _fit_notes(fits: dict[str, list[int]]) -> list[str]:

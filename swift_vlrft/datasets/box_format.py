@@ -17,7 +17,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,9 +25,7 @@ from swift_vlrft.datasets.prompt_sentences import KEYS, prompt_in, said_of_coord
 from swift_vlrft.datasets.row import POINT_TASKS, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.syntax import parse
-from swift_vlrft.families import image_rule, known_family
 from swift_vlrft.families.family import Family
-from swift_vlrft.families.resize import ImageRule, capped_size
 from swift_vlrft.geometry.box_format import (
     BOX_FORMATS,
     NATIVE,
@@ -51,47 +49,6 @@ _ANY_KEYED = rf"(?P<quote>[\"'`])(?:{KEYS})(?P=quote)(?=\s*:)"
 _KEYED = r"[\"']{}[\"']\s*:"
 _Read = tuple[list[Corners], list[float | None], list[str | None]]
 """Boxes, confidences and labels, as ``read_boxes`` gives them."""
-
-
-@dataclass(frozen=True)
-class ImageResize:
-    """A model's family and the limits of the command decide how its images are resized."""
-
-    family: str
-    min_pixels: int
-    max_pixels: int
-    picture_pixels: int | None = None
-    """ms-swift's flag ``--max_pixels``, which scales the image before the family's resize."""
-
-    def size(self, width: int, height: int) -> Size:
-        return self._rule.size(*capped_size(width, height, self.picture_pixels))
-
-    def problem(self, width: int, height: int) -> str | None:
-        """Say why the model's processor rejects an image of that size; None if it does not."""
-        try:
-            self.size(width, height)
-        except ValueError as error:
-            return str(error)
-        width, height = capped_size(width, height, self.picture_pixels)
-        if not self._rule.loses_a_side(width, height):
-            return None
-        return (
-            f"an image of {width} x {height} pixels is left with a side of 0 pixels under "
-            f"max_pixels {self.max_pixels}; raise MAX_PIXELS, or crop the image"
-        )
-
-    def tokens(self, width: int, height: int) -> int:
-        """Count the image's tokens, with those that mark its begin and end."""
-        shown = capped_size(width, height, self.picture_pixels)
-        return self._rule.tokens(*shown) + self._rule.marks(*shown)
-
-    @property
-    def _rule(self) -> ImageRule:
-        return image_rule(self.family).within(self.min_pixels, self.max_pixels)
-
-    def native(self, dataset: str) -> tuple[str, str | None]:
-        """Return the box format and the key that ``DATASET:native`` means for the model."""
-        return native_format(dataset, known_family(self.family))
 
 
 class UnknownSentence(ValueError):
@@ -124,24 +81,10 @@ def subset_of(names: Sequence[str], dataset: str) -> Subset:
     return Subset(formats[0] if formats else "norm1000", tasks)
 
 
-def refuse_subset(name: str, subsets: Sequence[str]) -> None:
-    """Raise DataError if a set that ms-swift's own loader reads is asked for a subset.
-
-    A subset is a box format, or the rows of a task.
-    """
-    for subset in set(subsets) & {*SUBSETS, *TASK_NAMES} - {"norm1000"}:
-        raise DataError(
-            f"--dataset {name}:{subset}: ms-swift's own loader reads all rows of this set, and "
-            f"leaves boxes as they are. Leave :{subset} out, or rename its columns with --columns: "
-            f":{subset} is for sets that have image, problem and solution, and no messages"
-        )
-
-
 def split_box_format(text: str, default: str = "norm1000") -> tuple[Path, str]:
     """Split ``PATH[:norm1000|pixels|unit|yx1000|native]`` into path and subset. ValueError names an
     unknown subset.
     """
-    refuse_part_of_set(text, f"PATH or PATH:FORMAT ({', '.join(SUBSETS)})")
     asked = parse(text)
     subset = "/".join(asked.subsets)
     if not asked.subsets or not (subset in SUBSETS or asked.path.exists()):
@@ -149,18 +92,6 @@ def split_box_format(text: str, default: str = "norm1000") -> tuple[Path, str]:
     if subset not in SUBSETS:
         raise DataError(f"{text}: unknown subset {subset!r}; known: {', '.join(SUBSETS)}")
     return asked.path, subset
-
-
-def refuse_part_of_set(text: str, taken: str) -> None:
-    """Raise DataError for SET:TASK or SET#COUNT in a command that reads all rows of the set.
-    ``taken`` says what it takes.
-    """
-    asked = parse(text)
-    if (asked.count or set(asked.subsets) & set(TASK_NAMES)) and asked.path.exists():
-        raise DataError(
-            f"{text}: tasks and #COUNT are for the --dataset of a training; this command reads all "
-            f"rows of {asked.name}: give {taken.replace('PATH', asked.name)}"
-        )
 
 
 def native_format(dataset: str, family: Family) -> tuple[str, str | None]:
@@ -173,18 +104,6 @@ def native_format(dataset: str, family: Family) -> tuple[str, str | None]:
             f"{', '.join(BOX_FORMATS)}"
         )
     return family.box_format, family.box_key
-
-
-def not_native(dataset: str, name: str, family: Family) -> str | None:
-    """Warn that a model trains on boxes in the format ``name``, which is not its own. None if it
-    is, or the model has none.
-    """
-    if family.box_format in (None, name):
-        return None
-    return (
-        f"{dataset}: boxes are in {name}, while {family.name} was trained on {family.box_format}: "
-        f"rewards start lower. Use {dataset}:{NATIVE}, which is {dataset}:{family.box_format}"
-    )
 
 
 def row_in_box_format(row: Row, frame: str, size: Size, seen: Size, key: str | None = None) -> Row:
@@ -279,7 +198,7 @@ def _converted(
         return solution
     boxes = [rescaled(box, before, after, size, to_size) for box in parsed.boxes if box is not None]
     wanted = boxes, parsed.confidences, parsed.labels
-    written = _with_numbers(_renamed(gold, key), boxes, after)
+    written = with_numbers(_renamed(gold, key), boxes, after)
     if key is not None and not (_reads(written, wanted) and all_under(key, written)):
         written = _as_objects(wanted, key, after)
     if not _reads(written, wanted):
@@ -288,27 +207,6 @@ def _converted(
         return written
     start, end = answer_span(solution) or (0, len(solution))
     return solution[:start] + solution[start:end].replace(gold, written, 1) + solution[end:]
-
-
-def on_grid(solution: str, name: str, size: Size, cells: int) -> str:
-    """Return the solution with its box edges on a grid of ``cells`` x ``cells``.
-
-    The grid lies over an image of ``size`` in pixels; a solution without boxes stays as it is.
-    """
-    parsed, form = read_boxes(gold := gold_text(solution)), box_format(name)
-    if parsed is None or None in parsed.boxes or not parsed.boxes:
-        return solution
-    steps = [edge / cells for edge in form.edges(size)]
-
-    def ends(low: float, high: float, step: float) -> tuple[float, float]:
-        first = min(round(low / step), cells - 1)
-        return first * step, max(round(high / step), first + 1) * step
-
-    boxes: list[Corners | None] = []
-    for x1, y1, x2, y2 in filter(None, parsed.boxes):
-        (left, right), (top, bottom) = ends(x1, x2, steps[0]), ends(y1, y2, steps[1])
-        boxes.append((left, top, right, bottom))
-    return solution.replace(gold, _with_numbers(gold, boxes, form), 1)
 
 
 def _renamed(text: str, key: str | None) -> str:
@@ -337,7 +235,7 @@ def _marks(text: str) -> list[tuple[int, ...]]:
     return [box if all(mark in known for mark in box) else () for box in boxes]
 
 
-def _with_numbers(text: str, boxes: Sequence[Corners | None], of: BoxFormat) -> str:
+def with_numbers(text: str, boxes: Sequence[Corners | None], of: BoxFormat) -> str:
     """``text`` with other numbers in its boxes."""
     numbers: dict[int, float] = {}
     for mark, box in zip(_marks(text), boxes, strict=False):

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 import random
-import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -38,13 +37,10 @@ from swift_vlrft.datasets.instances import (
     read_instances,
     refuse_shared_files,
 )
-from swift_vlrft.datasets.prompt_sentences import said_of_coordinates, says_range, sentence
 from swift_vlrft.datasets.row import AnnotatedSize, BadRow, RowLocation
 from swift_vlrft.datasets.schema import ANSWER_FORM
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.writer import Item, Written, write_folder
-from swift_vlrft.families.marks import first_mark
-from swift_vlrft.geometry.box_format import FORMATS
 from swift_vlrft.geometry.readings import Reading
 from swift_vlrft.parsing.labels import normalise
 
@@ -73,9 +69,7 @@ HOW = (
     "\nGive the bounding boxes (between 0 and 1000, integer) and the confidence (between 0 and 1, "
     "with two decimal places). If there is no such object, return 'No Objects'.\n"
 )
-"""The end of a question that does not say itself how to answer."""
-PLACEHOLDER = re.compile(r"""\{+[^{}"',]*\}+""")
-"""Text that a user may mean as a placeholder. JSON of an answer has quotes or commas in it."""
+"""How the question is answered."""
 NO_OBJECTS = "<answer>No Objects</answer>"
 UNSURE_IMAGES = "images with a crowd region or a box without area"
 EMPTY = "images without such a box (--negatives takes some)"
@@ -96,8 +90,6 @@ class PlannedRow:
 
 def chosen_categories(asked: Sequence[str], known: Sequence[str]) -> list[str]:
     """Return the categories for names and names of lists, given apart or with commas between."""
-    import difflib
-
     names: list[str] = []
     for value in asked:
         for name in [value] if value in known else [part.strip() for part in value.split(",")]:
@@ -105,11 +97,9 @@ def chosen_categories(asked: Sequence[str], known: Sequence[str]) -> list[str]:
     names = list(dict.fromkeys(name for name in names if name))
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, [*known, *CATEGORY_LISTS], n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
             more = f" and {len(known) - 100} more" if len(known) > 100 else ""
             raise DataError(
-                f"--categories: {name!r} is neither a category of this file nor a list.{hint} "
+                f"--categories: {name!r} is neither a category of this file nor a list. "
                 f"Lists: {', '.join(CATEGORY_LISTS)}; categories: {', '.join(known[:100])}{more}"
             )
     if not names:
@@ -117,46 +107,12 @@ def chosen_categories(asked: Sequence[str], known: Sequence[str]) -> list[str]:
     return names
 
 
-def prompt_of(file: Path | None, *, per_category: bool) -> str:
-    """Return the prompt of every row, with ``{category}`` or ``{categories}`` for the names: our
-    own, or a text file's. Unless it shows the ``<answer>`` itself, how to answer is added.
-
-    DataError if the file is empty, holds another placeholder, or lacks ``{category}``.
-    """
-    known = "{category}" if per_category else "{categories}"
-    if file is None and per_category:
+def prompt_of(names: Sequence[str], *, per_category: bool) -> str:
+    """Return the prompt of rows that ask for all names; ViRFT's, with ``{category}``, for one."""
+    if per_category:
         return PROMPT
-    try:
-        asked = ASK if file is None else file.read_text("utf-8-sig").strip()
-    except (OSError, UnicodeError) as error:
-        raise DataError(f"--prompt {file} cannot be read as UTF-8 text ({error})") from None
-    if not asked:
-        raise DataError(f"--prompt {file} is empty; write the question into it, with {known}")
-    if unknown := [name for name in PLACEHOLDER.findall(asked) if name != known]:
-        raise DataError(
-            f"--prompt {file}: unknown placeholder {unknown[0]}; {known} stands for the names, and "
-            "nothing else can be put in ({category} with --per-category, {categories} without)"
-        )
-    if per_category and known not in asked:
-        raise DataError(f"--prompt {file} lacks {known}: categories would share one question")
-    if file is not None and (said := first_mark(asked) or said_of_coordinates(asked)):
-        raise DataError(
-            f"--prompt {file} says {said!r}; leave that out: how to write boxes, and what a chat "
-            "template writes, is added to the question"
-        )
-    if asked.count("<image>") > 1:
-        raise DataError(
-            f"--prompt {file} holds <image> {asked.count('<image>')} times; write it once"
-        )
-    if "<answer>" in asked and says_range(asked):
-        return asked
-    if "<answer>" in asked:
-        raise DataError(
-            f"--prompt {file} shows the <answer>, but not its numbers: write "
-            f"{sentence(FORMATS['norm1000'], (0, 0))!r} into it"
-        )
-    label = "" if per_category else ", 'label': category"
-    box = f"{{'Position': [x1, y1, x2, y2], 'Confidence': number{label}}}"
+    box = "{'Position': [x1, y1, x2, y2], 'Confidence': number, 'label': category}"
+    asked = ASK.replace("{categories}", ", ".join(names))
     return asked + HOW + ANSWER_FORM.replace("{}", f"[{box}, ...]")
 
 
@@ -302,7 +258,6 @@ def build_folder(
     categories: Sequence[str] = (),
     per_category: bool = False,
     reading: Reading | None = None,
-    prompt: Path | None = None,
     shots: int | None = None,
     negatives: float = 0.0,
     held_out_share: float | None = None,
@@ -324,7 +279,7 @@ def build_folder(
     annotated = read_instances(instances, reading)
     known = list(annotated.categories.values())
     names = chosen_categories(categories, known) if categories else known
-    text = prompt_of(prompt, per_category=per_category).replace("{categories}", ", ".join(names))
+    text = prompt_of(names, per_category=per_category)
     if unnamed := [] if per_category else [name for name in names if not normalise(name)]:
         raise DataError(
             f"{instances}: the category {unnamed[0]!r} is no name where names are compared; rename "

@@ -1,6 +1,5 @@
-"""Check whether each row of a set is fit to train on, for training and `vlrft data check`.
-
-validate.py judges a row, report.py collects the verdicts.
+"""Check whether each row of a set is fit to train on, for training and `vlrft data check`:
+validate.py judges a row.
 """
 
 from __future__ import annotations
@@ -19,19 +18,17 @@ from swift_vlrft.datasets.opening import open_set, splits_of
 from swift_vlrft.datasets.questions import Pictures, Questions
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.row import STOPS, BadRow, Kind, Row, RowLocation
-from swift_vlrft.datasets.source import DataError, Source
+from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import MAX_SHOWN, StoredSet, file_notes, left_out_notes
 from swift_vlrft.datasets.validate import (
     RowRules,
     fitting_tasks,
     lacks,
-    named_tasks,
     routed,
     tasks_of_row,
     training_row,
 )
-from swift_vlrft.rewards import PAYING, REWARDS, TASK_NAMES
-from swift_vlrft.rewards.contract import CONFIDENCE, Words
+from swift_vlrft.rewards.contract import Words
 
 NO_TASK = "without a task"
 
@@ -119,19 +116,6 @@ class Report:
             parts.append(last)
         return "; ".join(parts) or "no row"
 
-    def fitting_rewards(self) -> dict[str, list[int]]:
-        """Return the rewards under which gold answers earn 1.0: for how many rows, of how many that
-        they would score. One that needs confidences fits where prompts ask for them.
-        """
-        fits = {}
-        for task, names in PAYING.items():
-            rows = max(self.fits[task], self.tasks[task] + self.tasks[NO_TASK])
-            for name in names:
-                lacking = CONFIDENCE in (REWARDS[name].asks or ())
-                fitting = self.fits[task] - lacking * self.unasked[task, CONFIDENCE]
-                fits[name] = [fitting, rows]
-        return {name: counts for name, counts in fits.items() if counts[0] > 0}
-
     def mixed_notes(self) -> list[str]:
         """Note a set that states no task, and holds boxes and text: some may be broken boxes."""
         text = self.scored["classification"]
@@ -142,27 +126,6 @@ class Report:
             f"and {text} may be classes: state the task in a column task"
         ]
 
-    def routing_notes(self, rewards: Sequence[str]) -> list[str]:
-        """Note the rows that no named reward scores, or that several score."""
-        named, notes = named_tasks(rewards), []
-        others = {t: n for t, n in self.tasks.items() if t in TASK_NAMES and t not in named}
-        if named and not any(self.scored[task] for task in named):
-            return [f"{self.path}: no named reward scores its rows: {self.rows_by_task()}"]
-        if named and others:
-            counts = ", ".join(f"{count} {task}" for task, count in others.items())
-            tasks = "/".join(task for task in self.tasks if task in named)
-            notes.append(
-                f"{self.path}: {sum(others.values())} of {self.good} rows state a task that no "
-                f"named reward of this package scores: {counts}. Name "
-                + ", ".join(PAYING[t][0] for t in others)
-                + (f", or train on {self.path}:{tasks} alone" if tasks else "")
-            )
-        return notes + [
-            f"{self.path}: {count} rows state no task, and rewards of {tasks} read their gold: all "
-            "of them score these rows. State the task in a column task"
-            for tasks, count in self.shared.items()
-        ]
-
     def bad_notes(self, shown: int = MAX_SHOWN) -> list[str]:
         """Note the rows that a training leaves out."""
         notes = []
@@ -171,7 +134,7 @@ class Report:
         if bad := len(self.problems) - self.too_long:
             notes.append(
                 f"{self.path}: {bad} bad rows are left out (--strict true stops instead; `vlrft "
-                "data check` lists all, --fix writes a clean copy)."
+                "data check` lists all, `vlrft data convert --keep-going` writes the others)."
             )
         return [*notes, f"left out:\n{self.listed(shown)}"] if self.problems else []
 
@@ -201,37 +164,6 @@ class Report:
         lines = [f"  {problem}" for problem in ordered[:most]]
         more = len(self.problems) - most
         return "\n".join([*lines, f"  and {more} more"] if more > 0 else lines)
-
-
-def report_of_source(source: Source) -> Report:
-    """Report on a hub's set before it is downloaded: its task, but not its number of rows."""
-    return Report(
-        Path(source.hub_id), tasks=Counter({source.task: 1}), scored=Counter({source.task: 1})
-    )
-
-
-def nothing_scored(rewards: Sequence[str], reports: Sequence[Report | None]) -> str | None:
-    """Say that a named reward scores no row of any data set. None if each scores some, and where a
-    set is not known (its report is None).
-    """
-    known = [report for report in reports if report is not None]
-    scored: Counter[str] = sum((report.scored for report in known), Counter())
-    tasks = {task: names for task, names in named_tasks(rewards).items() if not scored[task]}
-    if len(known) < len(reports) or not known or not tasks:
-        return None
-    names = [name for of_task in tasks.values() for name in of_task]
-    sets = "\n".join(f"  {report.path}: {report.rows_by_task()}" for report in known)
-    fitting = [n for n, reward in REWARDS.items() if reward.task and reward.task.name in scored]
-    others = f" Rewards of the tasks that are there: {', '.join(fitting)}." if fitting else ""
-    holds = " or ".join(TASK_NAMES[task].holds for task in tasks)
-    return (
-        f"--reward_funcs {' '.join(names)}: no row of any data set is scored by "
-        f"{'these' if len(names) > 1 else 'it'}, so nothing would be learned. Scored are rows of "
-        f"the task {' or '.join(tasks)}, and rows without a task whose solution is {holds}:\n"
-        f"{sets}\n"
-        f"Leave it out, name a reward of these rows, or correct their column task.{others} "
-        "`vlrft data check PATH` says which rewards fit a set."
-    )
 
 
 @dataclass(frozen=True)
@@ -283,7 +215,7 @@ def validate_rows(
         report.tasks[NO_TASK] += len(unread)
         report.unread = f"{len(unread)} rows without a task, such as {unread[0]}"
     ask_boxes(report)
-    report.notes += [*report.boxes.notes(report.path), *questions.notes(report.path)]
+    report.notes += questions.notes(report.path)
 
 
 def ask_boxes(report: Report) -> None:

@@ -9,7 +9,6 @@ row stood: json_files.py.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,14 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swift_vlrft.datasets.row import RowLocation
-from swift_vlrft.datasets.source import DataError, FileError
-from swift_vlrft.datasets.storage import (
-    BATCH_ROWS,
-    Records,
-    StoredSet,
-    Table,
-)
-from swift_vlrft.files.jsonl import read_json
+from swift_vlrft.datasets.source import FileError
+from swift_vlrft.datasets.storage import BATCH_ROWS, Records, StoredSet, Table
 from swift_vlrft.files.writing import FULL
 
 if TYPE_CHECKING:
@@ -97,13 +90,6 @@ def saved_dataset(folder: Path) -> Table:
     """Open what ``save_to_disk`` wrote, memory-mapped."""
     from datasets import Dataset, load_from_disk
 
-    state = folder / "state.json"
-    try:
-        for name in [entry["filename"] for entry in read_json(state)["_data_files"]]:
-            if not name or os.path.basename(str(name)) != name or name == "..":
-                raise ValueError(f"{name!r} is no name of a file in it")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{state} is damaged ({error}); save it again") from error
     with damage_named(folder):
         rows = load_from_disk(str(folder))
         assert isinstance(rows, Dataset)

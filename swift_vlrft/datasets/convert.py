@@ -16,7 +16,7 @@ from typing import Any
 
 from swift_vlrft.datasets.box_format import row_in_box_format
 from swift_vlrft.datasets.check import Report, Validated, check_rows
-from swift_vlrft.datasets.image import ImageSize, stored_image, try_image_size
+from swift_vlrft.datasets.image import stored_image
 from swift_vlrft.datasets.opening import open_set, refuse_missing, splits_of, state_boxes
 from swift_vlrft.datasets.row import BadRow, Kind, Row
 from swift_vlrft.datasets.source import DataError
@@ -91,28 +91,13 @@ def convert_folder(
     return written
 
 
-def write_clean(
-    source: Path,
-    folder: Path,
-    checked: Mapping[str, Iterable[Validated]],
-    *,
-    root: Path | None = None,
-) -> Written:
-    """Do what ``vlrft data check --fix`` does: write the rows of every split without a problem
-    while they are checked. ``checked`` is what ``check_rows`` gives.
-    """
-    base = image_base(source, root)
-    splits = {split: _items(rows, base) for split, rows in checked.items()}
-    return write_folder(folder, splits)
-
-
 def image_base(source: Path, root: Path | None) -> Path:
     """Return the folder that stored image paths are relative to."""
     return Path(os.path.abspath(root or (source if source.is_dir() else source.parent)))
 
 
 def _items(
-    rows: Iterable[Validated], base: Path, box_format: str = "", key: str | None = None
+    rows: Iterable[Validated], base: Path, box_format: str, key: str | None
 ) -> Iterator[Item]:
     """Yield what is written of every row, or its problem; its image's path is below ``base``."""
     for checked in rows:
@@ -122,31 +107,15 @@ def _items(
         if isinstance(row, Row) and size is not None and problem is None:
             try:
                 image, _ = stored_image(row.image, base, size)
-                yield written_row(stored_in(row, size, box_format, key), image)
+                if box_format:  # pixels are those of the image
+                    sides = size.width, size.height
+                    row = row_in_box_format(row, box_format, sides, sides, key)
+                yield written_row(row, image)
                 continue
             except ValueError as error:
                 problem = BadRow(row.place, str(error))
         if problem is not None:
             yield problem
-
-
-def stored_in(row: Row, size: ImageSize, box_format: str, key: str | None) -> Row:
-    """Return the row as a set in that box format ("": its own) stores it: pixels are its image's.
-    ValueError if its boxes or its prompt cannot be rewritten.
-    """
-    sides = size.width, size.height
-    return row_in_box_format(row, box_format, sides, sides, key) if box_format else row
-
-
-def shown_in(row: Row | BadRow, box_format: str, key: str | None) -> Row | BadRow:
-    """Like ``stored_in``, but keep rows with unreadable images, for a page."""
-    size = try_image_size(row.image) if isinstance(row, Row) else None
-    if not isinstance(row, Row) or not isinstance(size, ImageSize):
-        return row
-    try:
-        return stored_in(row, size, box_format, key)
-    except ValueError as error:
-        return BadRow(row.place, str(error))
 
 
 def written_row(row: Row, image: dict[str, Any]) -> dict[str, Any]:

@@ -16,12 +16,10 @@ from swift_vlrft.datasets.image import ImageSize
 from swift_vlrft.datasets.row import Row
 from swift_vlrft.geometry.readings import (
     ENOUGH,
-    FAR_EDGE,
     UNITS,
     UNKNOWN,
     Reading,
     SizedBox,
-    leaving,
     misfit,
 )
 from swift_vlrft.parsing.answers import gold_text, read_boxes
@@ -72,13 +70,3 @@ class DeclaredBoxes:
                 f"have none, with vlrft data convert {path} OUT --unit {names[0]}"
             )
         return None
-
-    def notes(self, path: Path) -> list[str]:
-        low = [box for box in self.boxes.get("norm1000", []) if max(box[1]) < FAR_EDGE]
-        if len(low) < 2 * ENOUGH or leaving(low, READINGS["pixels"]) or self.problem(path):
-            return []
-        return [
-            f"{path}: none of {len(low)} boxes declared as norm1000 reaches beyond its image's "
-            "width and height in pixels: they look like pixels. If they are, add a column frame "
-            "with the value pixels."
-        ]

@@ -4,14 +4,13 @@
     open_image(row.image, row.place)                   a PIL image, RGB, upright
 
 What ``image_size`` refuses is refused everywhere: a file that is no image, or too large for Pillow;
-one that is cut off or damaged (a large JPEG is decoded at an eighth of its size, any other image as
-a whole); grey of 32 bits or floats, of which no
-value is known to be white; one that cannot be converted to RGB; and one more than 200 times as long
-as wide, which no model's processor takes.
+one that is cut off or damaged (a JPEG is decoded at an eighth of its size, any other image as a
+whole); numbers of more than 8 bits, of which no value is known to be white; and one more than 200
+times as long as wide, which no model's processor takes.
 
 Upright: a camera's EXIF orientation is applied, as every viewer and annotation tool does and
 ms-swift does not. Width and height are always those of the upright image. Of several frames or
-pages the first one counts. Of grey in 16 bits the upper 8 are shown.
+pages the first one counts.
 """
 
 from __future__ import annotations
@@ -19,24 +18,18 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.datasets.place import AnnotatedSize, RowLocation
-from swift_vlrft.datasets.source import DataError
+from swift_vlrft.datasets.source import AnnotatedSize, DataError, RowLocation
 from swift_vlrft.families.resize import MAX_RATIO
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 ORIENTATION = 0x0112
-GREY_16 = "I;16"
-"""The beginning of the modes of 16 bits a pixel."""
-SMALL = 256 * 256
-"""Pixels up to which decoding an image is as cheap as checking its bytes."""
 LARGEST_FILE = 1 << 30
 
 
@@ -61,7 +54,7 @@ def image_size(image: Mapping[str, Any]) -> ImageSize:
             f"is {size[0]}x{size[1]}, more than {MAX_RATIO} times as long as wide, which no "
             "model's processor takes; crop it",
         )
-    return ImageSize(*size, plain=turned == 1 and not mode.startswith(GREY_16) and not whitened)
+    return ImageSize(*size, plain=turned == 1 and not whitened)
 
 
 def open_image(image: Mapping[str, Any], place: RowLocation | None = None) -> Image:
@@ -96,22 +89,6 @@ def try_image_size(image: Mapping[str, Any]) -> ImageSize | str:
         return image_size(image)
     except DataError as error:
         return str(error)
-
-
-def size_of_row(row: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Return the width and height that the row states, else those of its one image."""
-    width, height = row.get("width"), row.get("height")
-    if isinstance(width, (int, float)) and isinstance(height, (int, float)):
-        return (float(width), float(height)) if width > 0 < height else None
-    image = row.get("image") or row.get("images")
-    if isinstance(image, (list, tuple)) and len(image) == 1:
-        (image,) = image
-    if isinstance(image, str):
-        image = {"path": image, "bytes": None}
-    if not isinstance(image, dict) or not {"path", "bytes"} <= image.keys():
-        return None
-    size = try_image_size(image)
-    return None if isinstance(size, str) else (float(size.width), float(size.height))
 
 
 def size_problem(
@@ -158,14 +135,9 @@ def stored_image(
     return (stored if size.plain else upright_bytes(stored)), size
 
 
-def content_key(content: bytes) -> str:
-    """Return the key of an image by its file's content: the first 16 digits of its SHA-256."""
-    return hashlib.sha256(content).hexdigest()[:16]
-
-
 def image_hash(image: Mapping[str, Any]) -> str:
-    """Return ``content_key`` of an image as it is stored; DataError if its file cannot be read."""
-    return content_key(_content(image))
+    """Return the first 16 digits of the SHA-256 of an image's file; DataError if it is unread."""
+    return hashlib.sha256(_content(image)).hexdigest()[:16]
 
 
 def image_path(path: str, folder: Path, root: Path | None) -> Path:
@@ -187,32 +159,37 @@ def image_path(path: str, folder: Path, root: Path | None) -> Path:
 def _look(
     image: Mapping[str, Any], *, decode: bool
 ) -> tuple[tuple[int, int], str, int, Image | None]:
-    """Return the upright image's size, its mode, and how it is turned (1 to 8, as in EXIF).
-
-    With ``decode``, or where only that tells, also the image itself.
+    """Return the upright image's size, its mode, and how it is turned (1 to 8, as in EXIF); with
+    ``decode`` also the image itself.
     """
-    content = _content(image)
-    shown = None
-    with _opened(content, image) as opened:
-        size, turned = opened.size, 1
-        if opened.mode in ("I", "F"):
-            kind = "32-bit integers" if opened.mode == "I" else "floats"
-            text = f"holds {kind} with no known value for white; save it as 8-bit RGB"
-            raise _refused(image, text)
+    from PIL import Image as pil
+    from PIL import ImageOps, UnidentifiedImageError
+
+    try:
+        opened = pil.open(io.BytesIO(_content(image)))
+    except DataError:
+        raise
+    except Exception as error:
+        unknown = isinstance(error, UnidentifiedImageError)  # whose text tells an address in memory
+        why = "its bytes are in no known format" if unknown else error
+        raise _refused(image, f"is no image that is read ({why}): get it again") from error
+    with opened:
+        mode, (width, height) = opened.mode, opened.size
+        if mode.startswith(("I", "F")):
+            text = f"has numbers of more than 8 bits (Pillow's mode {mode}), and no value is known"
+            raise _refused(image, f"{text} to be white; save it as 8-bit RGB")
         try:
-            if decode or not _seems_whole(opened):
-                opened.load()
-                turned = _turned(opened)
-                shown = _shown(opened, turned)
-                size = shown.size
-            elif opened.format == "JPEG":
-                turned = _turned(opened)
-                size = size[::-1] if turned >= 5 else size
-        except DataError as error:
-            raise _refused(image, str(error)) from error
+            if not decode and opened.format == "JPEG":
+                opened.draft(None, (1, 1))  # all of the data is read, and few pixels are made
+            opened.load()
+            turned = _turned(opened)
+            shown = None
+            if decode:
+                upright = opened if turned == 1 else ImageOps.exif_transpose(opened)
+                shown = upright.convert("RGB")
         except Exception as error:  # Pillow raises many kinds on broken files
             raise _refused(image, f"is broken ({error}); get it again") from error
-        return size, opened.mode, turned, shown
+        return (height, width) if turned >= 5 else (width, height), mode, turned, shown
 
 
 def _refused(image: Mapping[str, Any], text: str) -> DataError:
@@ -231,48 +208,14 @@ def _content(image: Mapping[str, Any]) -> bytes:
         return bytes(content)
     if not path:
         raise DataError("the image is empty; bytes or a path is needed")
+    if not os.path.isfile(str(path)):  # /dev/zero never ends, a pipe waits for its writer
+        raise DataError(f"the image {_short(path)} does not exist, or is no file")
+    if (size := os.path.getsize(str(path))) > LARGEST_FILE:
+        raise DataError(f"the image {_short(path)} is {size / 1e9:.1f} GB; is it an image?")
     try:
-        kind = os.stat(str(path))
-        if not stat.S_ISREG(kind.st_mode):  # /dev/zero never ends, a pipe waits for its writer
-            raise DataError(f"the image {_short(path)} is a folder, device or pipe; name a file")
-        if kind.st_size > LARGEST_FILE:
-            size = f"{kind.st_size / 1e9:.1f} GB, more than any image that Pillow opens"
-            raise DataError(f"the image {_short(path)} is {size}; is it an image?")
         return Path(str(path)).read_bytes()
-    except FileNotFoundError as error:
-        link = f"is a link to {os.readlink(path)}, which " if os.path.islink(path) else ""
-        raise DataError(f"the image {_short(path)} {link}does not exist") from error
-    except DataError:
-        raise
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise DataError(f"the image {_short(path)} cannot be read ({why})") from error
-
-
-def _opened(content: bytes, image: Mapping[str, Any]) -> Image:
-    from PIL import Image as pil
-    from PIL import UnidentifiedImageError
-
-    try:
-        return pil.open(io.BytesIO(content))
-    except pil.DecompressionBombError as error:
-        most = f"Pillow and ms-swift open at most {2 * (pil.MAX_IMAGE_PIXELS or 0)} pixels"
-        raise _refused(image, f"is too large: {most} ({error}); scale it down") from error
-    except Exception as error:
-        unknown = isinstance(error, UnidentifiedImageError)  # whose text tells an address in memory
-        why = "its bytes are in no known format" if unknown else error
-        raise _refused(image, f"is no image that is read ({why}): get it again") from error
-
-
-def _seems_whole(image: Image) -> bool:
-    """Whether a large JPEG decodes, at a part of the cost. False: only decoding tells. Raises as
-    decoding does.
-    """
-    if image.width * image.height <= SMALL or image.format != "JPEG":
-        return False
-    image.draft(None, (1, 1))  # at an eighth: all of the data is read, few pixels are made
-    image.load()
-    return True
+    except OSError as error:
+        raise DataError(f"the image {_short(path)} cannot be read ({error.strerror})") from error
 
 
 def _turned(image: Image) -> int:
@@ -282,28 +225,6 @@ def _turned(image: Image) -> int:
     except Exception:  # a malformed block, for which Pillow raises many kinds; the pixels are fine
         return 1
     return int(turned) if turned in range(1, 9) else 1
-
-
-def _shown(opened: Image, turned: int) -> Image:
-    """A loaded image upright, in RGB."""
-    from PIL.Image import Transpose as T
-
-    ways = [T.FLIP_LEFT_RIGHT, T.ROTATE_180, T.FLIP_TOP_BOTTOM, T.TRANSPOSE]
-    ways += [T.ROTATE_270, T.TRANSVERSE, T.ROTATE_90]
-    shown = _eight_bits(opened) if opened.mode.startswith(GREY_16) else opened
-    try:
-        shown = shown.convert("RGB")
-    except ValueError as error:
-        raise DataError(f"cannot be shown ({error}); save it as RGB") from error
-    return shown if turned == 1 else shown.transpose(ways[turned - 2])
-
-
-def _eight_bits(image: Image) -> Image:
-    """Grey of 16 bits in 8: black stays black, and white white."""
-    import numpy as np
-    from PIL import Image as pil
-
-    return pil.fromarray((np.asarray(image) // 256).astype(np.uint8))
 
 
 def _short(path: Any, shown: Any = str) -> str:

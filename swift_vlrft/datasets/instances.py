@@ -29,7 +29,7 @@ from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.geometry.box_format import Corners, convert_box
 from swift_vlrft.geometry.readings import (
     ENOUGH,
-    FITS,
+    MOST,
     READINGS,
     ROUNDING,
     Reading,
@@ -310,7 +310,7 @@ def _refuse_contradicted(instances: Instances, numbers: list[int], reading: Read
                 for box, size, value in judged
             )
 
-        enough = max(FITS * len(judged), ENOUGH)
+        enough = max(MOST * len(judged), ENOUGH)
         if fitting(reading) >= enough:
             return
         if better := [way for way in READINGS if fitting(way) >= enough]:
@@ -389,12 +389,6 @@ def _shown(instances: Instances, i: int) -> str:
         f"annotations[{i}], id {entry.get('id')}, [{numbers}] in image {image['id']}, "
         f"{file_of(image)}, of {image['width']} x {image['height']}"
     )
-
-
-def refuse_bad_images(instances: Instances) -> None:
-    """Raise DataError for the first bad image, where no image may be left out."""
-    for text in instances.bad.values():
-        raise DataError(f"{instances.path}: {text}; correct or remove the box")
 
 
 def _unknown(place: str, what: str, value: Any, known: Mapping[Any, Any]) -> DataError:

@@ -1,13 +1,11 @@
-"""Rows are read from JSON, a line for each or one list, and from CSV.
+"""Rows are read from JSON, a line for each or one list.
 
 rows.jsonl    {"image": "1.png", "problem": "What is it?", "solution": "rose"}
 rows.json     [{"image": "1.png", ...}, ...], {"data": [...]}, or lines as in rows.jsonl
-rows.csv      image,problem,solution: UTF-8, with a header; every value is a text, or missing
 """
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,13 +21,11 @@ from swift_vlrft.files.jsonl import Broken, LineError, json_lines, read_json
 
 FIRST_LINES = 100
 """Records whose keys are the columns of the set."""
-LARGEST_VALUE = 16 << 20
-"""Bytes of a value in CSV, or of a first line that may be a row: an image may be a data: URL."""
 
 
 @dataclass
 class JsonFiles(StoredSet):
-    """A set in JSON Lines, a JSON list or CSV."""
+    """A set in JSON Lines or a JSON list."""
 
     def add(self, file: Path) -> None:
         columns = dict.fromkeys(self.names)
@@ -47,9 +43,7 @@ class JsonFiles(StoredSet):
 
 def _rows(file: Path) -> Records:
     with json_errors(file):
-        if file.suffix.lower() == ".csv":
-            values = _csv_rows(file)
-        elif file.suffix.lower() == ".jsonl" or is_lines(file):
+        if file.suffix.lower() == ".jsonl" or is_lines(file):
             values = ((f"line {number}", value) for number, value in json_lines(file))
         else:
             content = _listed_in(file, read_json(file))
@@ -63,27 +57,6 @@ def _rows(file: Path) -> Records:
             else:
                 text = f"{line}: an object is needed, found {str(record)[:80]!r}"
                 yield BadRow(place, text)
-
-
-def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
-    try:
-        with open(file, encoding="utf-8-sig", newline="") as lines:
-            csv.field_size_limit(LARGEST_VALUE)
-            rows = csv.DictReader(lines, strict=True)
-            names = rows.fieldnames or []
-            if len(names) != len(set(names)) or (len(names) == 1 and set(";\t") & set(names[0])):
-                raise FileError(
-                    file,
-                    f"it begins with {', '.join(names)[:200]!r}; a header is needed, with commas "
-                    "between the columns and every name once",
-                )
-            for row in rows:
-                more = row.pop(None, None)  # type: ignore[call-overload]
-                text = f"{len(more or ())} more values than the header has columns"
-                record = {name: value or None for name, value in row.items()}
-                yield f"line {rows.line_num}", Broken(text, False) if more else record
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise FileError(file, f"no CSV in UTF-8 ({error}); save it again") from error
 
 
 def _listed_in(file: Path, content: Any) -> list[Any]:
@@ -116,7 +89,7 @@ def is_lines(file: Path) -> bool:
     """Tell whether the first line is a row: ``Dataset.to_json("rows.json")`` writes such files."""
     try:
         with open(file, "rb") as lines:
-            first = lines.readline(LARGEST_VALUE)
+            first = lines.readline(1 << 20)
             if not first.endswith(b"\n") or not any(line.strip() for line in lines):
                 return False  # one object, one list, or a line as long as a whole file
         return isinstance(json.loads(first.decode("utf-8-sig")), dict)

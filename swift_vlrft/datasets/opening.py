@@ -3,11 +3,11 @@
 folder/data.yaml                              YOLO's pictures and labels
 folder/dataset_dict.json, folder/state.json   ``save_to_disk`` of a DatasetDict or a Dataset
 folder/train-00000-of-00002.parquet           Parquet, with splits and shards
-rows.jsonl, rows.json, rows.csv               JSON or CSV with image paths
+rows.jsonl, rows.json                         JSON with image paths
 instances_train2017.json                      COCO's annotations
 
-A folder is of one kind: Parquet, whatever lies beside it, or else JSON or CSV. Where it holds
-several sets, the file to read has to be named.
+A folder is of one kind: Parquet, whatever lies beside it, or else JSON. Where it holds several
+sets, the file to read has to be named.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ NO_ROWS = frozenset(
     ("config.json", "dataset_info.json", "dataset_infos.json", "state.json", "left_out.jsonl")
 )
 """JSON that says something of a set: written by ``datasets``, the hubs, and ``vlrft data``."""
-NOT_READ = (".arrow", ".gz", ".pq", ".tar", ".tsv", ".zip", ".zst")
+NOT_READ = (".arrow", ".csv", ".gz", ".pq", ".tar", ".tsv", ".zip", ".zst")
 """Endings of files that may hold rows, but are not read."""
+NO_CSV = "write it as datasets.Dataset.from_csv(FILE).to_json(NEW)"
 SWIFT_COLUMNS = ("messages", "conversations", "conversation", "query", "response", "instruction")
 """Columns by which ms-swift's own loader knows its forms."""
 
@@ -116,7 +117,7 @@ def find_set(
     asked = WORDS.get(split.lower(), split)
     same = [split] if split in words else [name for name, word in words.items() if word == asked]
     if len(same) != 1 and (words or not parts):
-        there = ", ".join(in_order(parts)) + (", and files of no split" if None in parts else "")
+        there = ", ".join(in_order(parts))
         count = "more than one" if same else "no"
         raise DataError(f"{path} has {count} split {split!r}; it has {there}")
     stored = parts[same[0] if same else None]()
@@ -125,24 +126,24 @@ def find_set(
 
 
 def refuse_missing(path: Path) -> None:
-    """Raise DataError if the path does not exist; it says what to do if it is an id of a hub."""
-    if path.exists():
-        return
-    text = f"{path} does not exist (from {Path.cwd()})"
-    if len(path.parts) == 2 and not path.suffix and not path.parent.exists():
-        text += (
-            f"; if that is an id of Hugging Face, `hf download {path} --repo-type dataset "
-            f"--local-dir {path.name}`, then give {path.name}"
+    """Raise DataError if the path does not exist."""
+    if not path.exists():
+        raise DataError(
+            f"{path} does not exist (from {Path.cwd()}); `hf download ID --repo-type dataset "
+            "--local-dir DIR` fetches a set of Hugging Face"
         )
-    raise DataError(text)
 
 
 def local_set(path: Path, **options: Any) -> StoredSet | None:
-    """Find the set at a path that a training names; None for a text file, which ms-swift reads.
-
-    ``options`` are ``find_set``'s.
+    """Find the set at a path that a training names; None for a file of text or CSV, which ms-swift
+    reads. ``options`` are ``find_set``'s. DataError for CSV with a column solution.
     """
-    return None if path.suffix == ".txt" and path.is_file() else find_set(path, **options)
+    if path.suffix not in (".txt", ".csv") or not path.is_file():
+        return find_set(path, **options)
+    with open(path, encoding="utf-8", errors="replace") as lines:
+        if path.suffix == ".csv" and "solution" in lines.readline():
+            raise DataError(f"{path}: CSV with solutions is not read; {NO_CSV}")
+    return None
 
 
 def is_ours(stored: StoredSet, rewards: Sequence[str]) -> bool:
@@ -185,11 +186,9 @@ def check_columns(stored: StoredSet) -> None:
     missing = [name for name in ("image", "problem", "solution") if name not in columns]
     known = [name for name in SWIFT_COLUMNS if name in columns]
     others = ""
-    if known and stored.kind == "Arrow":
-        others = "; ms-swift itself reads nothing that save_to_disk wrote: write its own forms as "
-        others += "Parquet or JSON Lines"
-    elif known and (len(missing) > 1 or is_for_swift(columns)):
-        others = f". Rows with {known[0]} are ms-swift's own form: it reads them, unchecked here"
+    if known and (len(missing) > 1 or is_for_swift(columns)):
+        others = f". Rows with {known[0]} are ms-swift's own form: it reads them in Parquet "
+        others += "or JSON Lines, unchecked here"
     name = "images" if missing[:1] == ["image"] and "images" in columns else "NAME"
     raise DataError(
         f"{stored.path} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
@@ -226,16 +225,17 @@ def _parts(path: Path) -> dict[str | None, Callable[[], StoredSet]]:
     parts: dict[str | None, list[Path]] = {}
     for file in files:
         parts.setdefault(split_of[file], []).append(file)
-    unnamed = parts.get(None, [])
-    return {
-        split: partial(_of_files, path, chosen, unnamed if split else [], other)
-        for split, chosen in parts.items()
-    }
+    if len(parts) > 1 and None in parts:
+        raise DataError(
+            f"{path}: {listed(parts[None], path)} tell no split by their names, but others do: put "
+            "train, validation or test into the names, move them away, or give one file itself"
+        )
+    return {split: partial(_of_files, path, chosen, other) for split, chosen in parts.items()}
 
 
 def _row_files(path: Path) -> tuple[list[Path], list[Path]]:
-    """The files that hold rows, and the others that may: Parquet where there is any, else JSON or
-    CSV in the folder itself, as a folder of images may hold a JSON file for each.
+    """The files that hold rows, and the others that may: Parquet where there is any, else JSON in
+    the folder itself, as a folder of images may hold a JSON file for each.
     """
     known = [path] if path.is_file() else [f for f in walk(path) if f.name not in NO_ROWS]
     data = [file for file in known if file.suffix.lower() in (*OPENERS, *NOT_READ)]
@@ -245,13 +245,14 @@ def _row_files(path: Path) -> tuple[list[Path], list[Path]]:
     others = [file for file in data if file not in {*files}]
     if not files:
         kinds = f"no {', '.join(OPENERS)}, no save_to_disk, no {CONFIG} of a YOLO folder"
+        kinds += f"; {NO_CSV}" if any(file.suffix.lower() == ".csv" for file in others) else ""
         text = f"{path} holds no known data set: {kinds}"
         more = f". Of {listed(others, path)}, give the file of rows" if others else ""
         raise DataError(text + more)
     return files, others
 
 
-def _of_files(path: Path, files: list[Path], unnamed: list[Path], other: list[Path]) -> StoredSet:
+def _of_files(path: Path, files: list[Path], other: list[Path]) -> StoredSet:
     """The set in the files of a split."""
     ending = files[0].suffix.lower()
     told = splits_told(files[0], path) and len({file.suffix for file in files}) == 1
@@ -265,7 +266,7 @@ def _of_files(path: Path, files: list[Path], unnamed: list[Path], other: list[Pa
     stored = OPENERS[ending](path, files)
     for file in files:
         stored.add(file)
-    stored.unnamed, stored.other = unnamed, other
+    stored.other = other
     return stored
 
 
@@ -285,6 +286,5 @@ OPENERS: dict[str, Callable[[Path, Sequence[Path]], StoredSet]] = {
     ".parquet": lambda path, files: ColumnFiles(path, kind="Parquet"),
     ".jsonl": lambda path, files: JsonFiles(path),
     ".json": _json,
-    ".csv": lambda path, files: JsonFiles(path),
 }
 """What opens the files of a set, by the ending of their names."""

@@ -83,11 +83,6 @@ def _unknown(problem: str, points: bool) -> str:
     return normalize("NFKC", problem)
 
 
-def says_range(problem: str) -> bool:
-    """Tell whether the prompt holds a sentence of norm1000."""
-    return bool(_STATED["norm1000"].search(problem))
-
-
 def contradiction(problem: str, of: BoxFormat) -> str | None:
     """Return the sentence of another format in a prompt that has none of this format."""
     name = "norm1000" if of.name == "yx1000" else of.name

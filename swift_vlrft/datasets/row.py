@@ -16,8 +16,8 @@ from enum import Enum
 from typing import Any
 
 from swift_vlrft.datasets.image import image_size
-from swift_vlrft.datasets.place import AnnotatedSize as AnnotatedSize
-from swift_vlrft.datasets.place import RowLocation as RowLocation
+from swift_vlrft.datasets.source import AnnotatedSize as AnnotatedSize
+from swift_vlrft.datasets.source import RowLocation as RowLocation
 from swift_vlrft.geometry.boxes import Box
 from swift_vlrft.parsing.answers import BoxList, gold_text, read_boxes
 from swift_vlrft.rewards import TASK_NAMES

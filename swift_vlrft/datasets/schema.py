@@ -19,7 +19,7 @@ from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import Record, StoredSet, image_of
 from swift_vlrft.geometry.readings import (
     ENOUGH,
-    FITS,
+    MOST,
     UNKNOWN,
     Numbers,
     PictureSize,
@@ -152,7 +152,7 @@ def _refuse_unclear(path: Path, boxes: Sequence[SizedBox], form: Reading, rival:
     """Raise MisreadBoxes where boxes fit both readings, and these are different boxes."""
     fitting = shares(boxes, [form, rival])
     differ = (b for b in boxes if len({corners(b[0], way, b[1]) for way in fitting}) > 1)
-    fits_as_well = fitting[rival] >= max(FITS, fitting[form])
+    fits_as_well = fitting[rival] >= max(MOST, fitting[form])
     if fits_as_well and (first := next(differ, None)):
         total = len(boxes)
         said = [f"{round(s * total)} of {total} {ways([way], '')}" for way, s in fitting.items()]
@@ -169,7 +169,7 @@ def _shown(box: Numbers, size: PictureSize) -> str:
 
 def annotated_size_of(record: Record, *, exact: bool) -> AnnotatedSize | None:
     """Return the image size that a record states in its columns width and height, if it does."""
-    try:  # numbers as text come from CSV
+    try:
         width, height = float(record["width"]), float(record["height"])
     except (KeyError, TypeError, ValueError):
         return None

@@ -61,8 +61,6 @@ class StoredSet(ABC):
     box_format: str | None = None
     reading: Reading | None = None
     """The reading that a command states for boxes in a column of their own."""
-    unnamed: list[Path] = field(default_factory=list)
-    """Files of the same format without a split in their names, if others have one."""
     other: list[Path] = field(default_factory=list)
     """Files beside them in formats that are not read."""
     left_out: dict[str, list[str]] = field(default_factory=dict)
@@ -219,9 +217,8 @@ class Table(StoredSet):
 
 
 def left_out_notes(stored: StoredSet) -> list[str]:
-    """Say how much of the set made no row though nothing is wrong with it.
-
-    And which columns rewards get under another name; to be asked when all rows were read.
+    """Say how much of the set made no row though nothing is wrong with it; ask when all rows were
+    read. Also which columns rewards get under another name.
     """
     notes = reserved_notes(stored)
     for reason, places in stored.left_out.items():
@@ -253,12 +250,6 @@ def file_notes(stored: StoredSet) -> list[str]:
         notes.append(
             f"{path}: --columns renames {', '.join(unknown)}, but the set's columns are {names}"
         )
-    if stored.unnamed:
-        notes.append(
-            f"{path}: these files are not read, as their names tell no split, but others do: "
-            f"{listed(stored.unnamed, path)}. Put train, validation or test into the name, or "
-            "give such a file itself"
-        )
     if stored.other:
         others = listed(stored.other, path)
         notes.append(f"{path}: beside its {stored.kind} files, these are not read: {others}")
@@ -281,4 +272,4 @@ def file_notes(stored: StoredSet) -> list[str]:
 
 def unread_rows(stored: StoredSet) -> list[Path]:
     """Return the files that were not read though they seem to hold rows of the set."""
-    return stored.unnamed + [file for file in stored.other if splits_told(file, stored.path)]
+    return [file for file in stored.other if splits_told(file, stored.path)]

@@ -30,14 +30,11 @@ class DatasetName:
     def path(self) -> Path:
         return Path(self.name)
 
-    @property
-    def is_a_path(self) -> bool:
-        """Tell whether it is no id of a hub: those have one slash at most and no file ending."""
-        return is_a_path(self.name) or self.path.suffix in (".parquet", ".json", ".jsonl", ".csv")
-
 
 def is_a_path(name: str) -> bool:
-    return name.startswith(("/", "./", "../", "~")) or name.count("/") > 1
+    """Tell whether it is no id of a hub: those have one slash at most and no file ending."""
+    of_rows = Path(name).suffix in (".parquet", ".json", ".jsonl", ".csv")
+    return of_rows or name.startswith(("/", "./", "../", "~")) or name.count("/") > 1
 
 
 def parse(text: str, exists: Callable[[str], bool] = os.path.exists) -> DatasetName:

@@ -15,12 +15,10 @@ command names and that reads its gold. What a row looks like decides only where 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from swift_vlrft.datasets.box_format import (
-    ImageResize,
     UnknownSentence,
     all_under,
     row_in_box_format,
@@ -29,6 +27,7 @@ from swift_vlrft.datasets.image import ImageSize, size_problem
 from swift_vlrft.datasets.prompt_sentences import contradiction, without_box_format
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Kind, Row
 from swift_vlrft.datasets.schema import solution_problem, task_of
+from swift_vlrft.families.image_resize import ImageResize
 from swift_vlrft.families.marks import first_mark
 from swift_vlrft.geometry.box_format import FORMATS, BoxFormat
 from swift_vlrft.geometry.readings import ROUNDING, is_dot
@@ -153,9 +152,7 @@ def _problems(
         yield f"the system is {system!r}; a text is needed", Kind.ROW
     yield from ((text, Kind.ROW) for text in _of_the_template(str(row.problem), str(system or "")))
     if task is not None and task not in TASK_NAMES:
-        near = difflib.get_close_matches(str(task).strip().lower(), TASK_NAMES, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        yield f"unknown task {task!r}; known: {', '.join(TASK_NAMES)}.{hint}", Kind.GOLD
+        yield f"unknown task {task!r}; known: {', '.join(TASK_NAMES)}", Kind.GOLD
     if text := solution_problem(row.solution):
         yield text, Kind.GOLD
     for reward in REWARDS.values():

@@ -44,24 +44,19 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     golds |= {"reward_model.ground_truth": stated["ground_truth"]} if stated is not None else {}
     system, prompt = _turns(record.get("prompt"))
     example = further(record, "images", "prompt", "problem", "answer", "reward_model")
-    example |= {"image": record["images"], "solution": _agreed(golds)}
-    example |= {"problem": _agreed({"prompt": prompt, "problem": record.get("problem")})}
-    example |= {"system": _agreed({"system": record.get("system"), "prompt's system turn": system})}
+    example |= {"image": record["images"], "solution": _stated(golds)}
+    example |= {"problem": _stated({"prompt": prompt, "problem": record.get("problem")})}
+    example |= {"system": _stated({"system": record.get("system"), "prompt's system turn": system})}
     annotated = annotated_size_of(record, exact=False)  # thousandths fit a copy of any size
     yield example | ({"annotated_size": annotated} if annotated else {})
 
 
-def _agreed(columns: dict[str, Any]) -> Any:
-    """The value that the columns agree on; ValueError if two say different things."""
+def _stated(columns: dict[str, Any]) -> Any:
+    """The value of the one column that states it; ValueError if several do."""
     stated = {name: value for name, value in columns.items() if value is not None}
-    values = list(stated.values())
-    if len(values) > 1 and str(values[0]).strip() != str(values[1]).strip():
-        shown = " and ".join(f"the {name} {str(value)[:60]!r}" for name, value in stated.items())
-        other = list(stated)[0].partition(".")[0]
-        raise ValueError(
-            f'{shown} differ; rename the wrong column, as with --columns \'{{"{other}": "other"}}\''
-        )
-    return values[0] if values else None
+    if len(stated) > 1:
+        raise ValueError(f"the row has {' and '.join(stated)}; leave out the one that is not meant")
+    return next(iter(stated.values()), None)
 
 
 def _turns(prompt: Any) -> tuple[Any, Any]:

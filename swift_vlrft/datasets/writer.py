@@ -7,22 +7,20 @@
     out   shapes/data/train-00000-of-00001.parquet
 
 Rows go to Arrow files in small groups; when the columns of all are known, ``datasets`` sorts the
-rows, and they are written as shards. Until then everything lies in ``.shapes.unfinished``, which
-the next run after a kill removes. Images are stored as they came.
+rows, and they are written as shards. Until then everything lies in a hidden folder beside it.
+Images are stored as they came.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from swift_vlrft.datasets.row import BadRow
@@ -99,7 +97,11 @@ def write_folder(
                 else:
                     raise DataError(f"{item} (--keep-going leaves such rows out)")
 
-    with _only_process(folder) as work:
+    with space_named(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    hidden = f".{folder.name}.unfinished."
+    with space_named(folder), TemporaryDirectory(prefix=hidden, dir=folder.parent) as name:
+        work = Path(name)
         table = _as_table(to_write(), work)
         if not len(table):
             why = written.left_out[0] if written.left_out else "the set is empty"
@@ -124,27 +126,6 @@ def with_bar(items: Iterable[_T], total: int | None = None) -> Iterable[_T]:
 
     console = Console(stderr=True)
     return track(items, "rows", total, console=console, disable=not console.is_terminal)
-
-
-@contextmanager
-def _only_process(folder: Path) -> Iterator[Path]:
-    """An empty folder beside ``folder`` for what is under way, removed at the end."""
-    work = folder.with_name(f".{folder.name}.unfinished")
-    with space_named(folder):
-        work.mkdir(parents=True, exist_ok=True)
-        with open(work / "lock", "w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise DataError(
-                    f"{folder} is being written by another process; wait for it, or end it"
-                ) from None
-            try:
-                shutil.rmtree(work / "rows", ignore_errors=True)  # of a run that was killed
-                (work / "rows").mkdir()
-                yield work / "rows"
-            finally:
-                shutil.rmtree(work)
 
 
 def _as_table(rows: Iterable[tuple[str, Mapping[str, Any]]], work: Path) -> pa.Table:

@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 
 from swift_vlrft.datasets import DataError
-from swift_vlrft.datasets.box_format import ImageResize, on_grid
+from swift_vlrft.datasets.box_format import native_format, with_numbers
 from swift_vlrft.datasets.opening import open_set, splits_of
 from swift_vlrft.datasets.row import POINT_TASKS
 from swift_vlrft.datasets.training import LoadOptions, training_set
@@ -33,10 +33,11 @@ from swift_vlrft.demo.card import Card
 from swift_vlrft.demo.training import flags_of, training
 from swift_vlrft.families import known_family
 from swift_vlrft.families.family import TinySize
+from swift_vlrft.families.image_resize import ImageResize
 from swift_vlrft.files.environment import errors_only
 from swift_vlrft.files.records import write_record
 from swift_vlrft.files.shipped import shipped_file
-from swift_vlrft.geometry.box_format import FORMATS
+from swift_vlrft.geometry.box_format import FORMATS, Corners, Size, box_format
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.tiny.checkpoint import refuse_existing
 from swift_vlrft.tiny.compact import SIZE, compact, write_compact
@@ -203,7 +204,7 @@ def _training_set(data: Path, family: str, cache: Path) -> tuple[Any, str]:
     images = known_family(family).images
     assert images is not None, "a compact model sees images"
     resize = ImageResize(family, *images.limits())
-    box_format, key = resize.native(str(data))
+    box_format, key = native_format(str(data), known_family(family))
     options = LoadOptions(cache=cache, box_format=box_format, box_key=key, resize=resize)
     splits = splits_of(data)
     stored = open_set(data, split="train" if "train" in splits else splits[0])
@@ -215,7 +216,7 @@ def _answer(row: dict[str, Any], box_format: str) -> str:
     to learn; the middles of the boxes where the row asks for points.
     """
     size = (row.get("width") or 0, row.get("height") or 0)
-    gold = on_grid(row["solution"], box_format, size, CELLS) if row["frame"] else row["solution"]
+    gold = _on_grid(row["solution"], box_format, size, CELLS) if row["frame"] else row["solution"]
     text, boxes = gold_text(gold), read_boxes(gold_text(gold))
     if row["task"] in POINT_TASKS and boxes is not None and boxes.boxes:
         middles = [((x1 + x2) / 2, (y1 + y2) / 2) for x1, y1, x2, y2 in filter(None, boxes.boxes)]
@@ -223,3 +224,24 @@ def _answer(row: dict[str, Any], box_format: str) -> str:
         points = (f"[{x:.{decimals}f}, {y:.{decimals}f}]" for x, y in middles)
         text = f"[{', '.join(points)}]"
     return f"<answer>{text}</answer>"
+
+
+def _on_grid(solution: str, name: str, size: Size, cells: int) -> str:
+    """Return the solution with its box edges on a grid of ``cells`` x ``cells``.
+
+    The grid lies over an image of ``size`` in pixels; a solution without boxes stays as it is.
+    """
+    parsed, form = read_boxes(gold := gold_text(solution)), box_format(name)
+    if parsed is None or None in parsed.boxes or not parsed.boxes:
+        return solution
+    steps = [edge / cells for edge in form.edges(size)]
+
+    def ends(low: float, high: float, step: float) -> tuple[float, float]:
+        first = min(round(low / step), cells - 1)
+        return first * step, max(round(high / step), first + 1) * step
+
+    boxes: list[Corners | None] = []
+    for x1, y1, x2, y2 in filter(None, parsed.boxes):
+        (left, right), (top, bottom) = ends(x1, x2, steps[0]), ends(y1, y2, steps[1])
+        boxes.append((left, top, right, bottom))
+    return solution.replace(gold, with_numbers(gold, boxes, form), 1)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from swift_vlrft.datasets.box_format import written_boxes
-from swift_vlrft.datasets.image import size_of_row
+from swift_vlrft.datasets.image import try_image_size
 from swift_vlrft.families import sizes_in_pixels
 from swift_vlrft.geometry.box_format import FORMATS
 from swift_vlrft.geometry.boxes import Box
@@ -55,7 +55,7 @@ class BoxFormatCheck:
         boxes = points.boxes if points else written_boxes(answer.text or "") * (not task.has_points)
         if not (boxes := [box for box in boxes if box]):
             return
-        form, size = row.get("frame") or "norm1000", size_of_row(row)
+        form, size = row.get("frame") or "norm1000", _size_of(row)
         if form not in FORMATS or not (row.get("frame") or 1 < max(map(max, golds)) <= 1000):
             return
         unit = "norm1000" if FORMATS[form].y_first else form
@@ -121,3 +121,19 @@ def _said(found: Cause, own: Reading) -> str:
         f"{found.matched} of {found.total} misplaced boxes match if read as {what}: "
         f"{', and '.join(advice)}"
     )
+
+
+def _size_of(row: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Return the width and height that the row states, else those of its one image."""
+    width, height = row.get("width"), row.get("height")
+    if isinstance(width, (int, float)) and isinstance(height, (int, float)):
+        return (float(width), float(height)) if width > 0 < height else None
+    image = row.get("image") or row.get("images")
+    if isinstance(image, (list, tuple)) and len(image) == 1:
+        (image,) = image
+    if isinstance(image, str):
+        image = {"path": image, "bytes": None}
+    if not isinstance(image, dict) or not {"path", "bytes"} <= image.keys():
+        return None
+    size = try_image_size(image)
+    return None if isinstance(size, str) else (float(size.width), float(size.height))

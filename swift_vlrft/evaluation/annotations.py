@@ -12,9 +12,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.build import chosen_categories
 from swift_vlrft.datasets.coco import CocoFile
-from swift_vlrft.datasets.instances import Instances, not_exhaustive, refuse_bad_images
+from swift_vlrft.datasets.instances import Instances, not_exhaustive
 from swift_vlrft.datasets.opening import find_set
 from swift_vlrft.datasets.row import AnnotatedSize
 from swift_vlrft.evaluation.predictions import EvaluationError
@@ -85,7 +86,8 @@ def open_annotations(path: Path) -> Annotations | None:
     if not isinstance(stored, CocoFile):
         return None
     instances = stored.instances
-    refuse_bad_images(instances)
+    for text in instances.bad.values():
+        raise DataError(f"{path}: {text}; correct or remove the box")
     boxes = [
         {
             "image_id": box["image_id"],

@@ -8,10 +8,10 @@
     xyxy    percent     [25, 25, 75, 75]
 
 Nothing is guessed: a set states one reading, or its published form does. A reading fits a set if
-at least nine tenths of the boxes lie inside their pictures. ``misfit`` refuses a stated one that
-does not fit where another one does, and proposes: other orders in the stated unit; only where none
-fits, other units; and thousandths only where a number is 900 or more, since in pictures of fewer
-pixels nearly every box in pixels would fit as thousandths, too. Where nothing fits, each box is
+99 in a hundred boxes lie inside their pictures. ``misfit`` refuses a stated one that does not fit
+where another one does, and proposes: other orders in the stated unit; only where none fits, other
+units; and thousandths only where a tenth of the boxes reach 900, since in pictures of fewer pixels
+nearly every box in pixels would fit as thousandths, too. Where nothing fits, each box is
 wrong by itself. ``cause`` is the reading that puts most of a model's misplaced boxes onto the gold.
 """
 
@@ -32,10 +32,12 @@ ORDERS = {
 }
 UNITS = {"pixels": 0, "unit": 1, "percent": 100, "norm1000": 1000}
 """Units, with the number of the right and the lower edge; 0: the picture's width and height."""
-FITS = 0.9
+FITS = 0.99
 """A reading fits a set if it fits as large a share of the boxes: some boxes are slips."""
+MOST = 0.9
+"""A reading is proposed if it fits as many, and more than the stated one."""
 FAR_EDGE = 900
-"""Boxes without such a number, or a larger one, are not proposed to be in norm1000."""
+"""Boxes of which fewer than a tenth reach it are not proposed to be in norm1000."""
 ROUNDING = 2.0
 """Pixels by which an edge may lie outside the picture: tools round, and some count from 1."""
 LARGEST_SHARE = 1.01
@@ -137,7 +139,7 @@ def _are_percent(boxes: Sequence[SizedBox], unit: str) -> bool:
         return False
     edge = UNITS["percent"]
     large = [box for box, size in boxes if unit == "norm1000" or 2 * edge < max(size) < UNKNOWN[0]]
-    return len(large) >= ENOUGH and sum(max(b) <= edge for b in large) >= FITS * len(large)
+    return len(large) >= ENOUGH and sum(max(b) <= edge for b in large) >= MOST * len(large)
 
 
 class Misfit(NamedTuple):
@@ -168,12 +170,17 @@ def misfit(
     share = shares(boxes, [reading])[reading]
     if not boxes or share >= FITS or (len(boxes) < ENOUGH and share > 0.5):
         return None
-    far = max(max(box) for box, _ in boxes) >= FAR_EDGE
-    others = {way: s for way, s in shares(boxes, among).items() if far or way.unit != "norm1000"}
-    units = [way for way in others if way.unit == reading.unit and others[way] >= FITS]
-    others = {way: others[way] for way in units or others}
-    if (best := max(others.values(), default=0.0)) < FITS:
+    far = 10 * sum(max(box) >= FAR_EDGE for box, _ in boxes) >= len(boxes)
+    others = {
+        way: s
+        for way, s in shares(boxes, among).items()
+        if s >= MOST and s > share and (far or way.unit != "norm1000")
+    }
+    if not others:
         return None
+    units = [way for way in others if way.unit == reading.unit]
+    others = {way: others[way] for way in units or others}
+    best = max(others.values())
     outside, total = leaving(boxes, reading), len(boxes)
     better = [way for way in others if others[way] == best]
     counts = total - round(share * total), total, outside[0] if outside and share else 0

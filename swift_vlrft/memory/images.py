@@ -17,7 +17,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.datasets.box_format import refuse_part_of_set
 from swift_vlrft.datasets.opening import find_set
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.row import BadRow, RowLocation
@@ -50,7 +49,6 @@ def longest_row(path: str | Path, rule: ImageRule, room: int | None = None) -> L
     """
     source = Path(path).expanduser()
     if not source.exists():
-        refuse_part_of_set(str(source), "PATH, for whose longest row is planned")
         raise ValueError(f"--dataset {path} does not exist (from {Path.cwd()})")
     stored = find_set(source)
 

@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets import DataError, open_image
-from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.image import ImageSize, image_hash, size_problem
 from swift_vlrft.evaluation.predictions import EvaluationError, Problems
 from swift_vlrft.evaluation.queries import Query, QuerySet
 from swift_vlrft.evaluation.run import Manifest, answer_line, answered, new_part, pending
 from swift_vlrft.evaluation.settings import Settings
 from swift_vlrft.families import family_of
+from swift_vlrft.families.image_resize import ImageResize
 from swift_vlrft.files.checkpoints import weights_problem
 from swift_vlrft.files.environment import errors_only
 from swift_vlrft.files.records import read_record, write_record

@@ -17,19 +17,29 @@ from swift.dataset.loader import DatasetLoader
 from swift.utils import get_logger, safe_ddp_context
 
 from swift_vlrft.datasets import DataError, Source
-from swift_vlrft.datasets.box_format import not_native, refuse_subset, subset_of
+from swift_vlrft.datasets.box_format import subset_of
 from swift_vlrft.datasets.check import Report
 from swift_vlrft.datasets.column_files import table_of
 from swift_vlrft.datasets.instances import forget
 from swift_vlrft.datasets.opening import check_columns, image_root, open_set
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 from swift_vlrft.datasets.storage import StoredSet
+from swift_vlrft.datasets.syntax import DatasetName
 from swift_vlrft.datasets.training import LoadOptions, training_set
 from swift_vlrft.families import known_family
 from swift_vlrft.files.text import lines
 from swift_vlrft.files.writing import DiskFull
-from swift_vlrft.recipe.rules.data import no_stream, rules_of, unasked_prompts
+from swift_vlrft.recipe.rules.data import (
+    first_images,
+    no_stream,
+    not_native,
+    refuse_subset,
+    routing_notes,
+    rules_of,
+    unasked_prompts,
+)
 from swift_vlrft.recipe.rules.finding import PROBLEM
+from swift_vlrft.recipe.run import Run
 from swift_vlrft.rewards import TASK_NAMES
 from swift_vlrft.swift_plugin.command_line import running_run, supervised
 from swift_vlrft.swift_plugin.model import text_tokens, wanted_box_format
@@ -40,6 +50,8 @@ SHOWN = 20
 CACHE = Path(get_cache_dir()) / "datasets" / "vlrft"
 MODEL_TYPE: dict[str, str | None] = {"given": None}
 """The argument of ``register(model_type=...)``, for use without a command line."""
+READ: dict[tuple[str, LoadOptions], tuple[Any, Report]] = {}
+"""Sets that were read when the plugin was imported, until they are loaded."""
 
 
 class VlrftLoader(DatasetLoader):
@@ -54,11 +66,14 @@ class VlrftLoader(DatasetLoader):
         self.remove_unused_columns = False
         name, subsets = dataset_syntax.dataset, dataset_syntax.subsets
         source: Source | None = getattr(dataset_meta, "vlrft_source", None)
-        options = self._options(subsets, name)
+        options = options_of(
+            running_run(MODEL_TYPE["given"]), name, subsets, self.strict, self.num_proc
+        )
         if os.path.exists(name):
             with safe_ddp_context(None, True):
-                stored = open_set(name, rename=self.columns)
-                return self._rows(stored, source, options)
+                ready = READ.pop((name, options), None)
+                ready = ready or read_set(open_set(name, rename=self.columns), options)
+                return self._told(*ready, options)
         if use_hf and source is None and options.tasks and "default" not in subsets:
             _refuse_names_of_both(name, options.tasks)
         usual = None if source is not None else dataset_meta.preprocess_func
@@ -67,33 +82,10 @@ class VlrftLoader(DatasetLoader):
         syntax.subsets = []  # those that are left are ours
         return super().load(syntax, meta, use_hf=use_hf)
 
-    def _options(self, subsets: list[str], name: str) -> LoadOptions:
-        run = running_run(MODEL_TYPE["given"])
-        subset = subset_of(subsets, name)
-        wanted = wanted_box_format(run, subset.box_format, name)
-        # ms-swift encodes a row to learn its length, in every step; headers tell it beforehand.
-        rules = rules_of(run, subset.tasks, wanted, text_tokens)
-        return LoadOptions(
-            **vars(rules),
-            cache=CACHE,
-            subset=tuple(subsets),
-            strict=self.strict,
-            num_proc=self.num_proc or 1,
-            # GRPO samples answers; supervised training needs the gold one as the last turn.
-            with_answers=supervised(),
-        )
-
-    def _rows(self, stored: StoredSet, source: Source | None, options: LoadOptions) -> Any:
-        """The rows of a set."""
-        if source is not None:
-            stored.task, stored.box_format = source.task, source.box_format
+    def _told(self, dataset: Any, report: Report, options: LoadOptions) -> Any:
+        """The rows of a set, when what was found in it is logged."""
         if self.streaming:
-            raise DataError(no_stream(stored.path))
-        try:
-            dataset, report = training_set(stored, options)
-        except DiskFull as error:
-            raise DiskFull(f"{error}. MODELSCOPE_CACHE names the place of this cache") from error
-        forget()
+            raise DataError(no_stream(report.path))
         run = running_run(MODEL_TYPE["given"])
         asked = [*unasked_prompts(run, options.rewards, [report])]
         refused = [finding.text for finding in asked if finding.level == PROBLEM]
@@ -126,7 +118,49 @@ class VlrftLoader(DatasetLoader):
         stored = table_of(Path(name), dataset)
         stored.root = image_root()
         check_columns(stored)
-        return self._rows(stored, source, options)
+        if source is not None:
+            stored.task, stored.box_format = source.task, source.box_format
+        return self._told(*read_set(stored, options), options)
+
+
+def options_of(
+    run: Run, name: str, subsets: Sequence[str], strict: bool, num_proc: int | None
+) -> LoadOptions:
+    """Return what a run asks of a set."""
+    subset = subset_of(subsets, name)
+    wanted = wanted_box_format(run, subset.box_format, name)
+    # ms-swift encodes a row to learn its length, in every step; headers tell it beforehand.
+    rules = rules_of(run, subset.tasks, wanted, text_tokens)
+    return LoadOptions(
+        **vars(rules),
+        cache=CACHE,
+        subset=tuple(subsets),
+        strict=strict,
+        num_proc=num_proc or 1,
+        # GRPO samples answers; supervised training needs the gold one as the last turn.
+        with_answers=supervised(),
+    )
+
+
+def read_set(stored: StoredSet, options: LoadOptions) -> tuple[Any, Report]:
+    """Return the rows of a set as they train, and the report on it."""
+    try:
+        return training_set(stored, options)
+    except DiskFull as error:
+        raise DiskFull(f"{error}. MODELSCOPE_CACHE names the place of this cache") from error
+    finally:
+        forget()
+
+
+def read_ahead(run: Run, stored: StoredSet, asked: DatasetName) -> Report | None:
+    """Read a set when the plugin is imported: before the model is loaded, and for the loader."""
+    if "truncation_strategy" in run.given:  # tokens are counted, by a model that is not there yet
+        return first_images(run, stored, asked)
+    strict, num_proc = run.true("strict"), run.optional("dataset_num_proc")
+    options = options_of(run, asked.name, asked.subsets, strict, num_proc)
+    if (key := (asked.name, options)) not in READ:
+        READ[key] = read_set(stored, options)
+    return READ[key][1]
 
 
 def _warn(notes: Sequence[str]) -> None:
@@ -161,7 +195,7 @@ def _tell(report: Report, options: LoadOptions) -> None:
     logger.info(
         f"swift_vlrft: {path}: {report.good} of {report.rows} rows train ({tasks}{others})."
     )
-    _warn([*report.routing_notes(options.rewards), *report.bad_notes(SHOWN)])
+    _warn([*routing_notes(report, options.rewards), *report.bad_notes(SHOWN)])
 
 
 def dataset_meta(name: str, source: Source | None = None) -> DatasetMeta:

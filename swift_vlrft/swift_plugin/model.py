@@ -7,10 +7,11 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
-from swift_vlrft.datasets.box_format import ImageResize
+from swift_vlrft.datasets.box_format import native_format
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.families import IMAGE_TYPES, family_of
+from swift_vlrft.families import IMAGE_TYPES, family_of, known_family
 from swift_vlrft.families.family import Family
+from swift_vlrft.families.image_resize import ImageResize
 from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.geometry.box_format import NATIVE
 from swift_vlrft.recipe.rules.model import resize_of
@@ -77,7 +78,9 @@ def wanted_box_format(
             + (f"none is known for {which}" if which else "the command names no --model")
             + f". Known families (--model_type): {', '.join(IMAGE_TYPES)}"
         )
-    return (*(resize.native(dataset) if subset == NATIVE else (subset, None)), resize)
+    if subset == NATIVE:
+        return *native_format(dataset, known_family(resize.family)), resize
+    return subset, None, resize
 
 
 def text_tokens(run: Run) -> Callable[[str], int]:

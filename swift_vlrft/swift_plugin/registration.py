@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 from swift.dataset import register_dataset
@@ -25,7 +26,7 @@ from swift_vlrft.datasets.opening import is_ours, local_set
 from swift_vlrft.datasets.syntax import DatasetName, parse
 from swift_vlrft.diagnostics.watch import watch
 from swift_vlrft.geometry.box_format import SUBSETS
-from swift_vlrft.recipe.rules import PROBLEM, check_recipe
+from swift_vlrft.recipe.rules import PROBLEM, Rule, check_recipe
 from swift_vlrft.recipe.rules.data import data_sets, renamed, reward_names
 from swift_vlrft.recipe.rules.model import liger, plugins
 from swift_vlrft.recipe.rules.resume import checkpoint
@@ -34,7 +35,7 @@ from swift_vlrft.rewards import REWARDS, TASK_NAMES, RewardFunction
 from swift_vlrft.shared_prefix import settings as shared_prefix
 from swift_vlrft.swift_plugin import vision_tokens
 from swift_vlrft.swift_plugin.command_line import run_of, running_run
-from swift_vlrft.swift_plugin.loader import MODEL_TYPE, dataset_meta
+from swift_vlrft.swift_plugin.loader import MODEL_TYPE, READ, dataset_meta, read_ahead
 from swift_vlrft.swift_plugin.metrics import metric_of
 from swift_vlrft.swift_plugin.model import register_model_of, wanted_box_format
 from swift_vlrft.swift_plugin.zoom import ZoomScheduler
@@ -89,7 +90,9 @@ def register(
 def _refuse(run: Run) -> None:
     """Raise the problems that `vlrft check` finds in rewards, plugins, sets and the checkpoint."""
     known = msgspec.structs.replace(run.facts, rewards=[*orms])
-    rules = (plugins, liger, reward_names, checkpoint, *[data_sets] * ("dataset" in run.given))
+    rules: tuple[Rule, ...] = (plugins, liger, reward_names, checkpoint)
+    if "dataset" in run.given:
+        rules += (partial(data_sets, judge=read_ahead),)
     findings = check_recipe(resolve(run.recipe, known), rules)
     if problems := [finding.text for finding in findings if finding.level == PROBLEM]:
         raise DataError("\n".join(problems))
@@ -105,8 +108,10 @@ def _register_set(dataset: str, run: Run, *, check: bool) -> None:
     asked = parse(dataset)
     if not asked.path.exists():
         return _register_hub_id(asked, run, check=check)
-    stored = local_set(asked.path, rename=renamed(run))
-    if stored is None or not is_ours(stored, run.texts("reward_funcs")):
+    names = run.texts("reward_funcs")
+    ready = any(name == asked.name and of.rewards == names for name, of in READ)
+    stored = None if ready else local_set(asked.path, rename=renamed(run))
+    if not ready and (stored is None or not is_ours(stored, names)):
         return
     if check:
         wanted_box_format(run, subset_of(asked.subsets, dataset).box_format, asked.name)

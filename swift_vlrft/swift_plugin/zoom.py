@@ -22,8 +22,8 @@ from swift.rollout.agent_loop import run_multi_turn
 from swift.rollout.multi_turn import MultiTurnScheduler
 from swift.utils import get_logger
 
-from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.families import family_of
+from swift_vlrft.families.image_resize import ImageResize
 from swift_vlrft.recipe.rules.turns import MOST_TURNS, TURNS
 from swift_vlrft.zoom import SCHEDULER
 from swift_vlrft.zoom.calls import Call, read_call

@@ -27,7 +27,6 @@ COMMANDS = {
     "convert": (("data", "convert", "set", "out"), "out", 2000),
     "convert, shards": (("data", "convert", "set", "out"), "out", 12_000),
     "convert, not even a lock": (("data", "convert", "set", "out"), "out", 10),
-    "clean": (("data", "check", "set", "--fix", "out"), "out", 2000),
     "show": (("data", "show", "set", "--out", "page.html"), "page.html", 2000),
     "eval": (("eval", "--predictions", "p.jsonl", "--out", "e"), "e/summary.json", 10),
     "report": (("report", "run/grpo"), "run/grpo/report.html", 100),

@@ -16,9 +16,10 @@ from support.box_forms import FORMS
 from support.stored_sets import GOLD, picture, train_on
 from support.written_sets import check, write_rows
 
-from swift_vlrft.datasets.box_format import ImageResize, in_box_format
+from swift_vlrft.datasets.box_format import in_box_format
 from swift_vlrft.datasets.build import PROMPT
 from swift_vlrft.datasets.prompt_sentences import RANGES, said_of_coordinates, without_box_format
+from swift_vlrft.families.image_resize import ImageResize
 from swift_vlrft.geometry.box_format import BOX_FORMATS, box_format, rescaled
 from swift_vlrft.parsing.boxes import read_boxes
 

@@ -33,8 +33,8 @@ def test_columns_are_renamed_as_the_error_says(tmp_path):
     done = data("check", folder)
     assert done.exit_code == 2 and "--columns" in done.output
     rename = ["--columns", '{"answer": "solution"}']
-    code, report = check(folder, *rename, "--fix", tmp_path / "clean")
-    assert (code, report["good"]) == (0, 3) and check(tmp_path / "clean")[1]["good"] == 3
+    code, report = check(folder, *rename)
+    assert (code, report["good"]) == (0, 3)
     mistyped = ["--columns", '{"answer": "solution", "tsk": "task"}']
     for command in (("check", folder), ("convert", folder, tmp_path / "new")):
         done = data(*command, *mistyped)
@@ -59,8 +59,8 @@ def test_half_a_character_is_named_and_shown(tmp_path):
 def test_every_problem_is_named_by_row_and_the_good_rows_are_copied(tmp_path):
     source, clean = spoiled_set(tmp_path / "bad"), tmp_path / "clean"
     detection = ["--reward", "vlrft_detection_iou"]  # else "not json" may be a class
-    code, report = check(source, "--fix", clean, *detection)
-    assert code == 1 and (report["rows"], report["good"], report["clean"]["rows"]) == (8, 3, 3)
+    code, report = check(source, *detection)
+    assert code == 1 and (report["rows"], report["good"]) == (8, 3)
     problems = {p["place"].rsplit("/", 1)[-1]: p["problem"] for p in report["problems"]}
     named = {1: "is broken", 2: "prompt", 3: "[254, 303]", 4: "(0 to 1000)", 5: "not json"}
     named = {f"train-00000-of-00001.parquet, row {row}": word for row, word in named.items()}
@@ -68,12 +68,13 @@ def test_every_problem_is_named_by_row_and_the_good_rows_are_copied(tmp_path):
     assert all(word in problems[place] for place, word in named.items())
     shown = data("check", source, "--show", "2", *detection)
     assert shown.exit_code == 1 and "and 3 more" in shown.output
+    assert data("convert", source, clean, "--task", "detection", "--keep-going").exit_code == 0
     rows = list(read_rows(clean))
     assert [row.problem for row in rows] == [PROBLEM] * 3
     assert rows[0].image["bytes"] == picture()
     assert len((clean / "left_out.jsonl").read_text().splitlines()) == 5
     assert check(clean)[0] == 0
-    again = data("check", source, "--fix", clean)
+    again = data("convert", source, clean)
     assert again.exit_code == 2 and "is there already" in again.output
 
 
@@ -124,13 +125,12 @@ def test_what_crowds_of_coco_leave_out_is_told_and_is_no_problem(tmp_path):
     assert "2 times" in note and note.endswith("(image 9: dog; image 9: cat)")
 
 
-def test_fix_stores_gold_of_numbers_and_lists_as_text(tmp_path):
+def test_conversion_stores_gold_of_numbers_and_lists_as_text(tmp_path):
     (tmp_path / "a.png").write_bytes(picture())
     row = {"image": "a.png", "problem": "How many?", "solution": 4, "task": "counting"}
     boxes = {"solution": [{"Position": [1, 2, 30, 40], "Confidence": 1}], "task": "detection"}
     source = write_rows(tmp_path / "a.jsonl", row, row | boxes)
-    code, report = check(source, "--fix", tmp_path / "clean")
-    assert code == 0 and report["clean"]["rows"] == 2
+    assert data("convert", source, tmp_path / "clean").exit_code == 0
     first, second = read_rows(tmp_path / "clean")
     assert first.solution == "4" and "Position" in second.solution
     assert check(tmp_path / "clean")[0] == 0
@@ -158,15 +158,6 @@ def test_a_gold_that_no_named_reward_reads_is_the_first_thing_said_of_a_row(subs
     code, report = check(f"{tmp_path}{subset}", *rewards("counting"))
     assert code == 1
     assert ["(vlrft_counting)" in p["problem"] for p in report["problems"]] == [True] * 3
-
-
-def test_the_clean_copy_says_of_which_task_the_named_reward_takes_its_rows_for(tmp_path):
-    write_set(tmp_path / "set", solution=["<answer>[[254, 303, 291, 365]]</answer>", "4", "a dog"])
-    named = rewards("grounding_iou", "counting")
-    assert check(tmp_path / "set", *named, "--fix", tmp_path / "clean")[0] == 1
-    rows = [row.columns for row in read_rows(tmp_path / "clean")]
-    tasks = [(row["task"], row["frame"]) for row in rows]
-    assert tasks == [("grounding", "norm1000"), ("counting", None)]
 
 
 def test_a_split_that_no_named_reward_scores_is_noted(tmp_path):

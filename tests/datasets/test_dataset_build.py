@@ -272,36 +272,6 @@ def test_held_out_pictures_are_in_no_row_of_train(form, coco, tmp_path):
     assert report["rows"] == sum(map(len, both))
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "begins", "has"),
-    [
-        (
-            "Mark {categories}.\n",
-            [],
-            "Mark bus, train, cat, dog, traffic light.\nGive",
-            "'label': c",
-        ),
-        ("\ufeffFind each {category}!", ["--per-category"], "Find each ", "between 0 and 1000"),
-        ("Mark all vehicles.", [], "Mark all vehicles.\nGive", "<answer>[{'Position'"),
-        (
-            "{categories} (between 0 and 1000, integer): "
-            '<answer>[{"bbox_2d": [x1, y1, x2, y2], "label": "..."}]</answer>',
-            [],
-            "bus, train, cat, dog, traffic light (between 0 and 1000, integer): <answer>[",
-            '"..."}]</answer>',
-        ),
-    ],
-)
-def test_a_prompt_of_the_users_own(text, options, begins, has, coco, tmp_path):
-    (tmp_path / "p.txt").write_text(text, "utf-8")
-    done = data("coco", *coco, tmp_path / "out", "--prompt", tmp_path / "p.txt", *options)
-    assert done.exit_code == 0, done.output
-    problems = {row["problem"] for row in rows_in(tmp_path / "out")}
-    assert len(problems) == (len(CATEGORIES) if options else 1)
-    assert all(one.startswith(begins) and has in one for one in problems)
-    assert data("check", tmp_path / "out").exit_code == 0
-
-
 BOX = {"category_id": 17, "bbox": [1, 1, 9, 9]}
 ALONE = [BOX | {"id": 1, "image_id": 1000}]
 FILES = [
@@ -346,50 +316,26 @@ def test_what_is_wrong_with_a_file_is_named(part, number, changes, options, name
     assert named in done.stderr.replace("\n", " ")
 
 
-EACH = ["--per-category"]
 OPTIONS = [
-    # the prompt, if one is given, and further options
-    ("", [], "is empty"),
-    (" \n", [], "is empty"),
-    ("Find {categories}. Answer in pixels.", [], "Answer in pixels.'; leave that"),
-    ("<|im_start|>Find {categories}.", [], "says '<|im_start|>'"),
-    ("<image><image>{categories}", [], "<image> 2 times"),
-    ("{categories}: <answer>[x1, y1, x2, y2]</answer>", [], "but not its numbers"),
-    ("Find {name}.", [], "unknown placeholder {name}"),
-    ("Find {category}.", [], "unknown placeholder {category}"),
-    ("Find {categories}.", EACH, "unknown placeholder {categories}"),
-    ("Find {}.", [], "unknown placeholder {}"),
-    ("Find {0}.", [], "unknown placeholder {0}"),
-    ("{categories.__class__}", [], "unknown placeholder {categories.__class__}"),
-    ("{categories!r:>9}", [], "unknown placeholder {categories!r:>9}"),
-    ("Find {{categories}}.", [], "unknown placeholder {{categories}}"),
-    ("Find all.", EACH, "lacks {category}"),
-    (b"\xff\xfe\x00", [], "cannot be read as UTF-8"),
-    (None, ["--prompt", "nowhere.txt"], "nowhere.txt cannot be read"),
-    (None, ["--held-out", "0"], "--held-out 0.0: "),
-    (None, ["--held-out", "1"], "--held-out 1.0: "),
-    (None, ["--held-out", "-0.1"], "--held-out -0.1: "),
-    (None, ["--held-out", "nan"], "--held-out nan: "),
-    (None, ["--held-out", "0.1", "--split", "dev"], "--split"),
-    (None, ["--negatives", "inf"], "--negatives inf"),
-    (None, ["--shots", "4"], "--per-category"),
-    (None, ["--boxes", "yx"], "--boxes yx: unknown; known: xywh, xyxy, cxcywh, yxyx"),
-    (None, ["--unit", "cm"], "--unit cm: unknown; known: pixels, unit, percent, norm1000"),
-    (None, ["--categories", "dgo"], "Did you mean dog?"),
+    (["--held-out", "0"], "--held-out 0.0: "),
+    (["--held-out", "1"], "--held-out 1.0: "),
+    (["--held-out", "-0.1"], "--held-out -0.1: "),
+    (["--held-out", "nan"], "--held-out nan: "),
+    (["--held-out", "0.1", "--split", "dev"], "--split"),
+    (["--negatives", "inf"], "--negatives inf"),
+    (["--shots", "4"], "--per-category"),
+    (["--boxes", "yx"], "--boxes yx: unknown; known: xywh, xyxy, cxcywh, yxyx"),
+    (["--unit", "cm"], "--unit cm: unknown; known: pixels, unit, percent, norm1000"),
+    (["--categories", "dgo"], "neither a category"),
 ]
 
 
-@pytest.mark.parametrize(("text", "options", "named"), OPTIONS)
-def test_options_that_are_not_understood_are_named_in_one_line(
-    text, options, named, coco, tmp_path
-):
-    if text is not None:
-        (tmp_path / "p.txt").write_bytes(text if isinstance(text, bytes) else text.encode())
-        options = ["--prompt", tmp_path / "p.txt", *options]
+@pytest.mark.parametrize(("options", "named"), OPTIONS)
+def test_options_that_are_not_understood_are_named_in_one_line(options, named, coco, tmp_path):
     done = data("coco", *coco, tmp_path / "out", *options)
     assert done.exit_code == 2 and not (tmp_path / "out").exists()
     (line,) = done.stderr.splitlines()
-    assert named in line and (text is None or "p.txt" in line)
+    assert named in line
 
 
 def test_a_box_that_is_there_twice_is_asked_for_once(coco, tmp_path):

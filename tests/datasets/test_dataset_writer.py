@@ -1,9 +1,6 @@
 """A folder for a hub: what ``datasets`` and Parquet tools find in it, and what a kill leaves."""
 
 import json
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -100,39 +97,6 @@ def test_a_folder_that_is_there_is_never_written_over(tmp_path):
     with pytest.raises(DataError, match="is there already"):
         write_folder(tmp_path / "s", {"train": [row(1)]})
     assert digests(tmp_path / "s") == before
-
-
-WRITER = """
-import sys, time
-from pathlib import Path
-from swift_vlrft.datasets.writer import write_folder
-folder = Path(sys.argv[1])
-def slow():
-    for n in range(250):
-        yield {"image": {"bytes": bytes(n), "path": None}, "problem": "p", "solution": "s"}
-    folder.with_name("ready").touch()
-    time.sleep(600)
-write_folder(folder, {"train": slow()})
-"""
-
-
-def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path):
-    folder = tmp_path / "s"
-    process = subprocess.Popen([sys.executable, "-c", WRITER, str(folder)])
-    deadline = time.monotonic() + 600
-    while not (tmp_path / "ready").exists():
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.01)
-    with pytest.raises(DataError, match="another process"):
-        write_folder(folder, {"train": [row(0)]})
-    process.kill()
-    process.wait()
-    assert not folder.exists() and (tmp_path / ".s.unfinished").exists()
-    rows = [row(i) for i in range(120)]
-    assert write_folder(folder, {"train": rows}).rows == 120
-    problems = [stored["problem"] for stored in rows_in(folder)]
-    assert problems == [item["problem"] for item in rows]
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["ready", "s"]
 
 
 @pytest.mark.parametrize("split", ["", "a/b", "../a", "my-split", "a b"])

@@ -7,7 +7,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.stored_sets import picture
 from support.written_sets import write_set
 
 from swift_vlrft.datasets import DataError
@@ -82,21 +81,6 @@ def test_a_class_of_the_name_none_makes_no_detection(tmp_path):
     assert report.fits == {"classification": 2, "detection": 1, "grounding": 1}
     for rewards, task in (([], "without a task"), (["vlrft_classification"], "classification")):
         assert dict(check_set(folder, rewards=rewards).tasks) == {task: 2}
-
-
-@pytest.mark.parametrize(
-    ("box", "noted"),
-    [
-        (lambda i: [0, 1, 100 + i * 10, 290], [True]),
-        (lambda i: [0, 1, 100 + i * 20, 700], []),
-        (lambda i: [0, 1, 20 + i, 70], []),  # percent: that is said, and not both
-    ],
-)
-def test_boxes_that_look_like_pixels_are_noted(box, noted, tmp_path):
-    images = [{"bytes": picture(size=(400, 300)), "path": "a.png"}] * 30
-    boxes = [str(box(i)) for i in range(30)]
-    report = check_set(write_set(tmp_path, 30, image=images, solution=boxes))
-    assert [True for note in report.notes if "look like pixels" in note] == noted
 
 
 def test_shards_with_other_columns_are_refused(tmp_path):

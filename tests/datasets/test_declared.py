@@ -51,7 +51,7 @@ def test_all_four_refuse_the_set(frame, boxes, word, tmp_path):
     path = stored(tmp_path / "set", boxes, frame)
     code, said = command("data", "check", path)
     assert code == 1 and word in " ".join(said.split())
-    code, said = command("data", "check", path, "--fix", tmp_path / "clean")
+    code, said = command("data", "convert", path, tmp_path / "clean", "--keep-going")
     assert code == 2 and word in said and not (tmp_path / "clean").exists()
     for refused in (
         lambda: convert_folder(path, tmp_path / "out", keep_going=True),

@@ -2,7 +2,6 @@
 words, whatever form a set lies in; what training refuses, `vlrft check` and the plugin refuse.
 """
 
-import csv
 import json
 
 import pyarrow as pa
@@ -52,13 +51,6 @@ def rows_as_jsonl(folder, rows):
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def rows_as_csv(folder, rows):
-    with open(folder / "train.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, GOOD)
-        writer.writeheader()
-        writer.writerows(rows)
-
-
 def rows_as_parquet(folder, rows):
     pq.write_table(pa.Table.from_pylist(rows), folder / "train.parquet")
 
@@ -82,7 +74,7 @@ def rows_saved(folder, rows):
     Dataset.from_list([with_bytes(folder, row) for row in rows]).save_to_disk(folder)
 
 
-FORMS = [rows_as_jsonl, rows_as_csv, rows_as_parquet, rows_with_bytes, rows_saved]
+FORMS = [rows_as_jsonl, rows_as_parquet, rows_with_bytes, rows_saved]
 
 
 def of_check(path):

@@ -172,10 +172,7 @@ NO_SETS = [
     ("x.jsonl", LINES.encode("utf-16"), "x.jsonl: UTF-1"),
     ("x.json", LIST.encode("utf-32"), "x.json: UTF-3"),
     ("instances_x.json", LIST.encode("utf-16-le"), "instances_x.json: UTF-1"),
-    ("x.csv", f"{HEADER},solution\n0.png,a,b,c\n", "a header is needed"),
-    ("x.csv", "image;problem;solution\n0.png,a,b,c\n", "a header is needed"),
-    ("x.csv", f"{HEADER}\n0.png,Where?,a,more\n", "line 2: 1 more"),
-    ("x.csv", f"{HEADER}\n".encode() + b"0.png,W\xff,a\n", "UTF-8"),
+    ("x.csv", "image,problem,solution\n0.png,a,b\n", "from_csv"),
     ("x.jsonl", '{"messages": 1, "images": 1}', "Rows with messages are"),
     ("x.jsonl", '{"messages": 1, "images": 1, "solution": 1}', "Rows with messages are"),
     ("x.jsonl", '{"query": 1, "response": 1, "images": 1}', "Rows with query are"),
@@ -257,11 +254,9 @@ def test_a_problem_has_its_place_in_front_and_no_other(tmp_path):
     (tmp_path / "a.jsonl").write_text(
         '{"image": "a.png", "problem": "?", "solution": "x"}\n{"a\n3\n'
     )
-    (tmp_path / "a.csv").write_text("image,problem,solution\na.png,?,x,y\nb.png,?,x\n")
-    for name, count in (("a.jsonl", 2), ("a.csv", 1)):
-        read = read_rows(tmp_path / name, keep_going=True)
-        problems = [row for row in read if isinstance(row, BadRow)]
-        assert len(problems) == count
-        for row in problems:
-            assert str(tmp_path) not in row.problem
-            assert str(row) == f"{row.place}: {row.problem}"
+    read = read_rows(tmp_path / "a.jsonl", keep_going=True)
+    problems = [row for row in read if isinstance(row, BadRow)]
+    assert len(problems) == 2
+    for row in problems:
+        assert str(tmp_path) not in row.problem
+        assert str(row) == f"{row.place}: {row.problem}"

@@ -38,7 +38,7 @@ def test_commands_decode_an_annotation_file_once(coco, decodes, tmp_path):
     eval = ["eval", "--predictions", tmp_path / "results.json", "--gold", coco]
     for again, words in (
         (True, [*eval, "--task", "detection"]),
-        (True, ["data", "check", coco, "--fix", tmp_path / "clean"]),
+        (True, ["data", "check", coco]),
         (False, ["data", "convert", coco, tmp_path / "out"]),
         (False, ["data", "coco", coco, tmp_path, tmp_path / "built", "--categories", "dog"]),
     ):

@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 from support.stored_sets import command, picture, train_on
 
-from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.opening import find_set, is_ours
+from swift_vlrft.families.image_resize import ImageResize
 from swift_vlrft.parsing.answers import read_boxes
 
 ROWS = 200

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from support.stored_sets import command, picture, train_on, write_table
 
 from swift_vlrft.datasets import DataError
-from swift_vlrft.datasets.box_format import ImageResize
-from swift_vlrft.datasets.check import check_set, nothing_scored
+from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.convert import convert_folder
+from swift_vlrft.families.image_resize import ImageResize
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.recipe.reader import read_text
 from swift_vlrft.recipe.rules import check_recipe
+from swift_vlrft.recipe.rules.data import nothing_scored, routing_notes
 from swift_vlrft.recipe.run import resolve
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
@@ -186,7 +187,7 @@ def test_gold_that_two_named_rewards_read_is_scored_by_both_and_noted(tmp_path):
     found = trained(path, tmp_path, rewards)
     assert found["task"] == [None] * 2
     assert [scores(name, found) for name in rewards] == [[1.0, 1.0]] * 2
-    (note,) = check_set(path, images=False, rewards=rewards).routing_notes(rewards)
+    (note,) = routing_notes(check_set(path, images=False, rewards=rewards), rewards)
     assert "2 rows" in note and "counting and classification" in note
     code, report = checked(path, *rewards)
     assert code == 0 and note in report["notes"]
@@ -198,7 +199,7 @@ def test_rows_of_a_stated_task_that_no_named_reward_scores_are_counted(tmp_path)
     rewards = ["vlrft_grounding_iou", "vlrft_format"]
     count = "3 of 5 rows state a task that no named reward of this package scores: 2 classification"
     _, report = train_on(path, tmp_path / "cache", rewards=tuple(rewards))
-    (note,) = report.routing_notes(rewards)
+    (note,) = routing_notes(report, rewards)
     assert count in note and "1 counting" in note and f"{path}:grounding alone" in note
     code, found = checked(path, *rewards)
     assert code == 0 and note in found["notes"]

@@ -23,9 +23,9 @@ from support.stored_sets import (
 )
 
 from swift_vlrft.datasets import DataError
-from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.schemas import SCHEMAS, RecordSchema
+from swift_vlrft.families.image_resize import ImageResize
 from tests.support.parquet import write_parquet
 
 VIEW = ImageResize("qwen2_5_vl", 3136, 12_845_056)

@@ -6,7 +6,6 @@ import pytest
 from PIL import Image
 from scored import assert_metrics, eval_json, write_lines
 
-from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.build import PROMPT
 from swift_vlrft.datasets.row import Row
 from swift_vlrft.evaluation.annotations import Gold, open_annotations
@@ -15,6 +14,7 @@ from swift_vlrft.evaluation.predictions import Prediction, Predictions, Problems
 from swift_vlrft.evaluation.queries import Query
 from swift_vlrft.evaluation.run import answer_line
 from swift_vlrft.evaluation.summary import summarise
+from swift_vlrft.families.image_resize import ImageResize
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.report.html import place
 from swift_vlrft.report.samples import drawn_boxes

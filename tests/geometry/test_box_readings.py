@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.written_boxes import written
 
 from swift_vlrft.geometry.readings import (
-    FITS,
+    MOST,
     ORDERS,
     READINGS,
     UNITS,
@@ -36,7 +36,7 @@ def test_the_readings_that_fit(case):
     times = case.get("times") or [1] * len(case["boxes"])
     size = tuple(case.get("size", FAR))
     boxes = [(b, size) for b, n in zip(case["boxes"], times, strict=True) for _ in range(n)]
-    found = named(way for way, share in shares(boxes).items() if share >= FITS)
+    found = named(way for way, share in shares(boxes).items() if share >= MOST)
     assert found == case["fits"]
     wrong = misfit(boxes, Reading(*case.get("stated", "xywh pixels").split()))
     assert (wrong is not None) == ("refused" in case)

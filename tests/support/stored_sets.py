@@ -1,6 +1,5 @@
 """One set of three rows, in every form that a set can lie on disk in."""
 
-import csv
 import io
 import json
 from functools import cache
@@ -93,15 +92,6 @@ def jsonl(folder):
     return folder / "rows.jsonl"
 
 
-def csv_file(folder):
-    rows = rows_of_files(folder)
-    with open(folder / "rows.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
-    return folder / "rows.csv"
-
-
 def json_list_in_a_folder(folder):
     (folder / "rows.json").write_text(json.dumps(rows_of_files(folder)))
     return folder
@@ -133,6 +123,6 @@ def command(*arguments):
 
 
 FORMS = [
-    parquet_file, parquet_folder, saved_dataset, saved_dict, jsonl, csv_file, json_list_in_a_folder,
+    parquet_file, parquet_folder, saved_dataset, saved_dict, jsonl, json_list_in_a_folder,
     parquet_of_paths, parquet_of_plain_bytes,
 ]  # fmt: skip

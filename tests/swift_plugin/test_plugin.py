@@ -52,7 +52,9 @@ from swift.dataset.dataset_syntax import DatasetSyntax
 from swift.metrics import eval_metrics_map
 from swift.rewards import orms
 from swift.utils import Serializer
+from swift_vlrft.swift_plugin import loader
 names = {list(REWARDS)}
+loader.training_set = loader.open_set = None  # the import has read the set: once is enough
 rows = load_dataset([sys.argv[2]])[0]
 hub = DatasetSyntax.parse("laolao77/ViRFT_COCO_base65")
 loaders = {{hub.get_dataset_meta(hf).loader.__name__ for hf in (True, False)}}

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
-from swift_vlrft.datasets import SOURCES, DataError
+from swift_vlrft.datasets import SOURCES, DataError, Source
 from swift_vlrft.datasets import box_format as formats
 from swift_vlrft.datasets.asks import unasked
-from swift_vlrft.datasets.check import Report, check_set, nothing_scored, report_of_source
+from swift_vlrft.datasets.check import Report, check_set
 from swift_vlrft.datasets.opening import check_columns, image_root, is_ours, local_set
 from swift_vlrft.datasets.questions import Pictures, shared_pictures
 from swift_vlrft.datasets.schemas import is_for_swift
 from swift_vlrft.datasets.storage import StoredSet
-from swift_vlrft.datasets.syntax import parse
-from swift_vlrft.datasets.validate import RowRules, length_check
+from swift_vlrft.datasets.syntax import DatasetName, is_a_path, parse
+from swift_vlrft.datasets.validate import RowRules, length_check, named_tasks
+from swift_vlrft.families.family import Family
+from swift_vlrft.families.image_resize import ImageResize
 from swift_vlrft.geometry.box_format import BOX_FORMATS, NATIVE, SUBSETS
 from swift_vlrft.recipe.plugins import read_plugin
 from swift_vlrft.recipe.rules.batches import steps
@@ -35,8 +39,9 @@ from swift_vlrft.recipe.rules.model import (
     resize_of,
 )
 from swift_vlrft.recipe.run import NoValue, Run
-from swift_vlrft.rewards import REWARDS
+from swift_vlrft.rewards import PAYING, REWARDS, TASK_NAMES
 
+Judge = Callable[[Run, StoredSet, DatasetName], Report | None]
 LOOKED_AT = 400
 """So many first images of a set are looked at."""
 ANSWERS_OF_A_STREAM = (
@@ -102,7 +107,7 @@ class _Set:
         return known and (self.count or known)
 
 
-def _set(run: Run, flag: str, value: str) -> _Set:
+def _set(run: Run, flag: str, value: str, judge: Judge) -> _Set:
     """DataError if the set exists but training refuses it."""
 
     def exists(name: str) -> bool:
@@ -129,15 +134,16 @@ def _set(run: Run, flag: str, value: str) -> _Set:
     if streamed:
         raise DataError(no_stream(value))
     check_columns(stored)
-    report = _report(run, stored, value, formats.subset_of(asked.subsets, value))
+    report = judge(run, stored, asked)
     return described((*columns, "solution"), ours=True, report=report)
 
 
-def _report(run: Run, stored: StoredSet, value: str, subset: formats.Subset) -> Report | None:
+def first_images(run: Run, stored: StoredSet, asked: DatasetName) -> Report | None:
     """Return the report by which training judges the rows too, but for images behind the first;
     None if the set cannot be opened here. DataError: what training refuses.
     """
-    rules = _rules(run, value, subset)
+    subset = formats.subset_of(asked.subsets, asked.name)
+    rules = _rules(run, asked.name, subset)
     try:
         report = check_set(stored, images=LOOKED_AT, rules=rules)
     except OSError:
@@ -146,14 +152,14 @@ def _report(run: Run, stored: StoredSet, value: str, subset: formats.Subset) -> 
     return report
 
 
-def _rules(run: Run, value: str, subset: formats.Subset) -> RowRules:
+def _rules(run: Run, name: str, subset: formats.Subset) -> RowRules:
     """Return what training asks of rows, without what is not known of the model."""
     known, resize, box_format, key = None, None, subset.box_format, None
     with suppress(NoValue):
         known = family(run)
         resize = resize_of(run, known)
     if known is not None and box_format == NATIVE:
-        box_format, key = formats.native_format(parse(value).name, known)
+        box_format, key = formats.native_format(name, known)
     if box_format == NATIVE or (box_format == "pixels" and resize is None):
         box_format = ""
     return rules_of(run, subset.tasks, (box_format, key, resize), _words)
@@ -167,7 +173,7 @@ def _words(run: Run) -> Callable[[str], int]:
 def rules_of(
     run: Run,
     tasks: tuple[str, ...],
-    wanted: tuple[str, str | None, formats.ImageResize | None],
+    wanted: tuple[str, str | None, ImageResize | None],
     text_tokens: Callable[[Run], Callable[[str], int]],
 ) -> RowRules:
     """Return what the run asks of rows in the box format, key and resize that are ``wanted``."""
@@ -227,7 +233,8 @@ def renamed(run: Run) -> dict[str, str]:
         return {}
 
 
-def data_sets(run: Run) -> Iterator[Finding]:
+def data_sets(run: Run, judge: Judge = first_images) -> Iterator[Finding]:
+    """Find what is wrong with the sets that are named; ``judge`` reports on the rows of ours."""
     if not run.trains:
         return
     if run.omits("dataset", "cached_dataset"):
@@ -242,7 +249,7 @@ def data_sets(run: Run) -> Iterator[Finding]:
     for flag, value in named:
         report, known = None, 0
         try:
-            data_set = _set(run, flag, value)
+            data_set = _set(run, flag, value, judge)
         except DataError as error:
             yield problem(run, flag, "dataset", str(error))
         else:
@@ -252,7 +259,7 @@ def data_sets(run: Run) -> Iterator[Finding]:
         if flag == "dataset":
             reports.append(report)
             rows.append(known)
-            lines = report.routing_notes(rewards) if report else []
+            lines = routing_notes(report, rewards) if report else []
             notes += [note(run, flag, "reward-rows", line) for line in lines]
     for same in {*run.texts("dataset")} & {*run.texts("val_dataset")}:
         text = f"--val_dataset {same} is in --dataset, too: what is measured on it was trained on"
@@ -272,7 +279,7 @@ def data_sets(run: Run) -> Iterator[Finding]:
 
 def _of_set(run: Run, data_set: _Set) -> Iterator[Finding]:
     flag, value, report = data_set.flag, data_set.value, data_set.report
-    if "," not in value and parse(value).is_a_path:  # the rule of commas has those
+    if "," not in value and is_a_path(parse(value).name):  # the rule of commas has those
         whole, why = run.recipe.at(value.rpartition(":")[0]), "does not exist"
         if ":" in value and whole is not None and whole.exists():
             why += " (ms-swift takes all after the first ':' for subsets: link the set under a "
@@ -298,6 +305,84 @@ def _of_set(run: Run, data_set: _Set) -> Iterator[Finding]:
         yield note(run, flag, "bad-rows", text)
 
 
+def refuse_subset(name: str, subsets: Sequence[str]) -> None:
+    """Raise DataError if a set that ms-swift's own loader reads is asked for a subset.
+
+    A subset is a box format, or the rows of a task.
+    """
+    for subset in set(subsets) & {*SUBSETS, *TASK_NAMES} - {"norm1000"}:
+        raise DataError(
+            f"--dataset {name}:{subset}: ms-swift's own loader reads all rows of this set, and "
+            f"leaves boxes as they are. Leave :{subset} out, or rename its columns with --columns: "
+            f":{subset} is for sets that have image, problem and solution, and no messages"
+        )
+
+
+def not_native(dataset: str, name: str, family: Family) -> str | None:
+    """Warn that a model trains on boxes in the format ``name``, which is not its own. None if it
+    is, or the model has none.
+    """
+    if family.box_format in (None, name):
+        return None
+    return (
+        f"{dataset}: boxes are in {name}, while {family.name} was trained on {family.box_format}: "
+        f"rewards start lower. Use {dataset}:{NATIVE}, which is {dataset}:{family.box_format}"
+    )
+
+
+def report_of_source(source: Source) -> Report:
+    """Report on a hub's set before it is downloaded: its task, but not its number of rows."""
+    return Report(
+        Path(source.hub_id), tasks=Counter({source.task: 1}), scored=Counter({source.task: 1})
+    )
+
+
+def nothing_scored(rewards: Sequence[str], reports: Sequence[Report | None]) -> str | None:
+    """Say that a named reward scores no row of any data set. None if each scores some, and where a
+    set is not known (its report is None).
+    """
+    known = [report for report in reports if report is not None]
+    scored: Counter[str] = sum((report.scored for report in known), Counter())
+    tasks = {task: names for task, names in named_tasks(rewards).items() if not scored[task]}
+    if len(known) < len(reports) or not known or not tasks:
+        return None
+    names = [name for of_task in tasks.values() for name in of_task]
+    sets = "\n".join(f"  {report.path}: {report.rows_by_task()}" for report in known)
+    fitting = [n for n, reward in REWARDS.items() if reward.task and reward.task.name in scored]
+    others = f" Rewards of the tasks that are there: {', '.join(fitting)}." if fitting else ""
+    holds = " or ".join(TASK_NAMES[task].holds for task in tasks)
+    return (
+        f"--reward_funcs {' '.join(names)}: no row of any data set is scored by "
+        f"{'these' if len(names) > 1 else 'it'}, so nothing would be learned. Scored are rows of "
+        f"the task {' or '.join(tasks)}, and rows without a task whose solution is {holds}:\n"
+        f"{sets}\n"
+        f"Leave it out, name a reward of these rows, or correct their column task.{others} "
+        "`vlrft data check PATH` says which rewards fit a set."
+    )
+
+
+def routing_notes(report: Report, rewards: Sequence[str]) -> list[str]:
+    """Note the rows that no named reward scores, or that several score."""
+    named, notes = named_tasks(rewards), []
+    others = {t: n for t, n in report.tasks.items() if t in TASK_NAMES and t not in named}
+    if named and not any(report.scored[task] for task in named):
+        return [f"{report.path}: no named reward scores its rows: {report.rows_by_task()}"]
+    if named and others:
+        counts = ", ".join(f"{count} {task}" for task, count in others.items())
+        tasks = "/".join(task for task in report.tasks if task in named)
+        notes.append(
+            f"{report.path}: {sum(others.values())} of {report.good} rows state a task that no "
+            f"named reward of this package scores: {counts}. Name "
+            + ", ".join(PAYING[t][0] for t in others)
+            + (f", or train on {report.path}:{tasks} alone" if tasks else "")
+        )
+    return notes + [
+        f"{report.path}: {count} rows state no task, and rewards of {tasks} read their gold: all "
+        "of them score these rows. State the task in a column task"
+        for tasks, count in report.shared.items()
+    ]
+
+
 def _groups_of_a_stream(run: Run) -> bool:
     """Tell whether GRPO is to make groups of a stream.
 
@@ -314,7 +399,7 @@ def _box_format(run: Run, data_set: _Set) -> Iterator[Finding]:
         if data_set.ours:
             formats.subset_of(names, data_set.value)
         elif is_for_swift(data_set.columns, run.texts("reward_funcs")):
-            formats.refuse_subset(data_set.name, names)
+            refuse_subset(data_set.name, names)
         known = family(run)
         if known and subset == NATIVE:
             formats.native_format(data_set.name, known)
@@ -337,7 +422,7 @@ def _box_format(run: Run, data_set: _Set) -> Iterator[Finding]:
             "near 0; zai-org/cogagent-9b-20241220 and GLM-4.1V can"
         )
         yield note(run, "model", "grounding", text)
-    other = formats.not_native(data_set.name, subset, known)
+    other = not_native(data_set.name, subset, known)
     if other and subset != NATIVE and (data_set.ours or subset in names):
         yield note(run, data_set.flag, "frame", other)
 

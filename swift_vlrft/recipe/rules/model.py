@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.datasets.box_format import ImageResize
 from swift_vlrft.datasets.syntax import is_a_path
 from swift_vlrft.families import family_of
 from swift_vlrft.families.family import Family
+from swift_vlrft.families.image_resize import ImageResize
 from swift_vlrft.files.jsonl import LineError, read_json
 from swift_vlrft.recipe.plugins import clash, read_plugin
 from swift_vlrft.recipe.rules.finding import PLACEHOLDER, Finding, left_out, note, problem
