@@ -19,7 +19,8 @@ from swift_vlrft.parsing.boxes import too_long
 from swift_vlrft.parsing.items import meant
 from swift_vlrft.rewards import REWARDS, Reward
 from swift_vlrft.rewards.classification import right_names
-from swift_vlrft.rewards.detection import threshold_at
+from swift_vlrft.rewards.contract import logged_means
+from swift_vlrft.rewards.detection import threshold_after, threshold_at
 from swift_vlrft.rewards.grounding import overlaps
 from swift_vlrft.rewards.matching import agreement, matching
 from swift_vlrft.rewards.number import read_tolerance
@@ -133,6 +134,8 @@ def _losses(reward: Reward, answer: Answer, gold: Any, row: dict[str, Any], stat
             yield from _pointing(placed, gold)
         else:
             threshold = threshold_at(state) if reward.changes_in_training else reward.least_iou
+            if reward.sees_means:
+                threshold = threshold_after(logged_means(state, reward.__name__))
             yield from _detection(reward, answer, gold, threshold)
     elif task is None or states is None:
         yield "wrong_answer", f"{_short(text)} does not earn full score"

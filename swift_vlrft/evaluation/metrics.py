@@ -117,7 +117,7 @@ def _ratios(task: str, rows: list[Prediction], reasons: list[Reason]) -> dict[st
         for name, function in REWARDS.items()
         # A reward that changes during training has no mean.
         if (function.task is None or function.task.name == task)
-        and not function.changes_in_training
+        and not (function.changes_in_training or function.sees_means or function.sees_group)
         and set(function.takes) <= set(names)
         and (in_turns or "turns" not in function.takes)
     }
