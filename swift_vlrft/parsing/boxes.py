@@ -20,13 +20,13 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
-from swift_vlrft.geometry.boxes import Box, array_of, by_left
+from swift_vlrft.geometry.boxes import Box, array_of
 from swift_vlrft.parsing.labels import UNREADABLE_LABEL, is_empty_set, normalise
 from swift_vlrft.parsing.literals import MAX_DEPTH, NUMBER, groups, literal, with_json_quotes
 from swift_vlrft.parsing.unwrap import bared
 
 if TYPE_CHECKING:
-    from swift_vlrft.geometry.boxes import Array, Placed
+    from swift_vlrft.geometry.boxes import Array
 
 MAX_ANSWER = 100_000
 """A longer answer, in characters, is not read as boxes and scores 0: some 30,000 tokens."""
@@ -61,11 +61,6 @@ class BoxList:
     def array(self) -> Array:
         """Return the boxes as an array; here and below cached: the list must be complete."""
         return array_of(self.boxes)
-
-    @cached_property
-    def by_left(self) -> list[Placed]:
-        """Return the valid boxes from left to right."""
-        return by_left(self.boxes)
 
     @cached_property
     def names(self) -> frozenset[str]:
