@@ -283,23 +283,17 @@ def reward(task: Task | None = None, **facts: Any) -> Callable[[Callable[..., fl
     return lambda score: Reward(score, task, **facts)
 
 
-MAX_WARNINGS = 10
-_warned: set[tuple[str, str]] = set()
+_warned: set[str] = set()
 
 
 def _warn_unreadable(name: str, task: Task, unreadable: list[tuple[int, str]]) -> None:
-    """One warning per batch, not repeated for a solution that was named before; ten in total."""
-    new = [(row, text) for row, text in unreadable if (task.name, text) not in _warned]
-    if not new or len(_warned) >= MAX_WARNINGS:
-        return
-    _warned.update((task.name, text) for _, text in new[:MAX_WARNINGS])
-    row, text = new[0]
-    log.warning(
-        "%s: the gold solution of row %d%s cannot be read as %s: %r. These rows get no reward "
-        "(None). This is an error in the data set; it is not reported again.",
-        name,
-        row,
-        f", and of {len(unreadable) - 1} more rows," if len(unreadable) > 1 else "",
-        task.holds,
-        text if len(text) <= 120 else text[:120] + "...",
-    )
+    """Warn of a task's first batch with such rows: `vlrft data check` lists them all."""
+    if task.name not in _warned:
+        _warned.add(task.name)
+        row, text = unreadable[0]
+        log.warning(
+            "%s: the gold solution of row %d, one of %d such rows of the batch, cannot be read as "
+            "%s: %r. Rows like it get no reward (None); this is not reported again.",
+            *(name, row, len(unreadable), task.holds),
+            text if len(text) <= 120 else text[:120] + "...",
+        )

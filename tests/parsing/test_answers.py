@@ -1,6 +1,5 @@
 """What is read from a model's text, case by case."""
 
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
