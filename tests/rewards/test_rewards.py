@@ -188,6 +188,27 @@ def test_a_reward_sees_the_other_answers_to_its_row_alone(call):
     assert scores == [None] * 3 + [0.1, 0.1]
 
 
+def in_process(rank, store, queue):
+    torch.distributed.init_process_group("gloo", f"file://{store}", rank=rank, world_size=2)
+    said = [["4", "4", "5"], ["4", "9"]][rank]  # four answers to one row, and one to another
+    columns = {"prompt_id": [["p", "p", "p"], ["p", "q"]][rank], "trainer_state": None}
+    queue.put((rank, vlrft_as_most(list(map(answer, said)), ["4"] * len(said), **columns)))
+    torch.distributed.barrier()
+
+
+@pytest.mark.slow
+def test_a_group_may_lie_in_several_processes(tmp_path):
+    spawn = multiprocessing.get_context("spawn")
+    queue = spawn.Queue()
+    parts = [spawn.Process(target=in_process, args=(n, tmp_path / "s", queue)) for n in range(2)]
+    for part in parts:
+        part.start()
+    scores = dict(queue.get(timeout=300) for _ in parts)
+    for part in parts:
+        part.join()
+    assert scores == {0: [0.2, 0.2, 0.0], 1: [0.2, 0.0]}
+
+
 def test_a_reward_without_a_column_of_prompts_sees_no_group():
     with pytest.raises(ValueError, match="vlrft_as_most: a column that tells groups .*prompt_id"):
         vlrft_as_most([answer("4")], ["4"])
