@@ -23,4 +23,10 @@ def boxes_agree(answer, gold, others):
     return vlrft_detection_iou.score(answer, gold) * sum(alike) / max(len(others), 1)
 
 
-orms["boxes_agree"] = lambda args=None, **kwargs: boxes_agree
+def agreement(completions, solution, **columns):
+    """ms-swift logs a function by its name, and a reward of the decorator as "Reward"."""
+    return boxes_agree(completions, solution, **columns)
+
+
+agreement.__name__ = "boxes_agree"
+orms["boxes_agree"] = lambda args=None, **kwargs: agreement
