@@ -25,7 +25,7 @@ from typing import Any
 
 from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.evaluation import read_predictions, summarise
-from swift_vlrft.evaluation.annotations import Gold, annotations_of_gold
+from swift_vlrft.evaluation.annotations import Gold, open_annotations
 
 COMMITS = {
     "Deep-Agent/R1-V": "bbbbe3dc1ea6a74ce31c118c1722b1ee73e372ba",
@@ -315,7 +315,7 @@ def ap50(
 def stated_figures(files: Files) -> list[tuple[str, float, float]]:
     """The figures of `vlrft eval`, and those that the test of faster-coco-eval states."""
     annotations, results = files_of(files)
-    gold = Gold(annotations_of_gold(annotations))
+    gold = Gold(open_annotations(annotations))
     metrics = summarise(read_predictions(results, "detection"), gold, bootstrap=0).metrics
     test = files("MiXaiLL76/faster_coco_eval", "tests/test_cocoapi_fake_data.py")
     held = [n for n in ast.walk(ast.parse(test.read_text(encoding="utf-8"))) if type(n) is ast.Dict]

@@ -51,11 +51,6 @@ def print_comparison(result: Any, shown: int) -> None:
         say(f"note: {note}")
     if result.only_a or result.only_b:
         say(f"rows only in A: {result.only_a}; only in B: {result.only_b} (left out)")
-    if result.other_prompts:
-        say(
-            f"{result.other_prompts} of {result.rows} rows have another prompt in B: is it the "
-            "same data set?"
-        )
     say(f"became right: {len(result.gained)}; became wrong: {len(result.lost)}")
     for name, flips in (("right", result.gained), ("wrong", result.lost)):
         for flip in flips[:shown]:

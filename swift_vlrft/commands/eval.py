@@ -101,8 +101,6 @@ def print_summary(summary: Any) -> None:
     for name, m in summary.metrics.items():
         bounds = "-" if m.low is None else f"{m.low:.3f} to {m.high:.3f}"
         metrics.add_row(name, number(m.value), bounds)
-    for name, value in summary.selected.items():
-        metrics.add_row(f"AP of {name}", number(value), "-")
     show(metrics)
     if summary.by_class:
         heads = list(dict.fromkeys(m for values in summary.by_class.values() for m in values))

@@ -3,8 +3,7 @@
     explain("vlrft_detection_iou", "<answer>[10, 10, 20, 20]</answer>", "[10, 10, 20, 40]")
     Reason(score=0.0, code="low_iou", text="best IoU 0.33 under 0.5")
 
-Shared by ``vlrft score`` and the checks in training, with the parsing and matching of the rewards,
-so a reason cannot disagree with a score.
+Parsing and matching are those of the rewards, so a reason cannot disagree with a score.
 """
 
 from collections import Counter
@@ -19,7 +18,8 @@ from swift_vlrft.parsing.boxes import too_long
 from swift_vlrft.parsing.items import meant
 from swift_vlrft.rewards import REWARDS, Reward
 from swift_vlrft.rewards.classification import right_names
-from swift_vlrft.rewards.detection import threshold_at
+from swift_vlrft.rewards.contract import logged_means
+from swift_vlrft.rewards.detection import threshold_after, threshold_at
 from swift_vlrft.rewards.grounding import overlaps
 from swift_vlrft.rewards.matching import agreement, matching
 from swift_vlrft.rewards.number import read_tolerance
@@ -32,8 +32,7 @@ UNREAD = frozenset(
     | {"no_text", "no_items"}
 )
 """Codes of answers that could not be read: they lower the parse rate."""
-MOST_NAMES = 10
-"""Accepted names that a reason lists."""
+MOST_NAMES = 10  # accepted ones that a reason lists
 _NO_FORMAT = "ask for the answer's form in the prompt, or train on such answers first (SFT)"
 ADVICE = {
     **dict.fromkeys(UNREAD | {"bad_format"}, _NO_FORMAT),
@@ -74,8 +73,7 @@ class Reason:
 def explain(name: str, completion: Any, solution: Any, **row: Any) -> Reason:
     """Return score and reason of one completion under the reward ``name`` (a key of REWARDS).
 
-    ``row`` holds one value per further column (``task``, ``aliases``, ``response_prefix``), and
-    ``trainer_state``.
+    ``row``: values of further columns, such as ``task`` and ``aliases``, and ``trainer_state``.
     """
     state = row.pop("trainer_state", None)
     completion = with_prefix(completion, row.pop("response_prefix", None))
@@ -92,8 +90,8 @@ def explain(name: str, completion: Any, solution: Any, **row: Any) -> Reason:
     score = reward([completion], [solution], trainer_state=state, **columns)[0]
     if score == 1.0:
         return Reason(score, "ok", "full score")
-    losses = list(_losses(reward, read(completion), gold, row, state))
-    losses = losses or [("low_iou", "no box matched")]
+    found = list(_losses(reward, read(completion), gold, row, state))
+    losses = found or [("low_iou", "no box matched")]
     return Reason(score, losses[0][0], "; ".join(text for _, text in losses))
 
 
@@ -133,6 +131,8 @@ def _losses(reward: Reward, answer: Answer, gold: Any, row: dict[str, Any], stat
             yield from _pointing(placed, gold)
         else:
             threshold = threshold_at(state) if reward.changes_in_training else reward.least_iou
+            if reward.sees_means:
+                threshold = threshold_after(logged_means(state, reward.__name__))
             yield from _detection(reward, answer, gold, threshold)
     elif task is None or states is None:
         yield "wrong_answer", f"{_short(text)} does not earn full score"

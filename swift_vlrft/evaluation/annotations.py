@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from swift_vlrft.datasets.coco import CocoFile
 from swift_vlrft.datasets.instances import Instances, not_exhaustive
 from swift_vlrft.datasets.opening import find_set
 from swift_vlrft.datasets.row import AnnotatedSize
-from swift_vlrft.evaluation.predictions import EvaluationError
 
 Pair = tuple[Any, Any]
 """Ids of an image and a category."""
@@ -30,15 +28,6 @@ class Annotations:
 
     instances: Instances
     boxes: list[dict[str, Any]]
-
-    @cached_property
-    def crowds(self) -> set[Pair]:
-        return {(b["image_id"], b["category_id"]) for b in self.boxes if b["iscrowd"]}
-
-    def is_incomplete(self, pair: Pair) -> bool:
-        """Return whether the gold boxes are not all objects: a crowd, or LVIS's not exhaustive."""
-        image, category = pair
-        return pair in self.crowds or not_exhaustive(self.instances.images[image], category)
 
     def is_told(self, pair: Pair) -> bool:
         """Return whether the file says if the image holds the category, as LVIS does not always."""
@@ -63,21 +52,13 @@ class Annotations:
 
 @dataclass(frozen=True)
 class Gold:
-    """Holds what detections are compared with, and the protocol; by default the rows' solutions."""
+    """Holds what detections are compared with; by default the rows' solutions."""
 
     annotations: Annotations | None = None
     categories: Sequence[str] = ()
-    protocol: str | None = None
 
 
 GOLD_OF_ROWS = Gold()
-
-
-def annotations_of_gold(path: Path | None) -> Annotations | None:
-    """Return the annotations of --gold; None if it is not given, or is a set of rows."""
-    if path is not None and not path.exists():
-        raise EvaluationError(f"--gold {path} does not exist (from {Path.cwd()})")
-    return None if path is None else open_annotations(path)
 
 
 def open_annotations(path: Path) -> Annotations | None:

@@ -16,14 +16,14 @@ import msgspec
 from swift_vlrft.diagnostics.health import LEAST, Finding, Health, judge
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold
 from swift_vlrft.evaluation.intervals import intervals, resamples
-from swift_vlrft.evaluation.joined import by_key, ids_of, of_other_image, question_key, same_gold
+from swift_vlrft.evaluation.joined import by_key, ids_of, of_other_image, same_gold
 from swift_vlrft.evaluation.metrics import Table, build_table
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
     Prediction,
     Predictions,
 )
-from swift_vlrft.evaluation.run import image_limits, open_runs
+from swift_vlrft.evaluation.run import open_runs
 from swift_vlrft.evaluation.settings import DRAWS
 from swift_vlrft.rewards import PAYING, TASK_NAMES
 
@@ -82,8 +82,6 @@ class Comparison(msgspec.Struct):
     """Every row whose score differs, the largest gain first."""
     bootstrap: int = DRAWS
     protocol: str | None = None
-    other_prompts: int = 0
-    """Rows whose prompt is worded differently in B."""
     notes: list[str] = []
 
 
@@ -121,8 +119,6 @@ def compare(
         before, after = first.values[name], second.values[name]
         if before is not None and after is not None:
             metrics[name] = Difference(before, after, after - before, *bounds.get(name, ()))
-        elif name.startswith("AP_") and not (first.sizes_known and second.sizes_known):
-            metrics[name] = Difference(None, None, None)
         else:
             metrics[name] = Difference(before, after, None)
     flips = []
@@ -151,11 +147,6 @@ def compare(
         bootstrap=len(weights),
         protocol=first.protocol,
         notes=list(dict.fromkeys(first.predictions.notes + second.predictions.notes)),
-        other_prompts=sum(
-            bool(row.prompt and other.prompt)
-            and question_key(row.prompt) != question_key(other.prompt)
-            for row, other in zip(scored, second.predictions.rows, strict=True)
-        ),
     )
 
 
@@ -211,8 +202,8 @@ def compare_runs(a: Path, b: Path, *, task: str | None = None, **draws: int) -> 
     """Compare files of predictions, or folders of runs, with the gold that A's folder names."""
     first, second = open_runs([a, b], task)
     result = compare(first.predictions, second.predictions, first.gold, **draws)
-    limits = [image_limits(first), image_limits(second)]
-    if None not in limits and limits[0] != limits[1]:
+    limits = [run.manifest.settings.resolution for run in (first, second) if run.manifest]
+    if limits[1:] and limits[0] != limits[1]:
         result.notes.insert(0, f"the images were shown at {limits[0]} in A, at {limits[1]} in B")
     return result
 
@@ -232,12 +223,9 @@ def _paired(a: Predictions, b: Predictions) -> tuple[list[Prediction], list[Pred
         if of_other_image(first, second) or not same_gold(first.solution, second.solution)
     ]
     if wrong:
-        formats = " and ".join(sorted({str(row.box_format) for row in (*a.rows, *b.rows)}))
-        hint = f"; boxes are asked in {formats}: evaluate both with or both without `:pixels`"
-        hint *= " and " in formats
         raise EvaluationError(
             f"{len(wrong)} of {len(pairs)} shared rows have another image or solution in B (row "
-            f"{wrong[0].id}): A and B were not made on the same data set{hint}"
+            f"{wrong[0].id}): A and B were not made on the same data set, in one box format"
         )
     # If the files describe the query differently, A's description is used.
     renamed = [

@@ -7,9 +7,7 @@ Three protocols, whose results are not comparable:
 
     all         every category of the set is asked of every image, or a sample of such queries.
                 A box of a query that was not asked does not count as missed.
-    visual-rft  only categories that an existence map lists for an image are asked (Visual-RFT's
-                evaluation; its map was made with the untrained model). Boxes of other categories
-                stay in the gold and always count as missed.
+    coco        a list of boxes: every gold box that it lacks is missed.
     rows        rows of a set with its own queries are scored as they are.
 """
 
@@ -52,38 +50,22 @@ class BoxSet:
 
 def detection_boxes(predictions: Predictions, gold: Gold) -> tuple[Predictions, BoxSet, str]:
     """Return the predictions that count, their boxes, and the protocol."""
-    protocol, names = _protocol(predictions, gold), gold.categories
+    boxes_alone, names = predictions.detections is not None, gold.categories
     if gold.annotations is not None:
-        return *boxes_of_annotations(gold.annotations, predictions, names, protocol), protocol
+        protocol = "coco" if boxes_alone else "all"
+        return *boxes_of_annotations(gold.annotations, predictions, names), protocol
+    if boxes_alone:
+        raise EvaluationError(
+            "these predictions hold boxes without gold; give `vlrft eval` the annotation file they "
+            "were made on with --gold, such as instances_val2017.json"
+        )
     rows, problems = predictions.rows, predictions.problems.joined()
     if names:
         known = sorted({row.category for row in rows if row.category is not None})
         chosen = set(chosen_categories(names, known))
         rows = [row for row in rows if row.category in chosen]
     boxes = boxes_of_rows(rows, problems)
-    return replace(predictions, rows=rows, problems=problems), boxes, protocol
-
-
-def _protocol(predictions: Predictions, gold: Gold) -> str:
-    boxes_alone, of_rows = predictions.detections is not None, gold.annotations is None
-    protocol = gold.protocol
-    if protocol not in (None, "all", "visual-rft"):
-        problem = f"unknown protocol {protocol!r}; known: all, visual-rft"
-    elif of_rows and boxes_alone:
-        problem = (
-            "these predictions hold boxes without gold; give `vlrft eval` the annotation file they "
-            "were made on with --gold, such as instances_val2017.json"
-        )
-    elif of_rows and protocol is not None:
-        problem = f"--protocol {protocol} needs an annotation file: give it with --gold"
-    elif boxes_alone and protocol not in (None, "visual-rft"):
-        problem = (
-            "a list of boxes does not say which queries were asked; give --protocol visual-rft, "
-            "under which every gold box that is not predicted counts as missed"
-        )
-    else:
-        return protocol or ("rows" if of_rows else "visual-rft" if boxes_alone else "all")
-    raise EvaluationError(problem)
+    return replace(predictions, rows=rows, problems=problems), boxes, "rows"
 
 
 def boxes_of_rows(rows: Sequence[Prediction], problems: Problems) -> BoxSet:
@@ -151,7 +133,6 @@ def boxes_of_annotations(
     annotations: Annotations,
     predictions: Predictions,
     categories: Sequence[str] = (),
-    protocol: str = "all",
 ) -> tuple[Predictions, BoxSet]:
     """Return the rows on images of the annotations, each query once, and their boxes."""
     instances, chosen = annotations.instances, annotations.chosen(categories)
@@ -169,7 +150,7 @@ def boxes_of_annotations(
     for (image, category), row in rows.items():
         predicted += _answered(row, image, category)
     gold, scored = annotations.boxes, list(instances.images)
-    if predictions.detections is None and protocol == "all":
+    if predictions.detections is None:
         gold = [box for box in gold if (box["image_id"], box["category_id"]) in rows]
         queried = {image for image, _ in rows}
         for image in scored:
@@ -230,10 +211,8 @@ def _located(
         elif (image, category) in located:
             problems.add("duplicates, of which the first counts", row.place or row.id)
         elif category in chosen:
-            # Answers in thousandths, or in pixels of the resized image, fit a copy of any size, but
-            # none of them fits if the image was shown rotated.
+            annotated = annotations.annotated_size(image, exact=False)  # a copy may be of any size
             shown = None if row.size is None else ImageSize(*row.size, plain=True)
-            annotated = annotations.annotated_size(image, exact=False)
             if problem := size_problem({"path": row.image}, shown, annotated):
                 raise EvaluationError(f"the prediction {row.id}: {problem}")
             box_format = row.box_format or "norm1000"
@@ -241,7 +220,6 @@ def _located(
                 row,
                 image_id=str(image),
                 category=chosen[category],
-                incomplete=annotations.is_incomplete((image, category)),
                 # In a training row, width and height are those of the resized image.
                 seen=row.seen or (row.size if box_format == "pixels" else None),
                 width=int(annotated.width),

@@ -25,16 +25,10 @@ from swift_vlrft.evaluation.predictions import (
     Predictions,
     Problems,
 )
-from swift_vlrft.evaluation.row_metrics import NO_TARGET, SUBSTRING, TARGET, row_metrics
+from swift_vlrft.evaluation.row_metrics import NO_TARGET, TARGET, row_metrics
 from swift_vlrft.rewards import PAYING, REWARDS, TASK_NAMES
 
 Array = NDArray[np.float64]
-
-NOT_SCORED = {
-    "bad_gold": "gold solutions that cannot be read, not scored",
-    "incomplete_gold": "rows of a crowd or of a category not fully annotated, in AP only",
-}
-"""Codes of rows that are excluded from every ratio, with their notes."""
 
 
 def ratio(column: Array) -> float | None:
@@ -72,10 +66,9 @@ def build_table(predictions: Predictions, gold: Gold) -> Table:
     task, boxes, protocol = predictions.task, None, None
     if task == "detection":
         predictions, boxes, protocol = detection_boxes(predictions, gold)
-    elif gold.protocol or gold.annotations or gold.categories:
+    elif gold.annotations or gold.categories:
         raise EvaluationError(
-            "--protocol, --categories and annotations are for detection; these predictions are "
-            f"for {task}"
+            f"--categories and annotations are for detection; these predictions are for {task}"
         )
     rows = predictions.rows
     notes = notes_of_answers(TASK_NAMES[task], rows) if TASK_NAMES[task].gold_has_boxes else []
@@ -83,8 +76,8 @@ def build_table(predictions: Predictions, gold: Gold) -> Table:
     problems = predictions.problems.joined()
     reasons = [reason_of(task, row) for row in rows]
     for row, reason in zip(rows, reasons, strict=True):
-        if reason.code in NOT_SCORED:
-            problems.add(NOT_SCORED[reason.code], row.id)
+        if reason.code == "bad_gold":
+            problems.add("gold solutions that cannot be read, not scored", row.id)
     units = sorted({row.image_id for row in rows} | set(boxes.units.values() if boxes else ()))
     place = {name: n for n, name in enumerate(units)}
     ap = None
@@ -100,8 +93,6 @@ def build_table(predictions: Predictions, gold: Gold) -> Table:
 
 def reason_of(task: str, row: Prediction) -> Reason:
     """Return a row's score under the task's primary reward, and why."""
-    if row.incomplete:
-        return Reason(None, "incomplete_gold", "the annotations do not say every object")
     columns = {"aliases": row.aliases, "tolerance": row.tolerance}
     stated = {name: value for name, value in columns.items() if value is not None}
     return explain(PAYING[task][0], row.completion, row.solution, **stated)
@@ -117,13 +108,13 @@ def _ratios(task: str, rows: list[Prediction], reasons: list[Reason]) -> dict[st
         for name, function in REWARDS.items()
         # A reward that changes during training has no mean.
         if (function.task is None or function.task.name == task)
-        and not function.changes_in_training
+        and not (function.changes_in_training or function.sees_means or function.sees_group)
         and set(function.takes) <= set(names)
         and (in_turns or "turns" not in function.takes)
     }
     table: dict[str, list[tuple[float, float]]] = {}
     for n, (row, reason) in enumerate(zip(rows, reasons, strict=True)):
-        if reason.code in NOT_SCORED:
+        if reason.code == "bad_gold":
             continue
         scores = {name: values[n] or 0.0 for name, values in rewards.items()}
         for name, value in (row_metrics(task, row, reason, scores) | scores).items():
@@ -144,7 +135,7 @@ def _classes(
         "counting": lambda row: row.solution,
     }
     names = [name_of[task](row) or "" for row in rows] if task in name_of else []
-    shown = ["accuracy", SUBSTRING, PAYING["detection"][0], "vlrft_detection_f1"]
+    shown = ["accuracy", PAYING["detection"][0], "vlrft_detection_f1"]
     labels = np.array(names, dtype=object)
     return {
         name: {m: ratios[m] * (labels == name)[:, None] for m in shown if m in ratios}

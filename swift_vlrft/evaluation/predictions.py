@@ -81,17 +81,11 @@ class Prediction(msgspec.Struct, omit_defaults=True):
     """The number of the answer, of several to the row."""
     turns: list[Any] | None = None
     """Those before the completion (parsing/turns.py)."""
-    pass_rate: float | None = None
-    """The share of the row's answers that are right."""
     # Not on disk:
     place: str = ""
     """Its place in its file."""
     own_id: str | None = None
     """The id that the file gives it."""
-    incomplete: bool = False
-    """The annotations do not cover every object (a crowd region; LVIS: not exhaustive): the answer
-    counts only for average precision, which handles that.
-    """
 
     @property
     def box_range(self) -> tuple[float, float] | None:
@@ -172,7 +166,7 @@ def _completions(path: Path, task: str | None) -> Predictions:
     for entry in read_completions(path, notes):
         row = _prediction(entry)
         if row.sample:
-            further += row.pass_rate is None
+            further += 1
         elif task is not None and row.task not in (None, task):
             problems.add("rows of another task, left out", f"{row.place} is {row.task}")
         else:  # an id may repeat: that of an image does
@@ -221,7 +215,6 @@ def _prediction(entry: Completion) -> Prediction:
         "turns": earlier_turns(row.get("turns")) or None,
         "place": f"line {place}",
         "own_id": key,
-        "incomplete": False,
     }
     try:
         return msgspec.convert(row | fields, Prediction, strict=False)
@@ -264,15 +257,12 @@ def _coco_results(path: Path, task: str | None) -> Predictions:
             f"{path} is a JSON list, but not of COCO's results ({error}): each entry has image_id, "
             "category_id, bbox, score; completions stand in JSON Lines, one object per line"
         ) from None
-    problems, valid, seen = Problems(), list[Detection](), set[str]()
+    problems, valid = Problems(), list[Detection]()
     for n, entry in enumerate(entries):
         box, score = entry["bbox"], entry["score"]
         if not all(map(math.isfinite, (*box, score))) or min(box[2:]) <= 0:
             problems.add("invalid boxes or scores, left out", f"entry {n}: {box}, {score}")
-            continue
-        valid.append(entry)
-        if (key := str(entry)) in seen:
-            problems.add("repeats of a box, which count as in COCO", f"entry {n}")
-        seen.add(key)
+        else:
+            valid.append(entry)
     notes = [] if valid else ["the list holds no box: every gold box counts as missed"]
     return Predictions("detection", [], problems, valid, notes)

@@ -1,6 +1,6 @@
 """Make queries for a model: rows of a data set, or categories of an annotation file's images.
 
-    settings = Settings("org/model", Path("instances_val2017.json"), "detection", protocol="all")
+    settings = Settings("org/model", Path("instances_val2017.json"), "detection")
     next(QuerySet(settings).read(Problems()))
     Query(id="397133/mouse", row=Row(problem="Detect all objects belonging to ... 'mouse' ..."))
 
@@ -15,9 +15,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from swift_vlrft.datasets import BadRow
 from swift_vlrft.datasets.box_format import row_in_box_format
@@ -31,15 +28,12 @@ from swift_vlrft.datasets.row import Row, RowLocation
 from swift_vlrft.datasets.splits import WORDS
 from swift_vlrft.evaluation.annotations import Annotations, open_annotations
 from swift_vlrft.evaluation.predictions import (
-    EvaluationError,
     Prediction,
     Problems,
     category_of,
 )
 from swift_vlrft.evaluation.settings import Settings
-from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.geometry.box_format import Size
-from swift_vlrft.recipe.rules.turns import MOST_TURNS
 from swift_vlrft.rewards import TASK_NAMES
 
 SPLITS = ("test", "validation", "train")
@@ -141,28 +135,13 @@ class QuerySet:
 
     def problems(self) -> Iterator[str]:
         """Yield each contradiction in the settings, and each name of something missing."""
-        settings, protocol = self.settings, self.settings.protocol
+        settings = self.settings
         if settings.task not in TASK_NAMES:
             yield f"unknown task {settings.task!r}; known: {', '.join(TASK_NAMES)}"
         if not settings.dataset.exists():
             yield f"the data set {settings.dataset} does not exist (from {Path.cwd()})"
-        of_detection = protocol or settings.existence_map or settings.categories
-        if of_detection and settings.task != "detection":
-            yield f"--protocol, --categories, --exist-map are for detection, not {settings.task}"
-        if protocol not in (None, "all", "visual-rft"):
-            yield f"unknown protocol {protocol!r}; a model is asked by all or visual-rft"
-        if protocol == "visual-rft" and settings.existence_map is None:
-            yield (
-                "--protocol visual-rft asks only categories of an existence map: give it with "
-                "--exist-map FILE, a JSON object of image id: [category, ...]"
-            )
-        if settings.existence_map is not None and protocol != "visual-rft":
-            yield "--exist-map needs --protocol visual-rft"
-        if protocol is not None and self.annotations is None:
-            yield (
-                f"--protocol {protocol} makes its queries from an annotation file such as "
-                f"instances_val2017.json; {settings.dataset} holds its own queries"
-            )
+        if settings.categories and settings.task != "detection":
+            yield f"--categories is for detection, not {settings.task}"
         if self.annotations is not None and settings.task != "detection":
             yield f"{settings.dataset} holds boxes: give --task detection"
         if settings.samples > 1 and settings.temperature <= 0:
@@ -170,8 +149,6 @@ class QuerySet:
                 f"--samples {settings.samples} at --temperature 0: every answer to a row would be "
                 "the same; GRPO samples at --temperature 1"
             )
-        if settings.max_turns > MOST_TURNS:
-            yield f"--max-turns {settings.max_turns}: at most {MOST_TURNS}"
         if settings.max_turns > 1 and settings.samples > 1:
             yield "--max-turns takes one answer per row; leave --samples out"
         if not self.count:
@@ -221,12 +198,8 @@ class QuerySet:
         settings, instances = self.settings, annotations.instances
         refuse_shared_files(instances)
         chosen = annotations.chosen(settings.categories)
-        if settings.protocol == "visual-rft":
-            pairs = self._of_existence_map(annotations, problems)
-        else:
-            every = product(instances.images, chosen)
-            pairs = [pair for pair in every if annotations.is_told(pair)]
-        pairs = [pair for pair in pairs if pair[1] in chosen]
+        every = product(instances.images, chosen)
+        pairs = [pair for pair in every if annotations.is_told(pair)]
         if settings.max_queries is not None and settings.max_queries < len(pairs):
             order = random.Random(settings.seed).sample(range(len(pairs)), settings.max_queries)
             pairs = [pairs[n] for n in sorted(order)]
@@ -248,30 +221,3 @@ class QuerySet:
                 annotations.annotated_size(image),
             )
             yield Query(f"{image}/{name}", row, samples=settings.samples)
-
-    def _of_existence_map(
-        self, annotations: Annotations, problems: Problems
-    ) -> list[tuple[Any, Any]]:
-        """Pairs of image and category that Visual-RFT's map names."""
-        path = self.settings.existence_map
-        assert path is not None
-        try:
-            content = msgspec.convert(read_json(path), dict[str, list[Any]])
-        except (OSError, ValueError) as error:
-            raise EvaluationError(
-                f"--exist-map {path} cannot be read ({error}); a JSON object of image id: "
-                "[category, ...] is needed"
-            ) from error
-        ids = {name: c for c, name in annotations.instances.categories.items()}
-        images = {str(image): image for image in annotations.instances.images}
-        for key in content:
-            if key not in images:
-                problems.add("images of the existence map that the annotations lack", key)
-        pairs = []
-        for key, image in images.items():
-            for name in dict.fromkeys(map(str, content.get(key, []))):
-                if name in ids:
-                    pairs.append((image, ids[name]))
-                else:
-                    problems.add("categories of the existence map that the annotations lack", name)
-        return pairs

@@ -17,10 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib import metadata
-from itertools import count
 from pathlib import Path
 from shutil import copyfile
-from statistics import fmean
 from typing import Any
 from uuid import uuid4
 from zlib import crc32
@@ -42,17 +40,13 @@ from swift_vlrft.files.jsonl import LineError, read_json
 from swift_vlrft.files.records import as_json, read_record, write_record
 from swift_vlrft.files.writing import beside
 from swift_vlrft.geometry.box_format import Size
-from swift_vlrft.rewards import PAYING, REWARDS
 
 PACKAGES = (
     *("swift-vlrft", "ms-swift", "transformers", "trl", "peft", "torch", "deepspeed", "vllm"),
     "faster-coco-eval",
 )
+ANOTHER = "Give another --out, or remove this one"
 RESULTS = ("run.json", "parts", "predictions.jsonl", "predictions.json", "summary.json")
-
-
-BOXES_PASS = 0.5
-"""The score, a mean IoU, from which an answer of boxes is right; all others need the full score."""
 
 
 class Manifest(msgspec.Struct):
@@ -70,32 +64,17 @@ def versions() -> dict[str, str]:
     return {name: copies[0].version for name, copies in installed.items() if copies}
 
 
-def begin(folder: Path, settings: Settings, *, force: bool = False) -> dict[str, str]:
+def begin(folder: Path, settings: Settings) -> dict[str, str]:
     """Prepare a folder to start or resume a run, and return its answer lines by id.
 
-    EvaluationError if it has a run with other settings; ``force`` moves its results aside.
+    EvaluationError if it has a run with other settings.
     """
     manifest = Manifest(settings, settings.identity(), stamps(settings), versions())
-    _make_way(folder, _other_results(folder, manifest), force)
+    if held := _other_results(folder, manifest):
+        raise EvaluationError(f"{folder} holds {held}. {ANOTHER}")
     (folder / "parts").mkdir(parents=True, exist_ok=True)
     write_record(folder / "run.json", manifest)
     return answered(folder)
-
-
-def _make_way(folder: Path, held: str | None, force: bool) -> None:
-    """Move results of others, which are ``held``, into a new folder ``before-N`` beside them."""
-    if held is None:
-        return
-    if not force:
-        raise EvaluationError(
-            f"{folder} holds {held}. Give another --out, or --force to move them aside"
-        )
-    number = next(n for n in count(1) if not (folder / f"before-{n}").exists())
-    aside = folder / f"before-{number}"
-    aside.mkdir(parents=True)
-    for name in RESULTS:
-        if (folder / name).exists():
-            (folder / name).rename(aside / name)
 
 
 def _other_results(folder: Path, manifest: Manifest) -> str | None:
@@ -109,10 +88,10 @@ def _other_results(folder: Path, manifest: Manifest) -> str | None:
         return f"predictions of another run ({error})"
     old, new = before.settings.decisive(), manifest.settings.decisive()
     differ = [f"{k} {old.get(k)!r}, now {new[k]!r}" for k in new if old.get(k) != new[k]]
-    changed = [k for k, stamp in before.files.items() if manifest.files.get(k) != stamp]
-    if before.identity == manifest.identity and not changed:
+    stale = [k for k, stamp in before.files.items() if manifest.files.get(k) != stamp]
+    differ += [f"the files of {new[k]} have changed since" for k in stale]
+    if before.identity == manifest.identity and not stale:
         return None
-    differ += [f"the files of {new[k]} have changed since" for k in changed]
     return f"the predictions of another run ({'; '.join(differ[:3])})"
 
 
@@ -178,53 +157,37 @@ def answer_line(
 
 def finish(folder: Path, queries: QuerySet) -> Problems:
     """Write predictions.jsonl in the order of the queries; count what is missing."""
-    done, problems, task = answered(folder), Problems(), queries.settings.task
+    done, problems = answered(folder), Problems()
     with beside(folder / "predictions.jsonl") as path, path.open("w", encoding="ascii") as file:
         for query in queries.read(problems):
             lines = [done.get(key) for key in query.answer_ids]
             if None in lines:
                 problems.add("queries without an answer", query.id)
             else:
-                answers = [line for line in lines if line is not None]
-                file.writelines(answers if query.samples == 1 else with_pass_rate(answers, task))
+                file.writelines(line for line in lines if line is not None)
     return problems
-
-
-def with_pass_rate(lines: list[str], task: str) -> Iterator[str]:
-    """Return the lines of a row's answers with the row's ``pass_rate`` and ``reward_mean``.
-
-    Both are by the task's first reward, and absent where the gold cannot be read. An answer passes
-    with the full score, or with ``BOXES_PASS`` for boxes.
-    """
-    reward = REWARDS[PAYING[task][0]]
-    answers = [json.loads(line) for line in lines]
-    columns = {key: [a.get(key) for a in answers] for key in ("aliases", "tolerance")}
-    texts = [a["completion"] for a in answers], [a.get("solution", "") for a in answers]
-    scores = [score for score in reward(*texts, **columns) if score is not None]
-    of_boxes = reward.task is not None and reward.task.has_boxes
-    right = [score >= (BOXES_PASS if of_boxes else 1) - 1e-9 for score in scores]
-    rates = {"pass_rate": fmean(right), "reward_mean": fmean(scores)} if scores else {}
-    return (json.dumps(answer | rates) + "\n" for answer in answers)
 
 
 def gold_of(settings: Settings, annotations: Annotations | None) -> Gold:
     """Return the gold of a run's predictions; for a set of rows, the chosen rows' gold."""
     if annotations is None:
         return GOLD_OF_ROWS
-    return Gold(annotations, settings.categories, settings.protocol)
+    return Gold(annotations, settings.categories)
 
 
 # ---- predictions that were given -------------------------------------------------------------
 
 
-def make_room(folder: Path, file: Path, *, force: bool = False) -> None:
-    """Raise EvaluationError if the folder holds results of others; ``force`` moves them aside."""
+def refuse_others(folder: Path, file: Path) -> None:
+    """Raise EvaluationError if the folder holds results of others than the file's."""
     of = None
     with suppress(OSError, ValueError, LookupError, TypeError):
         of = read_json(folder / "summary.json")["run"]["predictions"]
     others = of != str(file) and not _is_held(file, folder)
-    held = others and any((folder / name).exists() for name in RESULTS)
-    _make_way(folder, f"results of {of or 'a model'}, not of {file}" if held else None, force)
+    if others and any((folder / name).exists() for name in RESULTS):
+        raise EvaluationError(
+            f"{folder} holds results of {of or 'a model'}, not of {file}. {ANOTHER}"
+        )
 
 
 def keep(folder: Path, predictions: Predictions, settings: Settings, *, has_gold: bool) -> None:
@@ -253,7 +216,7 @@ def _is_held(file: Path, folder: Path) -> bool:
 def _kept(row: Prediction, task: str) -> str:
     """The line of a row, with the id that it had, by which `vlrft compare` joins."""
     key = row.own_id if row.row is None else row.id
-    fresh = {"place": "", "own_id": None, "incomplete": False}
+    fresh = {"place": "", "own_id": None}
     return (
         json.dumps(as_json(msgspec.structs.replace(row, task=task, **fresh)) | {"id": key}) + "\n"
     )
@@ -294,15 +257,3 @@ def open_runs(paths: Sequence[Path], task: str | None = None) -> list[SavedRun]:
         gold = gold_of(settings, open_annotations(settings.dataset))
         runs.append(SavedRun(predictions, manifest, gold))
     return runs
-
-
-def image_limits(run: SavedRun) -> str | None:
-    """Return a run's limits on image size; None if they are not known."""
-    if run.manifest is None or not run.manifest.identity:
-        return None
-    settings = run.manifest.settings
-    limits = dict(settings.resolution)
-    if "max_pixels" in settings.engine_options:
-        limits["--max_pixels"] = settings.engine_options["max_pixels"]
-    named = " ".join(f"{key}={value}" for key, value in sorted(limits.items()))
-    return named or "the model's own limits"

@@ -50,10 +50,7 @@ class Scoring(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     join: Annotated[
         str | None,
-        Meta(
-            description="id: predictions of other programs belong to the rows with their ids. "
-            "Predictions of `vlrft eval` need no --join."
-        ),
+        Meta(description="id: with --gold SET, lines belong to the rows with their ids."),
     ] = None
     workers: Annotated[
         Positive | None,
@@ -62,7 +59,6 @@ class Scoring(msgspec.Struct, frozen=True, kw_only=True):
     bootstrap: Annotated[Count, Meta(description="Draws for AP's intervals; 0: no intervals.")] = (
         DRAWS
     )
-    force: Annotated[bool, Meta(description="Move the results of another run aside.")] = False
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -71,20 +67,6 @@ class Settings(msgspec.Struct, frozen=True):
     model: str
     dataset: Path
     task: str
-    protocol: Annotated[
-        str | None,
-        Meta(
-            description="all: every category of every image; visual-rft: the categories of "
-            "--exist-map. Their results are not comparable."
-        ),
-    ] = None
-    existence_map: Annotated[
-        Path | None,
-        Meta(
-            description="JSON object: categories by image id.",
-            extra={"option": "--exist-map"},
-        ),
-    ] = None
     categories: Annotated[tuple[str, ...], Meta(description=CATEGORIES_HELP)] = ()
     max_queries: Annotated[
         Positive | None, Meta(description="Ask a sample of the queries, by --seed.")
@@ -106,10 +88,7 @@ class Settings(msgspec.Struct, frozen=True):
     temperature: Annotated[float, Meta(ge=0, description="0: greedy.")] = 0.0
     samples: Annotated[
         Positive,
-        Meta(
-            description="Answers per row: the first counts in the metrics, all in the row's "
-            "pass_rate."
-        ),
+        Meta(description="Answers per row: the first counts in the metrics, all are written."),
     ] = 1
     max_turns: Annotated[
         Positive, Meta(description="Above 1, the model may call image_zoom_in_tool first.")

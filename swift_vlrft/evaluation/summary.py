@@ -12,26 +12,18 @@ from typing import Any
 
 import msgspec
 
-from swift_vlrft.datasets.build import CATEGORY_LISTS
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold
 from swift_vlrft.evaluation.intervals import intervals, resamples
 from swift_vlrft.evaluation.metrics import build_table, ratio
 from swift_vlrft.evaluation.predictions import EvaluationError, Predictions
-from swift_vlrft.evaluation.row_metrics import SUBSTRING
 from swift_vlrft.evaluation.settings import DRAWS
 from swift_vlrft.rewards import TASK_NAMES
 
 PROTOCOL_NOTES = {
     "all": "protocol all: every query that was asked is scored; boxes of others are not missed",
-    "visual-rft": "protocol visual-rft: gold boxes of categories that were not asked are missed; "
-    "not comparable with protocol all",
+    "coco": "a list of boxes: every gold box that it lacks is missed, as in COCO's own evaluation",
     "rows": "protocol rows: the queries are those of the data set",
 }
-COCO_NOTE = "a list of boxes: every gold box that it lacks is missed, as in COCO's own evaluation"
-SUBSTRING_NOTE = (
-    f"{SUBSTRING}: only for comparison with numbers published for Visual-RFT; it accepts any "
-    "part of the name"
-)
 
 
 Scores = dict[str, dict[str, float | None]]
@@ -56,8 +48,6 @@ class Summary(msgspec.Struct):
     problems: dict[str, int]
     named: dict[str, list[str]]
     protocol: str | None = None
-    selected: dict[str, float | None] = {}
-    """AP over each named list of categories that are all in the set."""
     notes: list[str] = []
     bootstrap: int = DRAWS
     run: dict[str, Any] = {}
@@ -98,7 +88,7 @@ def summarise(
         name: {metric: ratio(column) for metric, column in columns.items()}
         for name, columns in table.classes.items()
     }
-    notes, selected = list(table.predictions.notes), dict[str, float | None]()
+    notes = list(table.predictions.notes)
     codes = Counter(reason.code for reason in table.reasons)
     if (untagged := codes["no_answer"]) * 2 > len(rows):
         notes.append(
@@ -109,17 +99,10 @@ def summarise(
         for name, scores in table.ap.by_category.items():
             known = {m: scores[m] for m in ("AP", "AP50", "AP75")}
             by_class[str(name)] = known | by_class.get(str(name), {})
-        for name, names in CATEGORY_LISTS.items():
-            if by_class.keys() >= set(names):
-                values = [v for c in names if (v := by_class[c].get("AP")) is not None]
-                selected[name] = sum(values) / len(values) if values else None
-        listed = predictions.detections is not None
-        notes.append(COCO_NOTE if listed else PROTOCOL_NOTES[table.protocol or "rows"])
+        notes.append(PROTOCOL_NOTES[table.protocol or "rows"])
         notes += table.ap.notes
         if not table.sizes_known:
             notes.append("the images' sizes are not known: no AP by size")
-    if SUBSTRING in metrics:
-        notes.append(SUBSTRING_NOTE)
     return Summary(
         task=predictions.task,
         rows=len(rows),
@@ -131,7 +114,6 @@ def summarise(
         problems=dict(table.problems.counts),
         named=dict(table.problems.examples),
         protocol=table.protocol,
-        selected=selected,
         notes=notes,
         bootstrap=0 if weights is None else len(weights),
         run=run or {},

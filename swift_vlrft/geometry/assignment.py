@@ -1,6 +1,6 @@
 """Match predicted boxes with gold boxes, one to one.
 
-    match([(0, 0, 0.9), (0, 1, 0.8), (1, 0, 0.7)])    [(0, 1, 0.8), (1, 0, 0.7)]
+    match(numpy.array([[0.9, 0.8], [0.7, 0]]))    [(0, 1, 0.8), (1, 0, 0.7)]
 
 Both predictions overlap gold box 0; prediction 0 takes gold box 1, since 0.8 + 0.7 > 0.9.
 """
@@ -19,38 +19,19 @@ _PER_CONFIDENCE = 1e-10
 """Weight of a confidence beside an IoU: it only decides between equal sums."""
 
 
-def match(pairs: list[Pair], confidences: Sequence[float | None] = ()) -> list[Pair]:
-    """Return the one-to-one matching among ``pairs`` with the largest summed IoU.
+def match(overlaps: Array, confidences: Sequence[float | None] = ()) -> list[Pair]:
+    """Return the one-to-one matching with the largest summed IoU.
 
-    Among equal sums the matching with the lowest total of ``confidences`` wins (a number in [0, 1]
-    per prediction, None counts as 0.5), so a repeated box cannot pick its better confidence.
+    ``overlaps``: a table (predictions, gold boxes) that is 0 where there is no pair. Among equal
+    sums the matching with the lowest total of ``confidences`` wins (a number in [0, 1] per
+    prediction, None counts as 0.5), so a repeated box cannot pick its better confidence.
     """
-    best: dict[int, Pair] = {}
-    tied = False
-    for pair in pairs:
-        i, _, overlap = pair
-        other = best.get(i)
-        if other is None or overlap > other[2]:
-            best[i] = pair
-        elif overlap == other[2]:
-            tied = True
-    if not tied and len({j for _, j, _ in best.values()}) == len(best):
-        return list(best.values())  # every prediction gets its best gold box: no sum is larger
-
-    import numpy as np
-
-    rows, columns, overlaps = zip(*pairs, strict=True)
-    table = np.zeros((1 + max(rows), 1 + max(columns)))
-    table[rows, columns] = overlaps
-    return match_table(table, confidences)
-
-
-def match_table(overlaps: Array, confidences: Sequence[float | None] = ()) -> list[Pair]:
-    """Do ``match`` for a table (predictions, gold boxes) that is 0 where there is no pair."""
     import numpy as np
     from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 
     rows = np.flatnonzero(overlaps.any(axis=1))
+    if not len(rows):
+        return []
     weights = overlaps[rows]
     first = weights.argmax(axis=1)
     best = weights[np.arange(len(rows)), first]

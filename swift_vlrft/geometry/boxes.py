@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 Box = tuple[float, float, float, float]
 Pair = tuple[int, int, float]
 """A prediction's index, a gold box's index, their IoU."""
-Placed = tuple[float, int, float, float, float, float]
-"""A box by its left side: x1, index, y1, x2, y2, area."""
 
 EPSILON = 1e-9
 """Tolerance on "IoU >= threshold", so that rounding after scaling does not decide a match."""
@@ -55,39 +53,6 @@ def giou(a: Box, b: Box) -> float:
     union = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared
     hull = (max(a[2], b[2]) - min(a[0], b[0])) * (max(a[3], b[3]) - min(a[1], b[1]))
     return min(1.0, shared / union - max(0.0, hull - union) / hull)
-
-
-def by_left(boxes: Sequence[Box | None]) -> list[Placed]:
-    """Return the valid boxes with index and area, left to right, for ``overlapping_pairs``."""
-    return sorted(
-        (box[0], j, *box[1:], (box[2] - box[0]) * (box[3] - box[1]))
-        for j, box in enumerate(boxes)
-        if box is not None
-    )
-
-
-def overlapping_pairs(
-    predicted: Sequence[Box | None], gold: list[Placed], threshold: float
-) -> list[Pair]:
-    """Return the pairs with IoU >= ``threshold`` (> 0), for a few boxes; None overlaps nothing."""
-    least = threshold - EPSILON
-    pairs = []
-    for i, box in enumerate(predicted):
-        if box is None:
-            continue
-        x1, y1, x2, y2 = box
-        area = (x2 - x1) * (y2 - y1)
-        for left, j, top, right, bottom, gold_area in gold:
-            if left >= x2:
-                break
-            if x1 < right and top < y2 and y1 < bottom:
-                # ``iou``, inlined: this is the inner loop of every reward.
-                shared = (x2 if x2 < right else right) - (x1 if x1 > left else left)
-                shared *= (y2 if y2 < bottom else bottom) - (y1 if y1 > top else top)
-                overlap = shared / (area + gold_area - shared)
-                if overlap >= least:
-                    pairs.append((i, j, overlap if overlap < 1.0 else 1.0))
-    return pairs
 
 
 def array_of(boxes: Sequence[Box | None]) -> Array:

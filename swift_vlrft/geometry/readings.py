@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from swift_vlrft.geometry.assignment import match
 from swift_vlrft.geometry.box_format import Corners
-from swift_vlrft.geometry.boxes import Box, by_left, overlapping_pairs
+from swift_vlrft.geometry.boxes import Box, array_of, overlap_table
 
 ORDERS = {
     "xywh": "x, y, width, height",
@@ -230,7 +230,7 @@ def matches(answers: Iterable[Answer], reading: Reading | None, name: str = "") 
             for x1, y1, x2, y2 in read
             if x1 < x2 and y1 < y2
         ]
-        found += match(overlapping_pairs(valid, by_left(golds), HIT_IOU))
+        found += match(overlap_table(array_of(valid), array_of(golds), HIT_IOU))
     return [overlap for _, _, overlap in found]
 
 

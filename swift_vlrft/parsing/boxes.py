@@ -15,18 +15,17 @@ bounded by the limits below, since a model in training may write anything.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache, cached_property
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.geometry.boxes import Box, array_of, by_left
+from swift_vlrft.geometry.boxes import Box, array_of
 from swift_vlrft.parsing.labels import UNREADABLE_LABEL, is_empty_set, normalise
-from swift_vlrft.parsing.literals import MAX_DEPTH, NUMBER, groups, literal, with_json_quotes
+from swift_vlrft.parsing.literals import MAX_DEPTH, NUMBER, groups, literal
 from swift_vlrft.parsing.unwrap import bared
 
 if TYPE_CHECKING:
-    from swift_vlrft.geometry.boxes import Array, Placed
+    from swift_vlrft.geometry.boxes import Array
 
 MAX_ANSWER = 100_000
 """A longer answer, in characters, is not read as boxes and scores 0: some 30,000 tokens."""
@@ -63,11 +62,6 @@ class BoxList:
         return array_of(self.boxes)
 
     @cached_property
-    def by_left(self) -> list[Placed]:
-        """Return the valid boxes from left to right."""
-        return by_left(self.boxes)
-
-    @cached_property
     def names(self) -> frozenset[str]:
         """Return the distinct labels."""
         return frozenset(label for label in self.labels if label is not None)
@@ -84,8 +78,6 @@ def read_boxes(text: str) -> BoxList | None:
     Empty for the empty set; None if it holds neither, or an empty list beside other things.
     """
     text = without_wrappers(text)
-    if (virft := _read_virft(text)) is not None:
-        return virft
     if is_empty_set(text):
         return BoxList()
     if too_long(text):
@@ -174,38 +166,6 @@ def too_long(text: str) -> bool:
     return len(text) > MAX_ANSWER or (
         len(text) > MAX_OPEN_BRACKETS and sum(map(text.count, "[({<")) > MAX_OPEN_BRACKETS
     )
-
-
-@cache
-def _decode_virft() -> Callable[[str], Any]:
-    import msgspec  # here, so that importing the rewards does not wait for it
-
-    number = int | float
-    fields = [
-        ("Position", tuple[number, number, number, number]),
-        ("Confidence", Annotated[float, msgspec.Meta(ge=0, le=1)]),
-    ]
-    entry = msgspec.defstruct("Entry", fields, forbid_unknown_fields=True, gc=False)
-    return msgspec.json.Decoder(list[entry]).decode  # type: ignore[valid-type]
-
-
-def _read_virft(text: str) -> BoxList | None:
-    """Fast path for what a model trained on ViRFT writes; None for every other text."""
-    if not (text.startswith("[{") and text.endswith("}]")) or len(text) > MAX_ANSWER:
-        return None
-    try:
-        items = _decode_virft()(with_json_quotes(text))
-    except ValueError:  # of msgspec, or of a lone surrogate
-        return None
-    if 2 * len(items) >= MAX_OPEN_BRACKETS:
-        return None
-    low, high = -MAX_COORDINATE, MAX_COORDINATE
-    boxes: list[Box | None] = []
-    for item in items:  # ``_box``, inlined: a call would take as long as all the rest
-        x1, y1, x2, y2 = box = item.Position
-        valid = low < x1 < x2 < high and low < y1 < y2 < high and (x2 - x1) * (y2 - y1) > 0
-        boxes.append(box if valid else None)
-    return BoxList(boxes, [item.Confidence for item in items], [None] * len(boxes))
 
 
 def _add(boxes: BoxList, value: Any, label: str | None, depth: int) -> None:

@@ -14,13 +14,18 @@ every row. The optional column ``response_prefix`` is what the chat template wro
 completion.
 """
 
+import json
 import logging
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from hashlib import sha256
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
-from swift_vlrft.parsing.answers import gold_text, plain, read, with_prefix
+from swift_vlrft.parsing.answers import Answer, gold_text, plain, read, text_of, with_prefix
 
 log = logging.getLogger("swift_vlrft")
 
@@ -138,6 +143,10 @@ class Reward:
     """Code and text of why it pays less, where that is not the form of the answer."""
     changes_in_training: bool = False
     """``score`` also gets ``trainer_state``: the same answer may earn less later in training."""
+    sees_means: bool = False
+    """``score`` also gets ``means``: those that the trainer has logged of it, oldest first."""
+    sees_group: bool = False
+    """``score`` also gets ``others``: the other answers of its group, from every process."""
     least_iou: float = 0.5
     """Under this IoU a pair of boxes earns nothing, where the threshold does not change."""
     recommended: bool = True
@@ -184,7 +193,10 @@ class Reward:
         prefixes = self._column("response_prefix", columns.get("response_prefix"), len(texts))
         if prefixes:
             texts = [with_prefix(text, plain(p)) for text, p in zip(texts, prefixes, strict=True)]
-        state = {"trainer_state": columns.get("trainer_state")} if self.changes_in_training else {}
+        seen = {"trainer_state": columns.get("trainer_state")} if self.changes_in_training else {}
+        if self.sees_means:
+            seen["means"] = logged_means(columns.get("trainer_state"), self.__name__)
+        others = self._others(texts, named) if self.sees_group else []
         scores: Scores = []
         unreadable = []
         for row, text in enumerate(texts):
@@ -199,10 +211,31 @@ class Reward:
                     scores.append(None)
                     continue
                 values.insert(0, gold)
-            scores.append(self.score(read(text), *values, **state))
+            seen |= {"others": others[row]} if others else {}
+            scores.append(self.score(read(text), *values, **seen))
         if task and unreadable:
             _warn_unreadable(self.__name__, task, unreadable)
         return scores
+
+    def _others(self, texts: Sequence[Any], columns: Mapping[str, Any]) -> list[list[Answer]]:
+        """The other answers of each one's group: neighbours of one prompt, picture and solution."""
+        of_row = {key: self._column(key, columns.get(key), len(texts)) for key in OF_ROW}
+        known = {key: values for key, values in of_row.items() if values is not None}
+        if known.keys().isdisjoint(PROMPTS):
+            raise ValueError(f"{self.__name__}: a column that tells groups is missing: {PROMPTS}")
+        rows = [{key: values[n] for key, values in known.items()} for n in range(len(texts))]
+        marks = [json.dumps(row, default=_content) for row in rows]
+        parts, rank = [list(zip(marks, map(text_of, texts), strict=True))], 0
+        distributed = sys.modules.get("torch.distributed")
+        if "trainer_state" in columns and distributed and distributed.is_initialized():
+            rank = distributed.get_rank()  # a group may lie in several processes
+            parts *= distributed.get_world_size()
+            distributed.all_gather_object(parts, parts[0])
+        others: list[list[Answer]] = []
+        for _, group in groupby(sum(parts, []), key=itemgetter(0)):
+            answers = [read(text) for _, text in group]
+            others += [answers[:n] + answers[n + 1 :] for n in range(len(answers))]
+        return others[sum(map(len, parts[:rank])) :]
 
     def _column(self, key: str, values: Any, rows: int) -> Sequence[Any] | None:
         """A column as a list or tuple, None if it is missing; one text stands for every row,
@@ -228,28 +261,39 @@ class Reward:
         return values
 
 
+PROMPTS = ("prompts", "prompt_id", "prompt")
+"""Of TRL, of ms-swift, and of its completions.jsonl."""
+OF_ROW = (*PROMPTS, "image", "images", "solution")
+
+
+def _content(value: Any) -> str:
+    """A picture's pixels, hashed; anything else as it prints."""
+    return sha256(value.tobytes()).hexdigest() if hasattr(value, "tobytes") else repr(value)
+
+
+def logged_means(trainer_state: Any, name: str) -> list[float]:
+    """Return what a trainer has logged of a reward, resumed or not; rows of None do not count."""
+    logged = getattr(trainer_state, "log_history", None) or ()
+    means = [entry.get(f"rewards/{name}/mean") for entry in logged]
+    return [mean for mean in means if mean is not None and mean == mean]
+
+
 def reward(task: Task | None = None, **facts: Any) -> Callable[[Callable[..., float]], Reward]:
     """Make a reward of a function that scores one row; ``facts`` are further fields of it."""
     return lambda score: Reward(score, task, **facts)
 
 
-MAX_WARNINGS = 10
-_warned: set[tuple[str, str]] = set()
+_warned: set[str] = set()
 
 
 def _warn_unreadable(name: str, task: Task, unreadable: list[tuple[int, str]]) -> None:
-    """One warning per batch, not repeated for a solution that was named before; ten in total."""
-    new = [(row, text) for row, text in unreadable if (task.name, text) not in _warned]
-    if not new or len(_warned) >= MAX_WARNINGS:
-        return
-    _warned.update((task.name, text) for _, text in new[:MAX_WARNINGS])
-    row, text = new[0]
-    log.warning(
-        "%s: the gold solution of row %d%s cannot be read as %s: %r. These rows get no reward "
-        "(None). This is an error in the data set; it is not reported again.",
-        name,
-        row,
-        f", and of {len(unreadable) - 1} more rows," if len(unreadable) > 1 else "",
-        task.holds,
-        text if len(text) <= 120 else text[:120] + "...",
-    )
+    """Warn of a task's first batch with such rows: `vlrft data check` lists them all."""
+    if task.name not in _warned:
+        _warned.add(task.name)
+        row, text = unreadable[0]
+        log.warning(
+            "%s: the gold solution of row %d, one of %d such rows of the batch, cannot be read as "
+            "%s: %r. Rows like it get no reward (None); this is not reported again.",
+            *(name, row, len(unreadable), task.holds),
+            text if len(text) <= 120 else text[:120] + "...",
+        )

@@ -12,18 +12,13 @@ from functools import wraps
 from typing import TYPE_CHECKING
 
 from swift_vlrft.geometry import boxes as geometry
-from swift_vlrft.geometry.assignment import match, match_table
-from swift_vlrft.geometry.boxes import Pair, overlapping_pairs
+from swift_vlrft.geometry.assignment import match
+from swift_vlrft.geometry.boxes import Pair
 from swift_vlrft.parsing.answers import Answer, BoxList, read_boxes
 from swift_vlrft.rewards.contract import Task
 
 if TYPE_CHECKING:
     from swift_vlrft.geometry.boxes import Array
-
-FEW_COMPARED = 400
-"""Predictions times gold boxes up to which plain Python is faster than a table of numpy: three
-times at one box, twice at five.
-"""
 
 
 def read_valid_boxes(text: str) -> BoxList | None:
@@ -87,22 +82,12 @@ def matching(answer: Answer, gold: BoxList, threshold: float = 0.5) -> list[Pair
     """
     known = answer.matched
     if known is None or known[0] is not gold or known[1] != threshold:
-        known = gold, threshold, _match(answer.boxes or BoxList(), gold, threshold)
-        answer.matched = known
-    pairs: list[Pair] = known[2]
-    return pairs
-
-
-def _match(predicted: BoxList, gold: BoxList, threshold: float) -> list[Pair]:
-    # A match earns 2c under the confidence reward, and 1 without a confidence: as 0.5 would.
-    confidences = predicted.confidences
-    if len(predicted) * len(gold) <= FEW_COMPARED:
-        pairs = overlapping_pairs(predicted.boxes, gold.by_left, threshold)
-        if gold.names:
-            agree = agreement(predicted, gold)
-            pairs = [(i, j, iou) for i, j, iou in pairs if agree[predicted.labels[i]][j]]
-        return match(pairs, confidences)
-    return match_table(overlap_table(predicted, gold, threshold), confidences)
+        predicted = answer.boxes or BoxList()
+        # A match earns 2c under the confidence reward, and 1 without a confidence: as 0.5 would.
+        pairs = match(overlap_table(predicted, gold, threshold), predicted.confidences)
+        answer.matched = known = gold, threshold, pairs
+    matched: list[Pair] = known[2]
+    return matched
 
 
 def overlap_table(predicted: BoxList, gold: BoxList, threshold: float) -> Array:

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import structs
 
 from swift_vlrft.datasets.box_format import split_box_format
-from swift_vlrft.evaluation.annotations import Gold, annotations_of_gold
+from swift_vlrft.evaluation.annotations import Gold, open_annotations
 from swift_vlrft.evaluation.joined import join_gold
 from swift_vlrft.evaluation.predictions import (
     EvaluationError,
@@ -26,7 +26,7 @@ from swift_vlrft.evaluation.predictions import (
     read_predictions,
 )
 from swift_vlrft.evaluation.queries import QuerySet, default_split
-from swift_vlrft.evaluation.run import begin, finish, gold_of, keep, make_room, versions
+from swift_vlrft.evaluation.run import begin, finish, gold_of, keep, refuse_others, versions
 from swift_vlrft.evaluation.settings import Scoring, Settings
 from swift_vlrft.evaluation.summary import Summary, summarise
 from swift_vlrft.families.resize import RESOLUTION
@@ -56,8 +56,8 @@ def evaluate(
 
     ``dataset``: a set on disk, or COCO or LVIS annotations; "PATH:pixels" asks for boxes in
     pixels, as do unit, yx1000 and native, the model's own. ``options``: those of `vlrft eval`, by
-    name; ``Scoring`` (out, predictions, gold, join, workers, bootstrap, force) and ``Settings``
-    (protocol, existence_map, categories, max_queries, seed, split, images, engine, batch_size,
+    name; ``Scoring`` (out, predictions, gold, join, workers, bootstrap) and ``Settings``
+    (categories, max_queries, seed, split, images, engine, batch_size,
     max_tokens, temperature, samples, max_turns, dtype, base_model, engine_options) describe them.
     Results are written to ``out``, by default runs/eval/MODEL-DATASET for a model; a killed run
     resumes.
@@ -90,7 +90,7 @@ def evaluate(
         limits = {name: value for name in RESOLUTION if (value := os.environ.get(name))}
         settings = structs.replace(settings, dataset=path, box_format=box_format, resolution=limits)
         out = out or output_folder(given, dataset)
-        predictions, gold = _run_model(settings, out, scoring.workers, scoring.force, progress)
+        predictions, gold = _run_model(settings, out, scoring.workers, progress)
         run = as_json(settings) | {"engine": chosen_engine(settings.engine), "versions": versions()}
         if gold.annotations is None:
             run["split"] = settings.split or default_split(path)
@@ -99,7 +99,7 @@ def evaluate(
     summary = summarise(predictions, gold, bootstrap=scoring.bootstrap, seed=seed, run=run)
     if out is not None:
         if scoring.predictions is not None:
-            make_room(out, scoring.predictions, force=scoring.force)
+            refuse_others(out, scoring.predictions)
         write_record(out / "summary.json", summary)
         if scoring.predictions is not None:
             keep(out, predictions, settings, has_gold=scoring.gold is not None)
@@ -118,42 +118,45 @@ def _record(kind: type[Record], options: dict[str, Any], **more: Any) -> Record:
 
 def _existing(scoring: Scoring, settings: Settings) -> tuple[Predictions, Gold, Settings]:
     """The predictions of a file, their gold, and the settings with their task."""
-    if settings.existence_map or settings.max_queries:
+    if settings.max_queries:
         raise EvaluationError(
-            "--exist-map and --max-queries select queries for a model; existing predictions "
-            "are scored as they are"
+            "--max-queries selects queries for a model; existing predictions are scored as they are"
         )
     file, gold = Path(settings.model), scoring.gold
     predictions = read_predictions(file, settings.task or None)
     settings = structs.replace(settings, task=predictions.task)
-    annotations = annotations_of_gold(gold)
+    if gold is not None and not gold.exists():
+        raise EvaluationError(f"--gold {gold} does not exist (from {Path.cwd()})")
+    annotations = None if gold is None else open_annotations(gold)
     if gold is not None and annotations is None:
         if predictions.detections is not None:
             raise EvaluationError(
                 f"{file} is a list of boxes, and --gold {gold} is no annotation file; give the "
                 "annotation file that they were made on, such as instances_val2017.json"
             )
+        if scoring.join != "id":
+            raise EvaluationError(
+                f"--gold {gold} is a set of rows: give --join id, by which lines of 'id' and "
+                "'completion' are joined with them; predictions of `vlrft eval` hold their gold"
+            )
         split = settings.split or default_split(gold)
         settings = structs.replace(settings, split=split)
-        every = structs.replace(settings, protocol=None, categories=(), samples=1)
-        predictions = join_gold(predictions, QuerySet(every), scoring.join)
+        every = structs.replace(settings, categories=(), samples=1)
+        predictions = join_gold(predictions, QuerySet(every))
     elif scoring.join is not None:
         raise EvaluationError("--join needs --gold SET, the rows that the predictions answer")
-    return predictions, Gold(annotations, settings.categories, settings.protocol), settings
+    return predictions, Gold(annotations, settings.categories), settings
 
 
 def _run_model(
-    settings: Settings, out: Path, workers: int | None, force: bool, progress: Progress
+    settings: Settings, out: Path, workers: int | None, progress: Progress
 ) -> tuple[Predictions, Gold]:
-    """The predictions of a model, which answers what is left; skipped queries are problems.
-
-    ``force`` moves the results of another run aside.
-    """
+    """The predictions of a model, which answers what is left; skipped queries are problems."""
     queries = QuerySet(settings)
     for problem in queries.problems():
         raise EvaluationError(problem)
     model_and_adapter(settings.model, settings.base_model)
-    done = len(begin(out, settings, force=force))
+    done = len(begin(out, settings))
     progress(queries.count, done)
     answered = partial(progress, queries.count)
     skipped = Problems()

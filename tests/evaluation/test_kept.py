@@ -66,11 +66,11 @@ def test_answers_of_ids_are_scored_and_their_folders_compared(folder, form):
     assert again["metrics"]["accuracy"]["value"] == 0.25
 
 
-def kept_metrics(*arguments, task="detection") -> None:
+def kept_metrics(*arguments, out="kept") -> None:
     """The folder is worth what the file is, and compares with itself as equal."""
-    summary = eval_json(*arguments, "--out", "kept")
-    result = run_json("compare", "kept", "kept", "--bootstrap", "20")
-    assert result["task"] == task and result["protocol"] == summary["protocol"]
+    summary = eval_json(*arguments, "--out", out)
+    result = run_json("compare", out, out, "--bootstrap", "20")
+    assert result["task"] == "detection" and result["protocol"] == summary["protocol"]
     for name, metric in summary["metrics"].items():
         assert result["metrics"][name]["b"] == metric["value"], name
 
@@ -93,7 +93,7 @@ def test_rows_are_kept_with_what_they_are_scored_by(folder):
     rows = detection_set()[0]
     write_lines(Path("p.jsonl"), rows)
     kept_metrics("p.jsonl")
-    kept_metrics("p.jsonl", "--gold", "gold.json", "--force")
+    kept_metrics("p.jsonl", "--gold", "gold.json", out="annotated")
     in_pixels = [row | {"frame": "pixels", "width": 640, "height": 640} for row in rows]
     write_lines(Path("p.jsonl"), [{k: v for k, v in row.items() if k != "id"} for row in in_pixels])
     eval_json("p.jsonl", "--gold", "gold.json", "--out", "other")
@@ -106,14 +106,12 @@ def test_a_models_answers_and_a_file_in_the_folder_stay(folder):
     Path("run/run.json").write_text("{}")
     assert "holds results of a model" in refusal("eval", "--predictions", file, "--out", "run")
     assert not Path("run/summary.json").exists()
-    eval_json(file, "--out", "run", "--force")
-    assert Path("run/before-1/run.json").exists() and Path("run/predictions.jsonl").exists()
-    own = write_lines(Path("run/predictions.jsonl"), classification_rows([("red", "red")] * 4))
+    eval_json(file, "--out", "other")
+    own = write_lines(Path("other/predictions.jsonl"), classification_rows([("red", "red")] * 4))
     before = own.read_bytes()
-    eval_json(own, "--out", "run")
-    assert (
-        own.read_bytes() == before and json.loads(Path("run/summary.json").read_text())["rows"] == 4
-    )
+    eval_json(own, "--out", "other")
+    assert own.read_bytes() == before
+    assert json.loads(Path("other/summary.json").read_text())["rows"] == 4
 
 
 REFUSED = {
