@@ -56,15 +56,18 @@ def test_a_class_under_another_key_is_not_scored_as_if_it_were_there():
 
 
 def test_what_a_set_holds_twice_is_counted(tmp_path):
-    ask = "Which? A. dog B. cat <answer>"
+    ask = "Which? A. dog B. cat, [x1, y1, x2, y2] <answer>"
     train = [(1, ask, "choice", "A"), (1, ask, "choice", "B"), (2, ask, "choice", "E")]
     train += [
         (2, ask, "choice", "E"),
-        (3, "Which one? <answer>", "choice", "E"),
+        (3, "Which one, B or E? <answer>", "choice", "E"),
         (4, ask, "choice", "A"),
     ]
     golds = [str([BOX | {"label": label} for label in labels]) for labels in ("aa", "ab")]
-    train += [(6 + n, "Find all. <answer>", "detection", gold) for n, gold in enumerate(golds)]
+    train += [
+        (6 + n, "Find all, as [x1, y1, x2, y2]. <answer>", "detection", gold)
+        for n, gold in enumerate(golds)
+    ]
     folder = folder_of(tmp_path / "set", *train)
     folder_of(folder, (3, ask, "choice", "A"), (5, ask, "choice", "B"), name="test")
     code, report = check(folder)
@@ -78,6 +81,12 @@ def test_what_a_set_holds_twice_is_counted(tmp_path):
     assert code == 0 and len(report["notes"]) == len(found)
     assert all(any(text in note for note in report["notes"]) for text in found)
     assert any("row 0 and" in note and "row 1" in note for note in report["notes"])
+
+
+def test_one_answer_to_all_questions_is_said(tmp_path):
+    rows = [(n, f"Which {n}? <answer>", "classification", "rose") for n in range(16)]
+    _, report = check(folder_of(tmp_path / "set", *rows))
+    assert ["all solutions are 'rose'" in note for note in report["notes"]] == [True]
 
 
 def test_one_box_of_few_that_leaves_its_image_is_that_images(tmp_path):
