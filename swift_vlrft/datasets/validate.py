@@ -203,7 +203,8 @@ def _task_problems(
             number = parsed.boxes.index(None) + 1
             why = f": box {number} of {len(parsed)} is not four numbers with an area"
         elif parsed is not None and parsed.unread:
-            why = f": the key {min(parsed.unread)!r} is not read; write label, or leave it out"
+            instead = "rename it label, or drop it" if None in parsed.labels else "drop it"
+            why = f": the key {min(parsed.unread)!r} is not read; {instead}"
         elif TASK_NAMES[task].as_written and isinstance(row.solution, (list, tuple)):
             why = "; of several accepted texts, store one as the solution and the others as aliases"
         if row.columns.get("task") is None:
