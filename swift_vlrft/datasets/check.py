@@ -31,7 +31,7 @@ from swift_vlrft.datasets.validate import (
     training_row,
 )
 from swift_vlrft.rewards import PAYING, REWARDS, TASK_NAMES
-from swift_vlrft.rewards.contract import CONFIDENCE, Words
+from swift_vlrft.rewards.contract import CONFIDENCE, Asked
 
 NO_TASK = "without a task"
 
@@ -62,8 +62,8 @@ class Report:
     """Those of the good rows, where they are known."""
     fits: Counter[str] = field(default_factory=Counter)
     """Good rows by the tasks whose rewards their gold would earn 1.0 under, where it was asked."""
-    unasked: Counter[tuple[str, Words]] = field(default_factory=Counter)
-    """Good rows whose prompts hold none of these words, by the tasks that score them; "": all."""
+    unasked: Counter[tuple[str, Asked]] = field(default_factory=Counter)
+    """Good rows whose prompts never ask for it, by the tasks that score them; "": all."""
 
     def __add__(self, other: Report) -> Report:
         """Return the report on both, under this report's path."""
@@ -79,7 +79,7 @@ class Report:
         if len(tasks) > 1:
             self.shared[" and ".join(tasks)] += 1
         lacking = lacks(row, system)
-        self.unasked.update((task, words) for task in ("", *tasks) for words in lacking)
+        self.unasked.update((task, asked) for task in ("", *tasks) for asked in lacking)
         return tasks
 
     def finish(self, *, strict: bool = False, tasks: Sequence[str] = ()) -> None:

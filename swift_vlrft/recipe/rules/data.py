@@ -208,9 +208,9 @@ def unasked_prompts(
     trained = run.texts("adapters") or checkpoint_arguments(run).get("dataset")
     others = trained or run.text("resume_from_checkpoint") or system_of(run)
     others = others or len(read) < len(reports)
-    for found in unasked(rewards, read, known.writes if known else ()):
-        level = NOTE if others or found.lacking < found.rows else PROBLEM
-        yield problem(run, "reward_funcs", "unasked", str(found), level=level)
+    for text, everywhere in unasked(rewards, read, known.writes if known else ()):
+        level = PROBLEM if everywhere and not others else NOTE
+        yield problem(run, "reward_funcs", "unasked", text, level=level)
 
 
 def _adds_forms(run: Run) -> bool:
