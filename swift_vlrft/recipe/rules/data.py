@@ -289,6 +289,9 @@ def _of_set(run: Run, data_set: _Set) -> Iterator[Finding]:
             f"""yours by --columns '{{"{own}": "solution"}}'"""
         )
         yield problem(run, flag, "reward-columns", text)
+    if needing and not data_set.ours and "solution" in data_set.columns:
+        text = f"--{flag} {value}: ms-swift's own loader reads it, so no row of it is checked here"
+        yield note(run, flag, "not-ours", text)
     for name in ours if data_set.columns else ():
         if (column := REWARDS[name].zero_without) not in (None, *data_set.columns):
             text = f"--{flag} {value} has no column {column}: {name} is 0 for each of its rows"
