@@ -8,8 +8,6 @@ import pytest
 from support.stored_sets import command, picture
 from support.written_sets import check, rows_in, write_rows
 
-from swift_vlrft.datasets import build, lisa, rec
-from swift_vlrft.demo.mixed import QUESTIONS
 from swift_vlrft.recipe.reader import read_text
 from swift_vlrft.recipe.rules import check_recipe
 from swift_vlrft.recipe.rules.data import data_sets
@@ -97,12 +95,10 @@ def test_data_check_says_it_and_the_way_that_it_names_ends_it(tmp_path):
     assert check(some)[1]["rewards"]["vlrft_detection_confidence"] == [2, 4]
 
 
-@pytest.mark.parametrize("row", map(json.loads, ASKED), ids=lambda row: row["text"][:40])
+@pytest.mark.parametrize("row", [*map(json.loads, ASKED)], ids=lambda row: row["text"][:40])
 def test_published_prompts_ask_and_a_word_alone_does_not(row):
     found = re.search(getattr(contract, row["asked"]).pattern, row["text"])
     assert (found is not None) == row["found"]
-    known = (build.PROMPT, build.HOW, lisa.PROMPT, rec.ADVICE, QUESTIONS["detection"])
-    assert all(re.search(contract.BOX.pattern, text) for text in known)
 
 
 def test_a_row_s_own_system_turn_counts_and_hides_the_command_s(tmp_path):
