@@ -20,8 +20,6 @@ from swift_vlrft.datasets.row import Row
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.rewards import TASK_NAMES
 
-SEVERAL = 16
-"""So many questions seldom have one answer by chance."""
 _OPTION = re.compile(r"(?:^|[\s(（\[])([A-Z])[.):：、．）\]]", re.MULTILINE)
 
 
@@ -83,11 +81,7 @@ class Questions:
 
     def notes(self, path: Path) -> list[str]:
         """Return what was found, each with its count and the first rows that show it."""
-        notes = [f"{path}: {len(at)} {what}, such as {at[0]}" for what, at in self.found.items()]
-        golds = {gold for gold, _ in self.asked.values()}
-        if len(golds) == 1 and len(self.asked) >= SEVERAL:
-            notes.append(f"{path}: all solutions are {golds.pop()[:60]!r}: nothing else is learned")
-        return notes
+        return [f"{path}: {len(at)} {what}, such as {at[0]}" for what, at in self.found.items()]
 
 
 def shared_pictures(of: Mapping[str, Pictures]) -> Iterator[str]:
