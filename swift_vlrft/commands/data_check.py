@@ -124,7 +124,7 @@ def check(
         notes += routing_notes(report, rewards)
     fits = _fitting_rewards(report)
     firsts = [names[0] for names in PAYING.values() if names[0] in fits]
-    notes += [f"{source}: {found}" for found in unasked(rewards or firsts, [report])]
+    notes += [f"{source}: {found}" for found, _ in unasked(rewards or firsts, [report])]
     if as_json:
         result = {
             "rows": report.rows,

@@ -28,7 +28,7 @@ from swift_vlrft.datasets.validate import (
     tasks_of_row,
     training_row,
 )
-from swift_vlrft.rewards.contract import Words
+from swift_vlrft.rewards.contract import Asked
 
 NO_TASK = "without a task"
 
@@ -59,8 +59,8 @@ class Report:
     """Those of the good rows, where they are known."""
     fits: Counter[str] = field(default_factory=Counter)
     """Good rows by the tasks whose rewards their gold would earn 1.0 under, where it was asked."""
-    unasked: Counter[tuple[str, Words]] = field(default_factory=Counter)
-    """Good rows whose prompts hold none of these words, by the tasks that score them; "": all."""
+    unasked: Counter[tuple[str, Asked]] = field(default_factory=Counter)
+    """Good rows whose prompts never ask for it, by the tasks that score them; "": all."""
 
     def __add__(self, other: Report) -> Report:
         """Return the report on both, under this report's path."""
@@ -76,7 +76,7 @@ class Report:
         if len(tasks) > 1:
             self.shared[" and ".join(tasks)] += 1
         lacking = lacks(row, system)
-        self.unasked.update((task, words) for task in ("", *tasks) for words in lacking)
+        self.unasked.update((task, asked) for task in ("", *tasks) for asked in lacking)
         return tasks
 
     def finish(self, *, strict: bool = False, tasks: Sequence[str] = ()) -> None:

@@ -15,6 +15,7 @@ command names and that reads its gold. What a row looks like decides only where 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -33,12 +34,12 @@ from swift_vlrft.geometry.box_format import FORMATS, BoxFormat
 from swift_vlrft.geometry.readings import ROUNDING, is_dot
 from swift_vlrft.parsing.answers import Box, BoxList, gold_text, read_boxes
 from swift_vlrft.rewards import PAYING, REWARDS, TASK_NAMES
-from swift_vlrft.rewards.contract import Words
+from swift_vlrft.rewards.contract import Asked
 
 Problems = Iterator[tuple[str, Kind]]
 TooLong = Callable[[Row, ImageSize], str | None]
-ASKED: set[Words] = {words for reward in REWARDS.values() for words in reward.asks or ()}
-"""What the prompts of some rewards must hold, one word of each."""
+ASKED: set[Asked] = {asked for reward in REWARDS.values() for asked in reward.asks or ()}
+"""What the prompts of some rewards must ask for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +80,7 @@ def training_row(
     try:  # numbers need the image's size, the prompt does not
         known = size or ImageSize(1000, 1000, True)
         shown = in_box_format(row, known, rules.box_format, rules.resize, rules.box_key)
-        row = row if size is None else shown
+        row = replace(row, problem=shown.problem) if size is None else shown
     except ValueError as error:
         if size is not None or isinstance(error, UnknownSentence):
             return None, problem or BadRow(row.place, str(error))
@@ -200,7 +201,8 @@ def _task_problems(
             number = parsed.boxes.index(None) + 1
             why = f": box {number} of {len(parsed)} is not four numbers with an area"
         elif parsed is not None and parsed.unread:
-            why = f": the key {min(parsed.unread)!r} is not read; write label, or leave it out"
+            instead = "rename it label, or drop it" if None in parsed.labels else "drop it"
+            why = f": the key {min(parsed.unread)!r} is not read; {instead}"
         elif TASK_NAMES[task].as_written and isinstance(row.solution, (list, tuple)):
             why = "; of several accepted texts, store one as the solution and the others as aliases"
         if row.columns.get("task") is None:
@@ -290,10 +292,10 @@ def named_tasks(rewards: Iterable[str]) -> dict[str, list[str]]:
     return named
 
 
-def lacks(row: Row, system: str) -> list[Words]:
-    """Return the words none of which the row's prompt holds, or ``system`` where it has no turn."""
+def lacks(row: Row, system: str) -> list[Asked]:
+    """Return what the row's prompt never asks for, nor ``system`` where the row has no turn."""
     text = f"{row.columns.get('system') or system}\n{row.problem}"
-    return [words for words in ASKED if not any(word in text for word in words)]
+    return [asked for asked in ASKED if not re.search(asked.pattern, text)]
 
 
 def tasks_of_row(row: Row, rewards: Sequence[str] = ()) -> list[str]:

@@ -107,7 +107,7 @@ def _fit_rows(source: Path, split: str, box_format: str, notes: list[str]) -> li
         notes.append(f"only the first {MOST_ROWS} rows of the split {split} are taken")
     if whole := [str(problem) for problem in report.problems if problem.kind is Kind.SET]:
         raise DataError(whole[0])
-    notes += map(str, unasked(["vlrft_format"], [report]))
+    notes += [text for text, _ in unasked(["vlrft_format"], [report])]
     if report.problems:
         notes.append(
             f"rows of the split {split} that are left out: {len(report.problems)}, such as "

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -44,7 +43,6 @@ REMEDIES = {
     "--dataset",
 }
 KERNELS = ("flash-linear-attention", "causal-conv1d")
-GROUP_PORT = 51216
 LEAST_SHARED = 1 * GIB
 LEAST_DISK = 20 * GIB
 STARTS = 5.0
@@ -76,7 +74,7 @@ def run_checks(seconds: float = 3.0) -> list[Check]:
         old = sys.version_info < (3, 11)
         version = ".".join(map(str, sys.version_info[:3]))
         checks = [_check("Python", version, "use Python 3.11 or newer" * old)]
-        checks += [*_packages(), *_gpus(long), *_disk(), _group_port()]
+        checks += [*_packages(), *_gpus(long), *_disk()]
         return checks + [waiting.result() for waiting in (*hubs, *engines)]
 
 
@@ -206,18 +204,3 @@ def _disk() -> Iterator[Check]:
         remedy = "NCCL and data loaders share memory there: docker run --shm-size=16g"
         small = total < LEAST_SHARED
         yield _check("/dev/shm", f"{total / GIB:.1f} GiB", remedy * small, NOTE)
-
-
-def _group_port() -> Check:
-    """Where a `swift rollout` receives weights (rlhf_trainers/vllm_client.py). Whether a firewall
-    lets them through is only known from the trainer's machine.
-    """
-    what, text, remedy = f"port {GROUP_PORT}", "free for the weights of a `swift rollout` here", ""
-    with socket.socket() as opened:
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
-        try:
-            opened.bind(("0.0.0.0", GROUP_PORT))
-        except OSError as error:
-            text = f"{error.strerror}: no weights can be sent to a `swift rollout` here"
-            remedy = "with --vllm_mode server, give --vllm_server_group_port a free port"
-    return _check(what, text, remedy, NOTE)

@@ -35,7 +35,6 @@ LEAN = 0.5  # more empty answers than golds: a weak model leaves out some, by ha
 EXCESS = 0.3  # of the commonest answer over the commonest gold, which may be most golds'
 LEARNED = 0.9  # a mean score from which on groups without variance are no problem
 HALF = 0.5
-LEFT = 0.3  # of a length or an entropy; reasoning shortens by half in runs that learn, too
 RISEN = 0.05  # a score, or a share, that rose by less did not rise
 
 WARM_START = (
@@ -92,8 +91,6 @@ class Facts:
     flat: float | None = None
     zero_variance: float | None = None
     alike: bool = False
-    length: Pair | None = None
-    entropy: Pair | None = None
     codes: Mapping[str, int] | None = None
 
     @property
@@ -137,21 +134,12 @@ def _problems(facts: Facts) -> Iterator[Finding]:
     if facts.flat == 0:
         text = f"{reward} is 0 for {of}, so nothing is learned from it"
         yield Finding("flat_0", reward, text, _why(facts))
-    before, after = facts.score or (0.0, 0.0)
-    if facts.zero_variance is not None and facts.zero_variance >= MOST and after < LEARNED:
+    score = facts.score[1] if facts.score else 0.0
+    if facts.zero_variance is not None and facts.zero_variance >= MOST and score < LEARNED:
         text = f"{reward}: {facts.zero_variance:.0%} of the groups in {of} have zero variance"
         text += ": their completions are alike" if facts.alike else ", so they teach nothing"
         keep = f"Each prompt is too easy or too hard: keep the prompts in between {KEEP}"
         yield Finding("zero_variance", reward, text, BEGIN_AGAIN if facts.alike else keep)
-    if facts.score is None or after >= before + RISEN:  # a fall that a higher score pays for
-        return
-    for what, pair in (("length", facts.length), ("entropy", facts.entropy)):
-        if pair is not None and pair[1] < LEFT * pair[0]:
-            text = (
-                f"the {what} of the answers fell from {pair[0]:.3g} to {pair[1]:.3g}, and the "
-                f"score did not rise ({before:.2f} to {after:.2f})"
-            )
-            yield Finding(what, task, text, BEGIN_AGAIN)
 
 
 def _why(facts: Facts, of: Iterable[str] | None = None) -> str:
@@ -174,7 +162,6 @@ class Answered(NamedTuple):
     gold_empty: bool
     reason: Reason
     score: float
-    length: int
     group: Hashable
 
 
@@ -219,7 +206,7 @@ class Health:
                 self.boxes.add_row(task, gold, answer, row)
         empty = listed is not None and not len(listed)
         gold_empty = isinstance(gold, (BoxList, list)) and not len(gold)
-        earned = reason, reason.score, len(answer.completion), group
+        earned = reason, reason.score, group
         answered = Answered(said, gold_text(solution), empty, gold_empty, *earned)
         self.seen += 1
         if len(self.first) < LEAST_SAMPLED:
@@ -267,7 +254,6 @@ class Health:
         said, most = _commonest([row.said for row in rows if row.reason.was_read], count)
         always_1 = self.sampled and self.always_1
         variance, alike = _groups(rows)
-        lengths = fmean(row.length for row in first), fmean(row.length for row in rows)
         return replace(
             facts,
             empty=(fmean(row.empty for row in rows), fmean(row.gold_empty for row in rows)),
@@ -276,7 +262,6 @@ class Health:
             flat=1 if always_1 else None if any(row.score for row in rows) else 0,
             zero_variance=variance,
             alike=alike,
-            length=lengths if settled else None,
         )
 
 

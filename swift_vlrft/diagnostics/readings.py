@@ -82,7 +82,7 @@ class BoxFormatCheck:
             "missing": (
                 self.said["missing"] * ranked,
                 "boxes state no confidence: vlrft_detection_confidence pays nothing for them, and "
-                "AP ranks them as 1, in the order of the answer",
+                "AP ranks them as 1",
             ),
             "label": (named, f"boxes hold {key[:40]!r}, which is not read: ask for label"),
         }

@@ -191,10 +191,9 @@ def _finding(after: Table, metrics: dict[str, Difference]) -> Finding | None:
         columns = {"frame": row.box_format, "width": width, "height": height}
         health.add({"completion": row.completion, "solution": row.solution} | columns, reason)
     facts = health.facts()
-    for name, metric in (("score", reward), ("length", "mean_characters")):
-        of = metrics.get(metric)
-        if of is not None and of.a is not None and of.b is not None:
-            facts = replace(facts, **{name: (of.a, of.b)})  # type: ignore[arg-type]
+    of = metrics.get(reward)
+    if of is not None and of.a is not None and of.b is not None:
+        facts = replace(facts, score=(of.a, of.b))
     return health.explained(judge(facts))
 
 

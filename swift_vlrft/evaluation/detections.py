@@ -184,10 +184,9 @@ def _listed(
         else:
             located.append({**entry, "image_id": image})
     if (in_vain := refuse_misread(annotations, located)) >= ENOUGH:
-        what = (
-            "boxes of the best scores, of which none lies on a gold box: are image ids and sizes "
-        )
-        problems.add(f"{what}those of the annotations?", annotations.instances.path.name, in_vain)
+        what = "boxes of the best scores, of which none lies on a gold box of its category: are "
+        what += "image ids, categories and sizes those of the annotations?"
+        problems.add(what, annotations.instances.path.name, in_vain)
     known = annotations.instances.categories
     for category in (box["category_id"] for box in located if box["category_id"] not in known):
         problems.add("boxes of unknown categories, left out", category)

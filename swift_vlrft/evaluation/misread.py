@@ -27,29 +27,16 @@ MOST_IMAGES = 500
 
 def refuse_misread(annotations: Annotations, entries: Sequence[dict[str, Any]]) -> int:
     """Raise EvaluationError if the boxes of a list cannot be COCO's results; return how many boxes
-    were compared with the gold in vain, if none lies on it.
+    were compared with the gold in vain, if none lies on a gold box of its category.
 
     ``entries`` are of images of the annotations, their categories known or not.
     """
+    best = _best(annotations, entries, "image_id")
     images = annotations.instances.images
     sizes = {i: (image["width"], image["height"]) for i, image in images.items()}
-    golds: dict[Any, tuple[Box, ...]] = {}
-    for gold in annotations.boxes:
-        (x, y, w, h), (width, height) = gold["bbox"], sizes[gold["image_id"]]
-        box = x / width, y / height, (x + w) / width, (y + h) / height
-        golds[gold["image_id"]] = (*golds.get(gold["image_id"], ()), box)
-    said: dict[Any, list[Any]] = {}
-    for entry in sorted(entries, key=lambda entry: -entry["score"]):
-        said.setdefault(entry["image_id"], []).append(entry["bbox"])
-    # The best-scored boxes of the first images, as many as each has gold boxes.
-    best = [
-        Answer(said[i][: len(golds[i])], golds[i], COCO_FORM, {"": sizes[i]})
-        for i in said
-        if i in golds
-    ]
     boxes = [(entry["bbox"], sizes[entry["image_id"]]) for entry in entries]
     outside = len(leaving(boxes, COCO_FORM))
-    other = cause(best := best[:MOST_IMAGES])
+    other = cause(best)
     if other and other.total * 2 > sum(len(answer.boxes) for answer in best):
         problem = f"{other.matched} of {other.total} misplaced boxes lie on the gold boxes as "
         problem += str(other.reading)
@@ -57,11 +44,31 @@ def refuse_misread(annotations: Annotations, entries: Sequence[dict[str, Any]]) 
         wrong = misfit(boxes, COCO_FORM)
         problem = wrong.said() if wrong else f"{outside} of {len(boxes)} boxes leave their images"
     else:
-        return 0 if matches(best, None) else sum(len(answer.boxes) for answer in best)
+        of_category = _best(annotations, entries, "image_id", "category_id")
+        return 0 if matches(of_category, None) else sum(len(answer.boxes) for answer in best)
     raise EvaluationError(
         f"the list of boxes does not hold COCO's results: {problem}. Write bbox as {COCO_FORM} "
         "of the stored image"
     )
+
+
+def _best(annotations: Annotations, entries: Sequence[dict[str, Any]], *keys: str) -> list[Answer]:
+    """The best-scored boxes of the first images, by ``keys`` as many as there are gold boxes."""
+    golds: dict[tuple[Any, ...], tuple[Box, ...]] = {}
+    sizes: dict[tuple[Any, ...], tuple[float, float]] = {}
+    for gold in annotations.boxes:
+        image, of = annotations.instances.images[gold["image_id"]], tuple(gold[k] for k in keys)
+        (x, y, w, h), (width, height) = gold["bbox"], (image["width"], image["height"])
+        box = x / width, y / height, (x + w) / width, (y + h) / height
+        golds[of], sizes[of] = (*golds.get(of, ()), box), (width, height)
+    said: dict[tuple[Any, ...], list[Any]] = {}
+    for entry in sorted(entries, key=lambda entry: -entry["score"]):
+        said.setdefault(tuple(entry[k] for k in keys), []).append(entry["bbox"])
+    return [
+        Answer(said[of][: len(golds[of])], golds[of], COCO_FORM, {"": sizes[of]})
+        for of in said
+        if of in golds
+    ][:MOST_IMAGES]
 
 
 def notes_of_answers(task: Task, rows: Iterable[Prediction]) -> list[str]:

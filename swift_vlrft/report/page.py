@@ -24,6 +24,7 @@ SHOWN = 2
 """The rows of each kind that a page shows."""
 NEARLY_FULL = 0.9
 """The mean of a reward from which on it has little left to teach."""
+K3 = "KL of their log-probabilities, k3; `vlrft agree` compares them by token"
 ZERO_VARIANCE = "all completions of a prompt earn the same, which teaches nothing"
 
 
@@ -193,7 +194,7 @@ def _curves(run: RunLog) -> list[str]:
         ("zero-variance groups", series.get("frac_reward_zero_std", ()), teach),
         ("KL to the reference", series.get("kl", ()), {}),
         ("gradient norm", series.get("grad_norm", ()), {}),
-        *_agreement(series),
+        ("engine against trainer", series.get("rollout_correction/k3_kl", ()), {"note": K3}),
         *_parse_rates(run),
         *((name, series[name], {}) for name in sorted(series) if name.startswith("memory(")),
     ]
@@ -215,9 +216,3 @@ def _flat(values: Sequence[float]) -> str:
 def _parse_rates(run: RunLog) -> list[tuple[str, Any, dict[str, Any]]]:
     """The parse rates of logged completions."""
     return [(f"parse rate of {name}", of, {"unit": True}) for name, of in run.parse_rate.items()]
-
-
-def _agreement(series: dict[str, Series]) -> list[tuple[str, Any, dict[str, Any]]]:
-    """The curve of ms-swift's --log_rollout_offpolicy_metrics."""
-    note = {"note": "KL of their log-probabilities, k3; `vlrft agree` compares them by token"}
-    return [("engine against trainer", series.get("rollout_correction/k3_kl", ()), note)]

@@ -189,7 +189,5 @@ def of_series(series: Mapping[str, Series]) -> list[Facts]:
         "the last steps",
         score=max(scores, key=lambda pair: pair[1] - pair[0], default=None),
         zero_variance=ends.get("frac_reward_zero_std", (0.0, 0.0))[1],
-        length=ends.get("completions/mean_length"),
-        entropy=ends.get("entropy/mean"),
     )
     return [*of_rewards, of_run]

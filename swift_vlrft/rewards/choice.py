@@ -2,10 +2,16 @@
 
 from swift_vlrft.parsing.answers import Answer
 from swift_vlrft.parsing.short_answers import choice, yes_no
-from swift_vlrft.rewards.contract import Stated, Task, reward
+from swift_vlrft.rewards.contract import OPTION, Stated, Task, reward
 
 _NO_OPTION = "answer states none of the options, or several"
-CHOICE = Task("choice", choice, "an option letter", states=Stated("choice", "choice", _NO_OPTION))
+CHOICE = Task(
+    "choice",
+    choice,
+    "an option letter",
+    states=Stated("choice", "choice", _NO_OPTION),
+    asks_also=OPTION,
+)
 YES_NO = Task("yes_no", yes_no, "yes or no", states=Stated("yes_no", "choice", _NO_OPTION))
 
 

@@ -34,10 +34,38 @@ RewardFunction = Callable[..., Scores]
 """What ms-swift calls: a ``Reward``, or a function around one."""
 
 
-Words = tuple[str, ...]
-ANSWER: Words = ("<answer>",)
-BOXED: Words = ("\\boxed",)
-CONFIDENCE: Words = ("confidence", "Confidence", "score", "Score")
+class Asked(NamedTuple):
+    """A prompt must ask for this, or every answer to it earns 0."""
+
+    what: str
+    pattern: str
+    """What such a prompt holds, case and all."""
+    line: str
+    """The sentence that asks for it, for --system or the end of a prompt."""
+
+
+ANSWER = Asked(
+    "<answer>", "<answer>", "First think in <think> </think>, then answer in <answer> </answer>."
+)
+BOXED = Asked(
+    r"\boxed", r"\\boxed", r"First think in <think> </think>, then give the answer in \boxed{}."
+)
+ANSWER_OR_BOXED = ANSWER._replace(pattern=f"{ANSWER.pattern}|{BOXED.pattern}")
+BOX = Asked(
+    "boxes as [x1, y1, x2, y2]",
+    "[xX]_?(?:1|min)|[Bb]ounding box|[Bb]box|box_2d|<box|框",
+    'Write each box as {"Position": [x1, y1, x2, y2]}.',
+)
+CONFIDENCE = Asked(
+    "confidence",
+    "[Cc]onfidence|[Ss]core",
+    "Give each box its confidence (between 0 and 1, with two decimal places).",
+)
+OPTION = Asked(
+    "an option letter",
+    "(?i)(?<![a-z])[bｂ](?![a-z])",  # any options have a B, and no other sentence
+    "Answer with the letter of an option: A, B, C, ...",
+)
 
 
 class Stated(NamedTuple):
@@ -85,11 +113,14 @@ class Task:
     """Its name among the hubs' tasks."""
     problem_of: Callable[[Mapping[str, Any]], str | None] = lambda columns: None
     """What is wrong with the solution and further columns of a row, for the checks of data."""
+    asks_also: Asked | None = None
+    """What a prompt must ask for beside the tags."""
 
     @property
-    def asks(self) -> tuple[Words, ...]:
-        """What a prompt must hold, one word of each, or answers to it are not read."""
-        return (ANSWER + BOXED if self.states and self.states.may_be_boxed else ANSWER,)
+    def asks(self) -> tuple[Asked, ...]:
+        """What a prompt must ask for, or answers to it are not read."""
+        boxed = self.states is not None and self.states.may_be_boxed
+        return (ANSWER_OR_BOXED if boxed else ANSWER, *filter(None, [self.asks_also]))
 
     @property
     def gold_has_boxes(self) -> bool:
@@ -129,9 +160,9 @@ class Reward:
     needs: tuple[str, ...] = ("solution",)
     takes: tuple[str, ...] = ()
     reads_confidence: bool = False
-    asks: tuple[Words, ...] | None = None
-    """What a prompt must hold, one word of each, or every answer to it earns 0; None: what its
-    task's prompts must, and without a task the answer tags.
+    asks: tuple[Asked, ...] | None = None
+    """What a prompt must ask for; None: what its task's prompts must, and without a task the answer
+    tags.
     """
     scores_format: bool = False
     """It scores how the answer is written, not whether it is right."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from swift_vlrft.geometry.boxes import EPSILON, Pair
 from swift_vlrft.parsing.answers import Answer, BoxList
-from swift_vlrft.rewards.contract import ANSWER, CONFIDENCE, reward
+from swift_vlrft.rewards.contract import CONFIDENCE, reward
 from swift_vlrft.rewards.matching import DETECTION, of_matched
 
 
@@ -42,7 +42,7 @@ def vlrft_detection_iou_soft(answer: Answer, gold: BoxList) -> float:
     return vlrft_detection_iou.score(answer, gold, ANY_OVERLAP)
 
 
-@reward(DETECTION, reads_confidence=True, asks=(ANSWER, CONFIDENCE))
+@reward(DETECTION, reads_confidence=True, asks=(*DETECTION.asks, CONFIDENCE))
 @of_matched
 def vlrft_detection_confidence(predicted: BoxList, gold: BoxList, matched: list[Pair]) -> float:
     """A proper scoring rule for confidences: stating your true probability is optimal.

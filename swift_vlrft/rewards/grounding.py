@@ -6,7 +6,7 @@ name nothing in the image (solution "No Objects", as in gRefCOCO): then only "No
 
 from swift_vlrft.geometry.boxes import EPSILON, giou, iou
 from swift_vlrft.parsing.answers import Answer, Box, BoxList, read_boxes
-from swift_vlrft.rewards.contract import Task, reward
+from swift_vlrft.rewards.contract import BOX, Task, reward
 from swift_vlrft.rewards.matching import score_without_boxes
 
 Target = Box | BoxList
@@ -26,6 +26,7 @@ GROUNDING = Task(
     read_target,
     "exactly one box or 'No Objects'",
     has_boxes=True,
+    asks_also=BOX,
     headline="acc50",
     hub_category="object-detection",
 )

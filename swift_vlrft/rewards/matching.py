@@ -15,7 +15,7 @@ from swift_vlrft.geometry import boxes as geometry
 from swift_vlrft.geometry.assignment import match
 from swift_vlrft.geometry.boxes import Pair
 from swift_vlrft.parsing.answers import Answer, BoxList, read_boxes
-from swift_vlrft.rewards.contract import Task
+from swift_vlrft.rewards.contract import BOX, Task
 
 if TYPE_CHECKING:
     from swift_vlrft.geometry.boxes import Array
@@ -46,6 +46,7 @@ DETECTION = Task(
     read_labelled_boxes,
     _HOLDS,
     has_boxes=True,
+    asks_also=BOX,
     answer_of=gold_as_answer,
     headline="AP",
     format_reward="vlrft_detection_format",

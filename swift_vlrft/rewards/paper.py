@@ -9,7 +9,7 @@ from math import fsum
 
 from swift_vlrft.geometry.assignment import greedy
 from swift_vlrft.parsing.answers import Answer, BoxList
-from swift_vlrft.rewards.contract import ANSWER, CONFIDENCE, reward
+from swift_vlrft.rewards.contract import CONFIDENCE, reward
 from swift_vlrft.rewards.matching import DETECTION, overlap_table, score_without_boxes
 
 
@@ -27,7 +27,7 @@ def vlrft_paper_iou(answer: Answer, gold: BoxList) -> float:
     return min(1.0, fsum(overlap for overlap, _ in results) / max(len(results), len(gold)))
 
 
-@reward(DETECTION, reads_confidence=True, asks=(ANSWER, CONFIDENCE), recommended=False)
+@reward(DETECTION, reads_confidence=True, asks=(*DETECTION.asks, CONFIDENCE), recommended=False)
 def vlrft_paper_confidence(answer: Answer, gold: BoxList) -> float:
     """Mean over predictions of c if matched, 1 - c if not, clipped to [0, 1].
 

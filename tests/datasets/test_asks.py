@@ -1,6 +1,8 @@
 """What a reward reads, a prompt must ask for: it is said before a run that cannot pay."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from support.stored_sets import command, picture
@@ -10,10 +12,14 @@ from swift_vlrft.recipe.reader import read_text
 from swift_vlrft.recipe.rules import check_recipe
 from swift_vlrft.recipe.rules.data import data_sets
 from swift_vlrft.recipe.run import resolve
+from swift_vlrft.rewards import contract
 
 TAGS, BOXED = "in <answer> </answer>", r"in \boxed{}"
+BOX, CONFIDENT = f"Its bbox {TAGS}", f"Its bbox and confidence {TAGS}"
 BOXES = "[[1, 2, 300, 400]]", "[[1, 2, 300, 500]]"
 LABELS = "rose", "lily"
+QWEN = "--model Qwen/Qwen2.5-VL-3B-Instruct"
+ASKED = Path(__file__).with_name("asked.jsonl").read_text().splitlines()
 
 
 def flowers(folder, asked, golds=LABELS, **more):
@@ -33,11 +39,15 @@ CASES = [
     ([BOXED, BOXED], LABELS, "vlrft_classification", "", []),
     ([BOXED, BOXED], LABELS, "vlrft_classification vlrft_format", "", ["problem"]),
     ([TAGS, TAGS], LABELS, "vlrft_classification vlrft_boxed_format", "", ["problem"]),
-    ([BOXED, BOXED], BOXES, "vlrft_detection_iou", "", ["problem"]),
-    ([TAGS, TAGS], BOXES, "vlrft_detection_iou vlrft_detection_map", "", []),
-    ([TAGS, TAGS], BOXES, "vlrft_detection_confidence", "", ["problem"]),
-    (["", ""], BOXES, "vlrft_detection_confidence", "", ["problem"] * 2),
-    ([f"Confidence, {TAGS}"] * 2, BOXES, "vlrft_detection_confidence", "", []),
+    ([BOXED, BOXED], BOXES, "vlrft_detection_iou", "", ["problem"] * 2),
+    ([BOX, BOX], BOXES, "vlrft_detection_iou vlrft_detection_map", "", []),
+    ([TAGS, TAGS], BOXES, "vlrft_grounding_iou", "", ["problem"]),
+    ([TAGS, TAGS], BOXES, "vlrft_detection_iou", f"{QWEN} --dataset train.jsonl:native", []),
+    ([BOX, BOX], BOXES, "vlrft_detection_confidence", "", ["problem"]),
+    (["", ""], BOXES, "vlrft_detection_confidence", "", ["problem"] * 3),
+    ([CONFIDENT, CONFIDENT], BOXES, "vlrft_detection_confidence", "", []),
+    ([TAGS, TAGS], "AB", "vlrft_choice", "", ["problem"]),
+    ([f"(a) cat (b) dog, {TAGS}"] * 2, "AB", "vlrft_choice", "", []),
     (["", ""], LABELS, "vlrft_classification", f"--system '{TAGS}'", []),
     (["", ""], LABELS, "vlrft_classification", "--system 'Be kind.'", ["note"]),
     (["", ""], LABELS, "vlrft_classification", "--system asks.txt", []),
@@ -71,8 +81,8 @@ def test_rewards_of_what_no_prompt_asks_for_are_named(
 def test_data_check_says_it_and_the_way_that_it_names_ends_it(tmp_path):
     path = flowers(tmp_path, [""] * 4, BOXES, task="detection")
     _, report = check(path)
-    (note,) = report["notes"]
-    assert "4 of 4 prompts never ask for <answer>" in note
+    note, of_boxes = report["notes"]
+    assert "4 of 4 prompts never ask for <answer>" in note and "for boxes" in of_boxes
     assert "vlrft_detection_iou" in report["rewards"]
     assert "vlrft_detection_confidence" not in report["rewards"]
     line = note.rpartition("--ask ")[2].strip("'")
@@ -80,8 +90,15 @@ def test_data_check_says_it_and_the_way_that_it_names_ends_it(tmp_path):
     assert done == 0, said
     assert all(row["problem"].endswith(line) for row in rows_in(tmp_path / "asks"))
     assert check(tmp_path / "asks")[1]["notes"] == []
+    assert check(f"{tmp_path / 'asks'}:unit")[1]["problems"] == []
     some = flowers(tmp_path, ["", "Confidence"] * 2, BOXES, task="detection")
     assert check(some)[1]["rewards"]["vlrft_detection_confidence"] == [2, 4]
+
+
+@pytest.mark.parametrize("row", [*map(json.loads, ASKED)], ids=lambda row: row["text"][:40])
+def test_published_prompts_ask_and_a_word_alone_does_not(row):
+    found = re.search(getattr(contract, row["asked"]).pattern, row["text"])
+    assert (found is not None) == row["found"]
 
 
 def test_a_row_s_own_system_turn_counts_and_hides_the_command_s(tmp_path):

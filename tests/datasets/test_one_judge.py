@@ -21,7 +21,7 @@ from swift_vlrft.recipe.run import resolve
 
 GOOD = {
     "image": "0.png",
-    "problem": "Where is the dog? <answer>",
+    "problem": "Where is the dog, as [x1, y1, x2, y2]? <answer>",
     "solution": "[254, 303, 291, 365]",
     "task": "grounding",
     "frame": "norm1000",
@@ -34,6 +34,8 @@ FAULTS = {
     "two numbers": {"solution": "[1, 2]"},
     "inverted": {"solution": "[291, 303, 254, 365]"},
     "prose": {"solution": "to the left"},
+    "unread key": {"task": "detection", "solution": '[{"bbox": [1, 2, 30, 40], "class": "dog"}]'},
+    "object": {"task": "classification", "solution": '{"colour": "red", "count": 3}'},
     "outside": {"solution": "[10, 20, 1400, 90]"},
     "unknown task": {"task": "flower"},
     "unknown frame": {"frame": "norm999"},

@@ -31,6 +31,7 @@ def folder_of(folder, *rows, name="train"):
         ),
         ("detection", '{"boxes": [[1, 2, 3, 4]], "classes": ["dog"]}', "'classes'"),
         ("detection", str([BOX | {"label": "dog", "id": "3", "area": 9}]), ""),
+        ("detection", str([BOX | {"label": "dog", "text": "x"}]), "'text' is not read; drop it"),
         ("classification", "There is a <bbox> here", "<bbox>"),
         ("classification", "<ref-object>", "<ref-object>"),
         ("classification", '{"color": "red", "count": 3}', "a list or an object"),
@@ -56,15 +57,17 @@ def test_a_class_under_another_key_is_not_scored_as_if_it_were_there():
 
 
 def test_what_a_set_holds_twice_is_counted(tmp_path):
-    ask = "Which? A. dog B. cat <answer>"
+    ask = "Which? A. dog B. cat, [x1, y1, x2, y2] <answer>"
     train = [(1, ask, "choice", "A"), (1, ask, "choice", "B"), (2, ask, "choice", "E")]
     train += [
         (2, ask, "choice", "E"),
-        (3, "Which one? <answer>", "choice", "E"),
+        (3, "Which one, B or E? <answer>", "choice", "E"),
         (4, ask, "choice", "A"),
     ]
     golds = [str([BOX | {"label": label} for label in labels]) for labels in ("aa", "ab")]
-    train += [(6 + n, "Find all. <answer>", "detection", gold) for n, gold in enumerate(golds)]
+    train += [
+        (6 + n, "All [x1, y1, x2, y2] <answer>", "detection", gold) for n, gold in enumerate(golds)
+    ]
     folder = folder_of(tmp_path / "set", *train)
     folder_of(folder, (3, ask, "choice", "A"), (5, ask, "choice", "B"), name="test")
     code, report = check(folder)

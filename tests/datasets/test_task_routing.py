@@ -42,7 +42,8 @@ BY_TASK = [(name, task.name) for name, reward in REWARDS.items() if (task := rew
 
 
 def rows_of(solutions, tasks=None):
-    rows = [{"problem": f"Question {n}? <answer>", "solution": s} for n, s in enumerate(solutions)]
+    asks = "[x1, y1, x2, y2] in <answer>"
+    rows = [{"problem": f"{n}? {asks}", "solution": s} for n, s in enumerate(solutions)]
     for row, task in zip(rows, tasks or (), strict=False):
         row["task"] = task
     return rows

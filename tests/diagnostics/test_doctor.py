@@ -9,7 +9,6 @@ import threading
 from importlib import metadata
 
 import pytest
-from support.own import free_port
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
@@ -90,15 +89,6 @@ def test_what_nvidia_smi_says(monkeypatch, tmp_path, script, seconds, what, stat
     checks = {check.what: check for check in doctor._gpus(60.0)}
     gpus.installed_gpus.cache_clear()
     assert checks[what].state == state and said in checks[what].found
-
-
-def test_a_port_that_is_taken(monkeypatch):
-    port = int(free_port())  # nobody else takes it once the server has ended
-    monkeypatch.setattr(doctor, "GROUP_PORT", port)
-    with socket.create_server(("127.0.0.1", port)):
-        taken = doctor._group_port()
-        assert taken.state == NOTE and "--vllm_server_group_port" in taken.remedy
-    assert doctor._group_port().state == OK
 
 
 @pytest.mark.parametrize(("status", "state"), [(200, OK), (404, OK), (503, NOTE), (None, NOTE)])

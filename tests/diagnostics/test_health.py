@@ -136,7 +136,6 @@ def read_wrongly(change):
 
 
 PROSE = "There is something in the upper right of the picture."
-LONG = "I look at the picture from left to right and from top to bottom, twice. " * 4
 
 BAD = {
     "collapse to empty": Case(
@@ -167,15 +166,6 @@ BAD = {
         lambda n, gold, rng: block(gold) if n % 6 == 0 else PROSE,
     ),
     "format never seen": Case(LABEL, named, lambda *_: PROSE, lambda *_: PROSE, lambda *_: PROSE),
-    "short answers": Case(
-        COUNT,
-        counted,
-        lambda t, steps, n, gold, rng: (
-            right(gold, rng, 0.6).replace("I look.", LONG) if t < 0.3 else right(gold, rng, 0.3)
-        ),
-        lambda n, gold, rng: right(gold, rng, 0.5).replace("I look.", LONG),
-        kept(0.45),
-    ),
     "reward flat at 1": Case(
         LABEL, named, lambda t, steps, n, gold, rng: block(gold), kept(1), kept(1)
     ),
@@ -205,13 +195,11 @@ HEALTHY = {
         lambda n, gold, rng: block(near(gold, rng, 20 if n % 3 else 2)),
         lambda n, gold, rng: block(near(gold, rng, 2)),
     ),
-    "learns the format and shortens": Case(
+    "learns the format": Case(
         LABEL,
         named,
         lambda t, steps, n, gold, rng: (
-            right(gold, rng, 0.3 + t / 2).replace("I look.", LONG if t < 0.3 else "Ah.")
-            if rng.random() < 0.3 + t
-            else PROSE
+            right(gold, rng, 0.3 + t / 2) if rng.random() < 0.3 + t else PROSE
         ),
         kept(0.2),
         kept(0.9),

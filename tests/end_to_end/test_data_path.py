@@ -35,7 +35,7 @@ def mixed_sets(folder):
         row.image.save(folder / f"{i}.png")
         objects = {"ref": [f"shape, number {i}"], "bbox": [[v * 112 // 1000 for v in box_of(row)]]}
         turns = [
-            ("user", "<image>Where is the <ref-object>? In <answer>."),
+            ("user", "<image>Where is the <ref-object>, as [x1, y1, x2, y2]? In <answer>."),
             ("assistant", "<bbox>"),
         ]
         messages = [{"role": role, "content": text} for role, text in turns]
@@ -126,10 +126,16 @@ def as_config(flags: list[str]) -> dict[str, object]:
 
 
 def test_bad_input_is_refused_before_a_model_is_looked_for(tmp_path):
-    rows = boxed_rows(random.Random(0), 4)
-    write_parquet(rows, tmp_path / "set")
-    command = grpo_command("org/model-that-nobody-has", tmp_path / "set", tmp_path / "out", [])
-    done = run_swift_unchecked([*command, "--reward_funcs", "vlrft_detection"])
+    """The tutorial's set, whose prompts ask for no answer block, and a name that no reward has."""
+    boxed_rows(random.Random(0), 1)[0].image.save(tmp_path / "0.png")
+    line = '{"image": "0.png", "question": "Which flower is this?", "answer": "rose"}\n'
+    (tmp_path / "set.jsonl").write_text(line * 4)
+    named = ["--columns", '{"question": "problem", "answer": "solution"}', "--reward_funcs"]
+    named += ["vlrft_classification", "vlrft_format", "vlrft_detection"]
+    model, data = "org/model-that-nobody-has", tmp_path / "set.jsonl"
+    done = run_swift_unchecked(grpo_command(model, data, tmp_path / "out", [], *named))
     assert done.returncode != 0
     assert "swift-vlrft: --reward_funcs vlrft_detection: no reward has this name" in done.stdout
+    asked = r"4 of 4 prompts never ask for <answer>.*add --system 'First think in <think> </think>,"
+    assert re.search(asked, done.stdout)
     assert "Traceback" not in done.stdout

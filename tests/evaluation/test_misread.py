@@ -63,6 +63,14 @@ def test_boxes_far_outside_are_refused_in_any_reading(scored):
     assert "boxes leave their images" in refusal("eval", "--predictions", *scored(far, coco))
 
 
+def test_boxes_on_gold_boxes_of_another_category_are_said(scored):
+    _, coco, results = detection_set(60)
+    coco["annotations"] = [box for box in coco["annotations"] if box["category_id"] == 1]
+    moved = [entry | {"category_id": 2} for entry in results if entry["category_id"] == 1]
+    (named,) = eval_json(*scored(moved, coco))["problems"]
+    assert "none lies on a gold box of its category" in named
+
+
 def test_a_weak_model_and_an_empty_list_are_scored(scored):
     _, coco, results = detection_set()
     weak = boxes(lambda x, y, w, h, W, H: (W - w - x / 3, (H - h) / 2, w, h), results)
@@ -133,6 +141,6 @@ def test_what_boxes_say_and_nobody_reads_is_said(tmp_path, caplog, monkeypatch, 
     for _ in range(3):
         watched(answers, golds)
     log = [text.replace("120 of 120", "40 of 40") for text in caplog.messages]
-    of_eval = [note for note in eval_json(file)["notes"] if "among equals" not in note]
-    for told in (of_eval, scored["notes"], log):
-        assert sum("40 of 40" in text and said in text for text in told) == bool(said)
+    for told in (eval_json(file)["notes"], scored["notes"], log):
+        told = [text for text in told if "40 of 40" in text and "shared by others" not in text]
+        assert sum(said in text for text in told) == bool(said)

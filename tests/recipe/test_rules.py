@@ -58,7 +58,8 @@ def folder(tmp_path_factory):
     for name, (column, values) in sets.items():
         (root / name).mkdir()
         (root / name / "a.png").write_bytes(picture())
-        questions = {"image": ["a.png"] * len(values), "problem": ["<answer>"] * len(values)}
+        asks = ["[x1, y1, x2, y2] <answer>"] * len(values)
+        questions = {"image": ["a.png"] * len(values), "problem": asks}
         pq.write_table(pa.table({**questions, column: values}), root / name / "a.parquet")
     (root / "gone" / "a.png").unlink()
     row = {"image": "names/a.png", "problem": "<answer>", "solution": "c"}

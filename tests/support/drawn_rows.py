@@ -41,9 +41,11 @@ def boxed_rows(rng: random.Random, n: int) -> list[Row]:
         corners = (x * 28, y * 28, (x + w) * 28, (y + h) * 28)
         draw(image, rng, rng.choice(list(COLOURS)), corners)
         box = [v * GRID for v in (x, y, x + w, y + h)]
-        problem = f"Find the shape, with Confidence, in coordinates from 0 to 1000. {FORMAT}"
+        asked = (
+            "Find the shape as [x1, y1, x2, y2], with Confidence, in coordinates from 0 to 1000."
+        )
         solution = f"<answer>[{{'Position': {box}, 'Confidence': 1}}]</answer>"
-        rows.append(Row(image, problem, solution))
+        rows.append(Row(image, f"{asked} {FORMAT}", solution))
     return rows
 
 
@@ -82,8 +84,9 @@ def _row(rng: random.Random, task: str) -> Row:
         boxes = _scene(image, rng)
         asked = rng.choice(list(COLOURS))
         found = [boxes[asked]] if asked in boxes else []
+        one = str(found[0] if found else "No Objects")
         question, solution = {
-            "grounding": (f"Where is the {asked} shape?", str(found[0] if found else "No Objects")),
+            "grounding": (f"Where is the {asked} shape, as [x1, y1, x2, y2]?", one),
             "pointing": (f"Point at every shape that is {asked}.", str(found or "No Objects")),
             "list": ("Which colours are there?", json.dumps(sorted(boxes))),
             "ordering": ("Name the colours from left to right.", json.dumps(list(boxes))),

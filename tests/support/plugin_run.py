@@ -7,6 +7,10 @@ from typing import Any
 
 from support.swift_run import REPOSITORY, run_python
 
+from swift_vlrft.recipe.reader import read_text
+from swift_vlrft.recipe.rules import PROBLEM, check_recipe
+from swift_vlrft.recipe.run import resolve
+
 PLUGIN = REPOSITORY / "plugins" / "vlrft.py"
 
 
@@ -55,7 +59,7 @@ def refusals(commands: Sequence[str], **variables: str) -> tuple[list[str], str]
 
 
 def check_refusals(**places: str) -> None:
-    """Every command of refused.jsonl is refused as it says there."""
+    """Every command of refused.jsonl is refused as it says there, by `vlrft check`, too."""
     table = (REPOSITORY / "tests" / "swift_plugin" / "refused.jsonl").read_text()
     for name, place in places.items():
         table = table.replace(name, place)
@@ -63,3 +67,6 @@ def check_refusals(**places: str) -> None:
     errors, _ = refusals([case["flags"] for case in cases])
     for case, error in zip(cases, errors, strict=True):
         assert case["named"] in error and bool(case["named"]) == bool(error), (case, error)
+        (recipe,) = read_text(f"swift rlhf --external_plugins {PLUGIN} {case['flags']}")
+        checked = [one.text for one in check_recipe(resolve(recipe)) if one.level == PROBLEM]
+        assert not error or any(case["named"] in text for text in checked), case

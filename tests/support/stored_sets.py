@@ -14,7 +14,7 @@ from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.training import LoadOptions, training_set
 
 GOLD = "<answer>[{'Position': [254, 303, 291, 365], 'Confidence': 1}]</answer>"
-PROBLEM = "Detect all dogs (between 0 and 1000, integer), in <answer> </answer>."
+PROBLEM = "Detect dogs as [x1, y1, x2, y2] (between 0 and 1000, integer), in <answer> </answer>."
 SIZE = (40, 20)
 
 

@@ -257,7 +257,7 @@ def test_what_a_hub_hands_over_becomes_rows(tmp_path):
         assert ["No Objects" in row["solution"] for row in rows].index(True) == empty
         assert [row["task"] for row in rows] == ["detection"] * 3
         assert rows[0]["images"][0]["bytes"] == picture()
-        assert rows[0]["messages"][0]["content"].startswith("<image>Detect all dogs")
+        assert rows[0]["messages"][0]["content"].startswith("<image>Detect dogs")
     image = {"bytes": picture(), "path": None}
     labels = List(ClassLabel(names=["a", "b"]))
     objects = {"bbox": List(List(Value("float64"))), "category": labels}

@@ -203,10 +203,16 @@ def sampling(run: Run) -> Iterator[Finding]:
     """Find settings under which nothing, or not what is meant, is learned."""
     if not run.grpo:
         return
-    alike = {"temperature": run.number("temperature") < 0.3, "top_k": run.optional("top_k") == 1}
-    for name in (name for name, found in alike.items() if found):
-        text = f"--{name} {run.text(name)}: answers to one prompt, and their rewards, will be alike"
-        yield note(run, name, "sampling", text)
+    alike = "answers to one prompt, and their rewards, will be alike"
+    for name, found, why in (
+        ("temperature", run.number("temperature") < 0.3, alike),
+        ("top_k", run.optional("top_k") == 1, alike),
+        ("temperature", run.number("temperature") > 1.5, "answers fall apart"),
+        ("beta", run.number("beta") > 1, "the model is held where it is, whatever earns"),
+        ("max_completion_length", run.integer("max_completion_length") < 8, "no answer fits"),
+    ):
+        if found:
+            yield note(run, name, "sampling", f"--{name} {run.text(name)}: {why}")
     for name in ("learning_rate", "num_train_epochs"):
         if run.number(name) == 0 and (name == "learning_rate" or run.integer("max_steps") < 1):
             yield note(run, name, "sampling", f"--{name} 0: nothing is learned")

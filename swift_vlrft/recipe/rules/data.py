@@ -214,9 +214,9 @@ def unasked_prompts(
     trained = run.texts("adapters") or checkpoint_arguments(run).get("dataset")
     others = trained or run.text("resume_from_checkpoint") or system_of(run)
     others = others or len(read) < len(reports)
-    for found in unasked(rewards, read, known.writes if known else ()):
-        level = NOTE if others or found.lacking < found.rows else PROBLEM
-        yield problem(run, "reward_funcs", "unasked", str(found), level=level)
+    for text, everywhere in unasked(rewards, read, known.writes if known else ()):
+        level = PROBLEM if everywhere and not others else NOTE
+        yield problem(run, "reward_funcs", "unasked", text, level=level)
 
 
 def _adds_forms(run: Run) -> bool:
@@ -296,6 +296,9 @@ def _of_set(run: Run, data_set: _Set) -> Iterator[Finding]:
             f"""yours by --columns '{{"{own}": "solution"}}'"""
         )
         yield problem(run, flag, "reward-columns", text)
+    if needing and not data_set.ours and "solution" in data_set.columns:
+        text = f"--{flag} {value}: ms-swift's own loader reads it, so no row of it is checked here"
+        yield note(run, flag, "not-ours", text)
     for name in ours if data_set.columns else ():
         if (column := REWARDS[name].zero_without) not in (None, *data_set.columns):
             text = f"--{flag} {value} has no column {column}: {name} is 0 for each of its rows"
