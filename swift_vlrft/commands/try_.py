@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -56,7 +55,7 @@ def try_(
         try:
             card = free_card(family, config.side)
         except NoCard as error:
-            print(f"on the CPU: {error}", file=sys.stderr)
+            say(f"on the CPU: {error}", error=True)
         else:
             config = replace(config, device=card.name, warm_steps=WARM_STEPS)
     summary = run_trial(config, folder, card)

@@ -9,14 +9,15 @@
 
 The answer is the text of the last complete ``<answer>...</answer>`` after the last ``</think>``;
 of nested tags the innermost pair counts. Without such a block the last ``\\boxed{...}`` is the
-answer to what asks for a short one. Each text is parsed once.
+answer to what asks for a short one. Each text is parsed once, and kept in a bounded cache.
 """
 
 import json
 import re
+import threading
 from collections.abc import Callable
 from decimal import Decimal
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from swift_vlrft.geometry.boxes import Box
@@ -107,9 +108,6 @@ class Answer:
         return reasoned and rest.count("\\boxed") == 1 and any(boxed(rest))
 
 
-_read_once = lru_cache(maxsize=1024)(Answer)
-
-
 def answer_text(completion: str) -> str | None:
     """Return the text of the last complete answer block after the last ``</think>``, stripped."""
     span = answer_span(completion)
@@ -159,14 +157,35 @@ decode_generate_ids).
 """
 
 
-LONGEST_KEPT = 10_000
-"""A longer text, in characters, is parsed anew: those that are kept stay under some 100 MB."""
+MAX_CACHED_CHARACTERS = 4_000_000
+"""Some 40 MB: each text is counted with 400 more, and takes ten times its length when parsed."""
+
+_lock = threading.Lock()
+_cache: dict[str, Answer] = {}
+_cached_characters = 0
 
 
 def read(completion: Any) -> Answer:
-    """Return the answer in ``completion``, the same one for each of the last 1,024 texts."""
+    """Return the answer in ``completion``, from the cache if the text was read before."""
+    global _cached_characters
     text = completion if type(completion) is str else text_of(completion)
-    return _read_once(text) if len(text) <= LONGEST_KEPT else Answer(text)
+    answer = _cache.get(text)
+    if answer is None:
+        answer = Answer(text)
+        size = len(text) + 400
+        with _lock:
+            if _cached_characters + size > MAX_CACHED_CHARACTERS:
+                forget()
+            if size <= MAX_CACHED_CHARACTERS and _cache.setdefault(text, answer) is answer:
+                _cached_characters += size
+    return answer
+
+
+def forget() -> None:
+    """Empty the cache of ``read``."""
+    global _cached_characters
+    _cache.clear()
+    _cached_characters = 0
 
 
 def text_of(completion: Any) -> str:

@@ -22,7 +22,7 @@ SHARD = "data/train-00000-of-00001.parquet"
 
 def of_task(task: str) -> dict:
     frame = "norm1000" if TASK_NAMES[task].gold_has_boxes else None
-    words = r"What? Numbers from 0 to 1000. Answer in <answer> </answer> or \boxed{}."
+    words = r"A or B? [x1, y1, x2, y2] from 0 to 1000. Answer in <answer> </answer> or \boxed{}."
     asked = {"solution": gold_by_task()[task], "problem": words}
     return row(0, task=task, frame=frame, **asked)
 

@@ -1,5 +1,7 @@
 """What is read from a model's text, case by case."""
 
+import threading
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -69,9 +71,25 @@ def test_a_text_is_parsed_once_however_many_rewards_look(monkeypatch):
     assert len([text for text in parsed if "991, 2]" in text]) <= 1  # the gold, once per text
 
 
-def test_few_answers_are_kept_and_no_long_one():
-    said, long = completion("bounded"), completion("x" * answers.LONGEST_KEPT)
-    assert read(said) is read(said) and read(long) is not read(long)
-    for n in range(2000):
-        read(completion(f"bounded {n}"))
-    assert answers._read_once.cache_info().currsize <= 1024
+def test_the_cache_is_bounded_in_count_and_in_characters():
+    for n in range(20_000):
+        read(f"<answer>bounded {n}</answer>")
+    assert len(answers._cache) <= answers.MAX_CACHED_CHARACTERS / 400
+    for n in range(30):
+        read(f"<answer>{n}" + "x" * 400_000 + "</answer>")
+    read("x" * answers.MAX_CACHED_CHARACTERS)  # with what it is counted, more than fits
+    assert sum(map(len, answers._cache)) <= answers.MAX_CACHED_CHARACTERS
+    assert sum(len(text) + 400 for text in answers._cache) == answers._cached_characters
+
+
+def test_the_cache_survives_threads():
+    def work(k):
+        for n in range(2000):
+            read(f"<answer>thread {(n * k) % 3000}</answer>")
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in (1, 3, 7, 11)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(len(text) + 400 for text in answers._cache) == answers._cached_characters

@@ -1,6 +1,7 @@
 """The plugin in a process of its own, as ms-swift imports it."""
 
 import json
+import shlex
 import subprocess
 from collections.abc import Sequence
 from typing import Any
@@ -67,6 +68,7 @@ def check_refusals(**places: str) -> None:
     errors, _ = refusals([case["flags"] for case in cases])
     for case, error in zip(cases, errors, strict=True):
         assert case["named"] in error and bool(case["named"]) == bool(error), (case, error)
-        (recipe,) = read_text(f"swift rlhf --external_plugins {PLUGIN} {case['flags']}")
+        words = ["swift", "rlhf", "--external_plugins", str(PLUGIN), *case["flags"].split()]
+        (recipe,) = read_text(shlex.join(words))
         checked = [one.text for one in check_recipe(resolve(recipe)) if one.level == PROBLEM]
         assert not error or any(case["named"] in text for text in checked), case
