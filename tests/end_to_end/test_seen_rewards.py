@@ -25,7 +25,10 @@ PLUGINS = [
 @pytest.fixture
 def rows(tmp_path) -> Path:
     """Rows that differ in their pictures alone, and one of another task."""
-    shared = {"problem": "Where is it? Answer in <answer> </answer>.", "frame": "norm1000"}
+    shared = {
+        "problem": "Where is it? Give [x1, y1, x2, y2]. Answer in <answer> </answer>.",
+        "frame": "norm1000",
+    }
     shared |= {"solution": "[0, 0, 100, 100]", "task": "detection"}
     lines = []
     for n in range(6):
