@@ -63,7 +63,9 @@ def coco(
     ] = None,
     boxes: Annotated[
         str | None,
-        typer.Option(help="How the file writes a box: xywh (default), xyxy (corners) or cxcywh."),
+        typer.Option(
+            help="How the file writes a box: xywh (default), xyxy (corners), cxcywh or yxyx."
+        ),
     ] = None,
     unit: Annotated[
         str | None,
@@ -197,7 +199,7 @@ def convert(
     boxes: Annotated[
         str | None,
         typer.Option(
-            help="How SRC writes a box in a column of boxes: xywh, xyxy (corners) or cxcywh. "
+            help="How SRC writes a box in a column of boxes: xywh, xyxy (corners), cxcywh or yxyx. "
             "Default: as is usual for its form."
         ),
     ] = None,

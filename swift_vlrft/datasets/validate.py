@@ -199,7 +199,8 @@ def _task_problems(
         parsed = read_boxes(text) if task in BOX_TASKS else None
         if parsed is not None and None in parsed.boxes:
             number = parsed.boxes.index(None) + 1
-            why = f": box {number} of {len(parsed)} is not four numbers with an area"
+            why = f": box {number} of {len(parsed)} is not four numbers with an area, x1 < x2 and "
+            why += "y1 < y2 (a width and height, or a polygon, is not read here)"
         elif parsed is not None and parsed.unread:
             instead = "rename it label, or drop it" if None in parsed.labels else "drop it"
             why = f": the key {min(parsed.unread)!r} is not read; {instead}"

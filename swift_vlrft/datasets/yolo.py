@@ -57,7 +57,10 @@ class YoloFolder(StoredSet):
     def _objects(self, label: Path) -> Iterator[dict[str, Any]]:
         lines = label.read_text("utf-8").splitlines() if label.is_file() else ()
         for number, line in enumerate(lines, 1):
-            values = [float(value) for value in line.split()]
+            try:
+                values = [float(value) for value in line.split()]
+            except ValueError:
+                raise ValueError(f"line {number} is no numbers with blanks between") from None
             if len(values) not in (0, 5):
                 other = "a prediction" if len(values) == 6 else "a polygon or key points"
                 raise ValueError(f"line {number} has {len(values)} values, as {other}; a box has 5")

@@ -114,6 +114,9 @@ def _entries(
         box_format = "xyxy"
         given = {"boxes": given.boxes, "labels": given.labels, "scores": given.confidences}
     columns = {name: plain(values) for name, values in given.items()}
+    sizes = {name: len(values) for name, values in columns.items()}
+    if "boxes" not in sizes or len({*sizes.values()}) > 1:
+        raise ValueError(f"{place}: lists of one length are needed, boxes among them: {sizes}")
     for n, box in enumerate(columns["boxes"]):
         if box is None:  # invalid: it is not ranked
             continue

@@ -6,6 +6,7 @@ GivenFlag("model", ("m",), ("--model", "m")), ("columns", ("{}",), ...), ("stric
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -31,7 +32,12 @@ def flag_name(text: str) -> str:
     """
     name = text.partition("=")[0]
     two = name.startswith("--") and name[2:3] != "-"
-    return name[2:].replace("-", "_") if two else name
+    return underscored(name[2:]) if two else name
+
+
+def underscored(name: str) -> str:
+    """Read --the-name as the_name, and leave the number of --learning_rate:1e-6 as it is."""
+    return re.sub(r"(?<!\de)-", "_", name)
 
 
 def flags_of(words: Sequence[str]) -> Iterator[GivenFlag]:

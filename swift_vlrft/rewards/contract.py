@@ -45,7 +45,9 @@ class Asked(NamedTuple):
 
 
 ANSWER = Asked(
-    "<answer>", "<answer>", "First think in <think> </think>, then answer in <answer> </answer>."
+    "<answer>",
+    "<answer>|(?i:answer['\"]? ?(?:tags?|标签))",
+    "First think in <think> </think>, then answer in <answer> </answer>.",
 )
 BOXED = Asked(
     r"\boxed", r"\\boxed", r"First think in <think> </think>, then give the answer in \boxed{}."
@@ -53,17 +55,18 @@ BOXED = Asked(
 ANSWER_OR_BOXED = ANSWER._replace(pattern=f"{ANSWER.pattern}|{BOXED.pattern}")
 BOX = Asked(
     "boxes as [x1, y1, x2, y2]",
-    "[xX]_?(?:1|min)|[Bb]ounding box|[Bb]box|box_2d|<box|框",
+    r"(?i)x[_-]?(?:1|min|left|tl)|x_\{?1|b(?:ounding)?[ _-]?box|box_2d|<\|?box|coordinates|[框坐矩]"
+    r"|left, ?top|top[ -]left|左上",
     'Write each box as {"Position": [x1, y1, x2, y2]}.',
 )
 CONFIDENCE = Asked(
     "confidence",
-    "[Cc]onfidence|[Ss]core",
+    "(?i)confidence|score|置信度",
     "Give each box its confidence (between 0 and 1, with two decimal places).",
 )
 OPTION = Asked(
     "an option letter",
-    "(?i)(?<![a-z])[bｂ](?![a-z])",  # any options have a B, and no other sentence
+    "(?i)(?<![a-z])[bｂ](?![a-z])|letter|选项|字母",  # any options have a B
     "Answer with the letter of an option: A, B, C, ...",
 )
 

@@ -60,14 +60,17 @@ def cpu_flags(recipe: Recipe, processes: int) -> list[str]:
     return [*flags, "--external_plugins", *map(str, plugins)]
 
 
-def variables_for(
-    recipe: Recipe, model: Path, dataset: str, output: Path, **variables: str
-) -> dict[str, str]:
+def environment(recipe: Recipe, **variables: str | Path) -> dict[str, str]:
     cpu = DEEPSPEED_ON_CPU if recipe.get("deepspeed") else {}
     if recipe.get("use_vllm") == "true":
         cpu = cpu | VLLM_ON_CPU
-    given = {"MODEL": str(model), "DATASET": dataset, "OUTPUT_DIR": str(output)}
-    return cpu | given | variables
+    return cpu | {name: str(value) for name, value in variables.items()}
+
+
+def variables_for(
+    recipe: Recipe, model: Path, dataset: str, output: Path, **variables: str
+) -> dict[str, str]:
+    return environment(recipe, MODEL=model, DATASET=dataset, OUTPUT_DIR=output, **variables)
 
 
 def run_recipe(

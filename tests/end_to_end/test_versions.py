@@ -37,7 +37,7 @@ def test_oldest_and_newest_packages(versions, shapes, tmp_path):
     python = ("--python", programs / "python")
     try:
         done(uv, "venv", "-q", "--python", sys.executable, programs.parent)
-        done(uv, "pip", "install", *python, "--resolution", versions, f"{REPOSITORY}[demo]")
+        done(uv, "pip", "install", *python, "--resolution", versions, f"{REPOSITORY}[swift]")
         model, plugin = tmp_path / "model", done(programs / "vlrft", "plugin").split()[-1]
         done(programs / "vlrft", "tiny", "qwen2_5_vl", model)
         problems = done(programs / "vlrft", "check", RECIPE, code=1)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from swift_vlrft.files.secrets import is_secret_name
+from swift_vlrft.recipe.flags import underscored
 from swift_vlrft.recipe.history import OF_OTHERS, OLD_FLAGS
 from swift_vlrft.recipe.lines import almost
 from swift_vlrft.recipe.plugins import read_plugin
@@ -110,7 +111,7 @@ def option(flag: Flag) -> str:
 
 def _meant(run: Run, flag: Flag) -> tuple[str, tuple[Patch, ...]]:
     """Return what a wrong name is meant to be, and the change, where only its spelling is wrong."""
-    bare = flag.name.lstrip("-").replace("-", "_")
+    bare = underscored(flag.name.lstrip("-"))
     if bare in run.flags:  # -deepspeed: argparse takes long flags with two dashes alone
         return bare, renamed(flag, bare)
     joined = re.fullmatch(r"(\w+?)[:,]([\w.+-]*)", bare) or re.fullmatch(
