@@ -4,6 +4,8 @@ A random model earns no reward; ``coin`` (tests/support) gives every step a grad
 writes tokens of images, they would end the run if they were sampled.
 """
 
+import math
+
 import pytest
 from end_to_end.rollout_server import rollout_server
 from support.own import free_port
@@ -67,7 +69,9 @@ def test_a_server_that_writes_images_ends_no_run(has_plugin, writing_images, sha
     with rollout_server(writing_images, port, tmp_path / "server.log", *served):
         command = grpo_command(writing_images, shapes, tmp_path, PLUGINS, *COIN, *flags)
         run = run_swift(command, tmp_path, **variables, VLRFT_SHARED_PREFIX=str(int(has_plugin)))
-    assert_trained(run, 3)
+    # Without the plugin all answers of a step may be left out, which then changes no weight.
+    assert len(run.steps) == 3 and any(value > 0 for value in run.metric("grad_norm"))
+    assert all(math.isfinite(value) for value in run.metric("loss"))
     assert any(run.metric("completions/vision_token_ratio")) != has_plugin
 
 
