@@ -16,6 +16,7 @@ from swift_vlrft.evaluation.coco import COUNTED, Scores, coco_scores
 from swift_vlrft.evaluation.metrics import build_table
 from swift_vlrft.evaluation.predictions import Prediction, Predictions
 from swift_vlrft.parsing.answers import BoxList, gold_text, normalise, plain, read, text_of
+from swift_vlrft.rewards import TASK_NAMES
 from swift_vlrft.rewards.matching import read_gold
 
 Boxes = str | Mapping[str, Any]
@@ -84,6 +85,10 @@ def task_metrics(
     >>> metrics["accuracy"], metrics["parse_rate"]
     (0.5, 1.0)
     """
+    if task not in TASK_NAMES:
+        raise ValueError(f"task {task!r} is not known; known: {', '.join(TASK_NAMES)}")
+    if wrong := [name for name, values in columns.items() if len(values) != len(solutions)]:
+        raise ValueError(f"{wrong[0]}: {len(columns[wrong[0]])} values for {len(solutions)} rows")
     rows = []
     for n, (said, right) in enumerate(_pairs(completions, solutions)):
         fields = {"id": str(n), "image_id": str(n), "task": task} | {

@@ -128,7 +128,8 @@ def test_boxes_are_given_as_texts_arrays_or_mappings():
         ((["", None], ["[]", "[]"]), "row 1: None"),
         ((["", ""], ["[]", "dog"]), "solutions, row 1: 'dog'"),
         (([{"boxes": [[1, 2, 3]]}], ["[]"]), "predictions, row 0: box 0"),
-        (([{"boxes": [gold], "labels": []}], ["[]"]), "predictions, row 0: box 0"),
+        (([{"boxes": [gold], "labels": []}], ["[]"]), "predictions, row 0: lists of one"),
+        (([{"boxes": [gold], "scores": [1, 1]}], ["[]"]), "predictions, row 0: lists of one"),
     ):
         with pytest.raises(ValueError, match=message):
             average_precision(*bad)
