@@ -55,7 +55,7 @@ BOXED = Asked(
 ANSWER_OR_BOXED = ANSWER._replace(pattern=f"{ANSWER.pattern}|{BOXED.pattern}")
 BOX = Asked(
     "boxes as [x1, y1, x2, y2]",
-    r"(?i)x[_-]?(?:1|min|left|tl)|x_\{?1|b(?:ounding)?[ _-]?box|box_2d|<\|?box|coordinates|[框坐矩]"
+    r"(?i)x[_-]?(?:1|min|left|tl)|x_\{?1|b(?:ounding)?[ _-]?box|box_2d|<\|?box|[框矩]"
     r"|left, ?top|top[ -]left|左上",
     'Write each box as {"Position": [x1, y1, x2, y2]}.',
 )

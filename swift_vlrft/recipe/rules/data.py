@@ -304,7 +304,7 @@ def _of_set(run: Run, data_set: _Set) -> Iterator[Finding]:
             text = f"--{flag} {value} has no column {column}: {name} is 0 for each of its rows"
             yield note(run, flag, "reward-columns", text)
     yield from _box_format(run, data_set)
-    for text in (*report.bad_notes(), *report.notes) if report is not None else ():
+    for text in report.bad_notes() if report is not None else ():
         yield note(run, flag, "bad-rows", text)
 
 
