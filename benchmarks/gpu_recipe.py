@@ -25,7 +25,7 @@ from PIL import Image
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SHORT = ("--add_version", "false", "--save_strategy", "no", "--report_to", "none")
-PROBLEM = "Detect all dogs in the image, each with a Confidence, in <answer> </answer>."
+PROBLEM = "Give bounding box and Confidence of each dog in the image in <answer> </answer>."
 
 
 def write_rows(folder: Path, rows: int = 48) -> None:
