@@ -87,7 +87,7 @@ def check(
     from swift_vlrft.datasets.schemas import load_forms
     from swift_vlrft.datasets.validate import RowRules
     from swift_vlrft.datasets.writer import with_bar
-    from swift_vlrft.recipe.rules.data import nothing_scored, routing_notes
+    from swift_vlrft.recipe.rules.rows import nothing_scored, routing_notes
     from swift_vlrft.rewards import PAYING, REWARDS
 
     load_forms(external_plugins or ())

@@ -165,11 +165,11 @@ def in_box_format(
         ):
             return problem, solution
         name = after.name if asked_key is None else NATIVE
-        leave = "what it says" if name == "norm1000" else f"`:{name}`"
+        leave = "" if name == "norm1000" else f", or leave out `:{name}`"
         raise UnknownSentence(
             f"the prompt says {said!r}, which may be about coordinates but is no known sentence, "
             f"so the row is not converted from {before.name} to {name}: write "
-            f"{sentence(before, size)!r} into the column `problem`, or leave out {leave}"
+            f"{sentence(before, size)!r} in its place (column `problem`){leave}"
         )
     problem = prompt_in(problem, after, to_size, key, points=points)
     if as_it_is or (same and key is None):

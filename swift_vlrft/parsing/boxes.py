@@ -115,6 +115,8 @@ def read_boxes(text: str) -> BoxList | None:
 KEYS = ("Position", "bbox_2d", "bbox", "box", "box_2d")
 """The first with a value is read."""
 LABELS = ("label", "category", "name")
+CLASS_NUMBERS = ("category_id", "class_id", "class", "cls")
+"""Keys of a class that is not read; without a label beside them, the class would be lost."""
 CONFIDENCES = ("Confidence", "confidence", "score")
 _FOUR = rf"{NUMBER}(?:\s*+,\s*+{NUMBER}){{3}}"
 _BARE = re.compile(rf"{_FOUR}\.?")
@@ -205,7 +207,7 @@ def _add_object(boxes: BoxList, item: dict[str, Any], label: str | None, depth: 
     elif name is not None:
         label = str(name) if type(name) is int else UNREADABLE_LABEL
     for key in item.keys() - _READ:
-        if _holds_text(item[key]):
+        if _holds_text(item[key]) or (label is None and key in CLASS_NUMBERS):
             boxes.unread[key] = boxes.unread.get(key, 0) + 1
     position = get("Position") or get("bbox_2d") or get("bbox") or get("box")
     y_first = not position and bool(position := get("box_2d"))

@@ -221,7 +221,7 @@ def _exports(text: str, words: Sequence[Node]) -> Iterator[Note]:
 def _assignment(text: str, node: Node, args: Sequence[Node]) -> Iterator[Note]:
     """An assignment with a blank in it, or with `$`, which is a command to bash."""
     first, second = args[0].text, args[1].text if len(args) > 1 else ""
-    at = args[0].Pos.at
+    at, patches = args[0].Pos.at, list[Patch]()
     if second.startswith("=") and first.isidentifier():
         why = f"bash takes {first} for a command: no blank stands around `=` in {first}=..."
     elif node.Cmd.Assigns and re.fullmatch(r"[\d.]+(?:,[\d.]*)*", first):
@@ -229,9 +229,12 @@ def _assignment(text: str, node: Node, args: Sequence[Node]) -> Iterator[Note]:
     elif re.match(r"\$\w+=", first):
         why = f"bash puts the value of {first.partition('=')[0]} in its place and takes the whole "
         why += f"for a command: write {first[1:].partition('=')[0]}=..."
+    elif first == "set" and re.match(r"[A-Za-z_]\w*=", second):
+        why = f"`set` sets no variable in bash: write `export {second}`"
+        patches = [Patch(at, args[0].End.at, "export")]
     else:
         return
-    yield note_at(text, at, "not-exported", why)
+    yield note_at(text, at, "not-exported", why, *patches)
 
 
 def _typed(text: str, words: Sequence[Node]) -> Iterator[Note]:
@@ -288,6 +291,15 @@ def _behind(text: str, node: Node) -> Iterator[Note]:
         yield note_at(text, start, "comment", why, Patch(node.End.at, start, ""))
 
 
+def _too_late(text: str, node: Node, commands: Sequence[Command]) -> Iterator[Note]:
+    """Exports behind every command that would read them; another program below may be meant."""
+    for word in node.Cmd.Args if node.Cmd.Type == "DeclClause" else ():
+        name = word.Name.Value if word.Name else ""
+        if (is_read(name) or almost(name)) and not any(name in c.environment for c in commands):
+            why = f"{name} is exported behind the command, which does not see it: write it above"
+            yield note_at(text, word.Pos.at, "unused", why, name=name)
+
+
 def not_exported(
     text: str, statements: Sequence[Node], commands: Sequence[Command]
 ) -> Iterator[Note]:
@@ -298,6 +310,8 @@ def not_exported(
         if node.Cmd.Args and node.Cmd.Args[0].text in ("echo", "printf"):
             uses = uses.replace(node.text, "")
     for node, below in zip_longest(nodes, nodes[1:]):
+        if commands and all(c.line < node.line for c in commands):
+            yield from _too_late(text, node, commands)
         for assigned in node.Cmd.Assigns if not node.Cmd.Args else ():
             name = assigned.Name.Value
             use = re.compile(rf"(?<!\w){name}(?!\w|\+?=)")

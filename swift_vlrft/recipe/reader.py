@@ -323,6 +323,11 @@ def _configuration(path: Path, text: str, environment: dict[str, str]) -> Recipe
         # YAML takes no tabs for blanks; a JSON string holds none.
         node = yaml.compose(text.replace("\t", " ") if as_json else text, Loader=yaml.SafeLoader)
         data: Any = json.loads(text) if as_json else yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.context_mark or error.problem_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        why = f"{place}{error.problem}; a blank stands behind a name's colon, no tab before it"
+        raise RecipeError(f"{path}: does not parse: {why}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise RecipeError(f"{path}: does not parse: {error}") from None
     if not isinstance(data, dict) or not isinstance(node, yaml.MappingNode):

@@ -39,7 +39,7 @@ class Asked(NamedTuple):
 
     what: str
     pattern: str
-    """What such a prompt holds, case and all."""
+    """A regular expression that finds it in such a prompt."""
     line: str
     """The sentence that asks for it, for --system or the end of a prompt."""
 

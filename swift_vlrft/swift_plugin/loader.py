@@ -29,16 +29,16 @@ from swift_vlrft.datasets.training import LoadOptions, training_set
 from swift_vlrft.families import known_family
 from swift_vlrft.files.text import lines
 from swift_vlrft.files.writing import DiskFull
-from swift_vlrft.recipe.rules.data import (
+from swift_vlrft.recipe.rules.data import unasked_prompts
+from swift_vlrft.recipe.rules.finding import PROBLEM
+from swift_vlrft.recipe.rules.rows import (
     first_images,
     no_stream,
     not_native,
     refuse_subset,
     routing_notes,
     rules_of,
-    unasked_prompts,
 )
-from swift_vlrft.recipe.rules.finding import PROBLEM
 from swift_vlrft.recipe.run import Run
 from swift_vlrft.rewards import TASK_NAMES
 from swift_vlrft.swift_plugin.command_line import running_run, supervised

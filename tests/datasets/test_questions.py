@@ -32,6 +32,8 @@ def folder_of(folder, *rows, name="train"):
         ("detection", '{"boxes": [[1, 2, 3, 4]], "classes": ["dog"]}', "'classes'"),
         ("detection", str([BOX | {"label": "dog", "id": "3", "area": 9}]), ""),
         ("detection", str([BOX | {"label": "dog", "text": "x"}]), "'text' is not read; drop it"),
+        ("detection", str([BOX | {"category_id": 3}]), "'category_id'"),
+        ("detection", str([BOX | {"label": "dog", "category_id": 3}]), ""),
         ("classification", "There is a <bbox> here", "<bbox>"),
         ("classification", "<ref-object>", "<ref-object>"),
         ("classification", '{"color": "red", "count": 3}', "a list or an object"),

@@ -20,7 +20,7 @@ from swift_vlrft.families.image_resize import ImageResize
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.recipe.reader import read_text
 from swift_vlrft.recipe.rules import check_recipe
-from swift_vlrft.recipe.rules.data import nothing_scored, routing_notes
+from swift_vlrft.recipe.rules.rows import nothing_scored, routing_notes
 from swift_vlrft.recipe.run import resolve
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
 

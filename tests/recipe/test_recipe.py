@@ -138,6 +138,9 @@ def test_where_a_configuration_says_it(tmp_path):
     ]
     (shell,) = read_text(f"swift rlhf {path} --x 1", environment={})
     assert [flag.line for flag in shell.flags] == [1, 1, 1]
+    path.write_text("dataset: d\nmodel:m\nbeta: 1\n")
+    with pytest.raises(RecipeError, match="line 2, column 1: .*blank stands behind a name's colon"):
+        read_recipe(path, {})
 
 
 def test_a_configuration_that_the_script_writes_is_not_read(tmp_path, monkeypatch):
