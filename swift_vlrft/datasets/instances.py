@@ -15,29 +15,26 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft.datasets.evidence import outlines_as_boxes, refuse_contradicted
 from swift_vlrft.datasets.json_files import json_errors
-from swift_vlrft.datasets.schema import LOOKED_AT, MisreadBoxes, four_numbers, refuse_misread
+from swift_vlrft.datasets.schema import LOOKED_AT, four_numbers, refuse_misread
 from swift_vlrft.datasets.source import DataError, FileError
 from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.geometry.box_format import Corners, convert_box
 from swift_vlrft.geometry.readings import (
-    ENOUGH,
-    MOST,
-    READINGS,
     ROUNDING,
     Reading,
     SizedBox,
     clipped,
     corners,
     fits,
-    ways,
 )
 from swift_vlrft.parsing.labels import normalise
 
@@ -111,7 +108,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 @lru_cache(maxsize=2)
 def _decoded(path: Path, size: int, changed: int) -> Any:
     with json_errors(path):
-        return read_json(path, _outlines_as_boxes())
+        return read_json(path, outlines_as_boxes())
 
 
 @lru_cache(maxsize=2)
@@ -160,7 +157,8 @@ def _instances(path: Path, stated: Reading | None, size: int, changed: int) -> I
             at.append(i)
     shown, takers = lambda box: _shown(instances, at[box]), "vlrft data coco or vlrft data convert"
     refuse_misread(path, boxes, reading, shown, takers)
-    _refuse_contradicted(instances, at[:LOOKED_AT], reading)
+    entries = [instances.annotations[i] for i in at[:LOOKED_AT]]
+    refuse_contradicted(path, entries, [size for _, size in boxes[:LOOKED_AT]], reading)
     _take_out(instances, reading, [at[box] for box in outside])
     for c, images_of in instances.boxes.items():
         unsure = {i for i, image in images.items() if not_exhaustive(image, c)}
@@ -253,71 +251,6 @@ def refuse_shared_files(instances: Instances) -> None:
                 f"{instances.path}: the images {there!r} and {i!r} are the same file {name}: each "
                 "row would ask for a part of its boxes; give both one id, or each its own file; "
                 "of sentences, write rows: image, problem (the sentence), solution (its box)"
-            )
-
-
-def _outlines_as_boxes() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """For json's ``object_hook``: the first outlines become boxes, and the others are let go."""
-    seen = count()
-
-    def hook(entry: dict[str, Any]) -> dict[str, Any]:
-        if "segmentation" in entry:
-            looked_at = next(seen) < LOOKED_AT
-            entry["segmentation"] = _outer_box(entry["segmentation"]) if looked_at else None
-        return entry
-
-    return hook
-
-
-def _outer_box(polygons: Any) -> list[float] | None:
-    """The corners of the box around polygons; None for a mask in runs, or another value."""
-    try:
-        xs = [float(side(p[::2])) for p in polygons for side in (min, max)]
-        ys = [float(side(p[1::2])) for p in polygons for side in (min, max)]
-        return [min(xs), min(ys), max(xs), max(ys)]
-    except (TypeError, ValueError):
-        return None
-
-
-def _is_around(box: Corners, outer: Any) -> bool:
-    return all(abs(a - b) <= ROUNDING for a, b in zip(box, outer, strict=True))
-
-
-def _is_area(box: Corners, area: Any) -> bool:
-    return bool(0.99 * area <= (box[2] - box[0]) * (box[3] - box[1]) <= 1.01 * area)
-
-
-def _holds_area(box: Corners, area: Any) -> bool:
-    return bool(area <= 1.01 * (box[2] - box[0]) * (box[3] - box[1]))
-
-
-EVIDENCE = (("segmentation", _is_around), ("area", _is_area), ("area", _holds_area))
-"""What a file says of a box besides its numbers."""
-
-
-def _refuse_contradicted(instances: Instances, numbers: list[int], reading: Reading) -> None:
-    """Raise MisreadBoxes where polygons, or areas, say that boxes are of another reading."""
-    for key, agrees in EVIDENCE:
-        judged = []
-        for entry in (instances.annotations[i] for i in numbers):
-            image = instances.images[entry["image_id"]]
-            if isinstance(value := entry.get(key), list | int | float):
-                judged.append((entry["bbox"], (image["width"], image["height"]), value))
-
-        def fitting(way: Reading, judged: Any = judged, agrees: Any = agrees) -> int:
-            return sum(
-                fits(box, way, size) and agrees(corners(box, way, size), value)
-                for box, size, value in judged
-            )
-
-        enough = max(MOST * len(judged), ENOUGH)
-        if fitting(reading) >= enough:
-            return
-        if better := [way for way in READINGS if fitting(way) >= enough]:
-            raise MisreadBoxes(
-                f"{instances.path}: {fitting(reading)} of {len(judged)} boxes agree with their "
-                f"{key} as {reading}, and {fitting(better[0])} {ways(better, '; or ')}: say which "
-                "is meant, to vlrft data coco or vlrft data convert, or correct them"
             )
 
 
