@@ -64,7 +64,7 @@ EVIDENCE = (("segmentation", _is_around), ("area", _is_area), ("area", _holds_ar
 
 
 def refuse_contradicted(
-    path: Path, entries: list[dict[str, Any]], sizes: list[tuple[int, int]], reading: Reading
+    path: Path, entries: list[dict[str, Any]], sizes: list[tuple[float, float]], reading: Reading
 ) -> None:
     """Raise MisreadBoxes where polygons, or areas, say that boxes are of another reading."""
     for key, agrees in EVIDENCE:
