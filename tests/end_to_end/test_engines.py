@@ -1,7 +1,6 @@
 """The same tiny Qwen2.5-VL through ms-swift's GRPO with every engine that a CPU can run.
 
-A random model earns no reward; ``coin`` (tests/support) gives every step a gradient. Where it
-writes tokens of images, they would end the run if they were sampled.
+A random model earns no reward; ``coin`` (tests/support) gives every step a gradient.
 """
 
 import math
@@ -69,10 +68,11 @@ def test_a_server_that_writes_images_ends_no_run(has_plugin, writing_images, sha
     with rollout_server(writing_images, port, tmp_path / "server.log", *served):
         command = grpo_command(writing_images, shapes, tmp_path, PLUGINS, *COIN, *flags)
         run = run_swift(command, tmp_path, **variables, VLRFT_SHARED_PREFIX=str(int(has_plugin)))
-    # Without the plugin all answers of a step may be left out, which then changes no weight.
-    assert len(run.steps) == 3 and any(value > 0 for value in run.metric("grad_norm"))
-    assert all(math.isfinite(value) for value in run.metric("loss"))
-    assert any(run.metric("completions/vision_token_ratio")) != has_plugin
+    ratios, norms = run.metric("completions/vision_token_ratio"), run.metric("grad_norm")
+    assert len(norms) == 3 and any(ratios) != has_plugin
+    # A step whose answers are all left out changes no weight.
+    for ratio, norm in zip(ratios, norms, strict=True):
+        assert math.isfinite(norm) and (0 < ratio < 1 or (norm > 0) == (ratio == 0))
 
 
 def test_zero3_with_offload_on_two_processes(tiny_qwen2_5_vl, shapes, tmp_path):
