@@ -72,20 +72,16 @@ def plan(
     Exit code 0: it fits; 1: out of memory, vLLM does not start, or a --largest has no value; 2: the
     input cannot be used.
     """
+    from swift_vlrft.memory.largest import cheapest_machine, largest_values
     from swift_vlrft.memory.recipe_plan import plan_recipe
 
     no_flag(recipe)
     arguments = flags_after(context.args, context)
-    if "gpus" in (names := [name.replace("-", "_") for name in largest or ()]):
-        if gpus or nodes or run or len(names) > 1:
-            raise ValueError("--largest gpus stands alone: leave out --gpus, --nodes, --run")
-        from swift_vlrft.memory.largest import cheapest_machine
-
+    names = [name.replace("-", "_") for name in largest or ()]
+    if names == ["gpus"] and not (gpus or nodes or run):
         _print_answers([cheapest_machine(recipe, arguments, dataset)], as_json)
     planned = plan_recipe(recipe, gpus, arguments=arguments, nodes=nodes, dataset=dataset, run=run)
     if names:
-        from swift_vlrft.memory.largest import largest_values
-
         _print_answers(largest_values(planned, names), as_json)
     if as_json:
         shown, known = planned.plan.as_dict(), planned.gpus

@@ -24,7 +24,6 @@ from swift_vlrft.memory.refused import refuse
 from swift_vlrft.memory.row_tokens import rule_of
 from swift_vlrft.memory.settings import GIB, USABLE, Gpus, parse_gpus
 from swift_vlrft.recipe.by_bash import run_recipes
-from swift_vlrft.recipe.flags import flags_of
 from swift_vlrft.recipe.gpus import installed_gpus
 from swift_vlrft.recipe.reader import hands_on, only, read_recipes
 from swift_vlrft.recipe.run import NotKnown, Run, resolve
@@ -74,27 +73,14 @@ def plan_recipe(
     ``run``: bash itself reads the script (recipe/by_bash.py). ValueError says what cannot be used.
     """
     path = recipe_path(path)
-    resolved, variables = _read(path, arguments, gpus, run)
+    resolved, variables = read_training(path, arguments, gpus, run)
     node, note = gpus_of(gpus, resolved.recipe.path)
     planned = planned_run(resolved, node, nodes, dataset)
     plan = planned.plan.with_notes(note, variables and f"from your environment: {variables}")
     return replace(planned, plan=plan, path=path, arguments=tuple(arguments))
 
 
-def plan_for(
-    path: str | Path, gpus: str, arguments: Sequence[str] = (), dataset: str | Path | None = None
-) -> tuple[RecipePlan, dict[str, str]]:
-    """Plan a recipe on a machine of one node with the flags that its number of GPUs demands."""
-    path, node = recipe_path(path), parse_gpus(gpus)
-    run, _ = _read(path, arguments, gpus)
-    if reading.nodes_of(run) > 1:
-        raise ValueError(f"{path} runs on {reading.nodes_of(run)} nodes; set NNODES=1")
-    flags, _ = for_machine(run, node, None, {flag.name for flag in flags_of(arguments)})
-    planned = planned_run(reading.changed(run, flags), node, None, dataset)
-    return replace(planned, path=path, arguments=tuple(arguments)), flags
-
-
-def _read(
+def read_training(
     path: Path, words: Sequence[str], gpus: str | None, by_bash: bool = False
 ) -> tuple[Run, str]:
     """Return the command that trains, and the caller's other variables that it depends on. What
