@@ -61,7 +61,7 @@ def _largest(planned: RecipePlan, name: str, first: Mapping[str, str]) -> Answer
     first = {flag: value for flag, value in first.items() if flag != name}
     now, values = planned.plan.settings, VALUES[name]
     plans, refused = dict[int, Plan](), dict[int, str]()
-    if name in PICTURES and name != now.pixels:
+    if name in PICTURES and now.grids and name != now.pixels:
         return Answer(name, None, f"what limits the pictures of this run is {now.pixels}")
 
     def too_large(value: int) -> bool:

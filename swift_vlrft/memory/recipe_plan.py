@@ -84,11 +84,15 @@ def read_training(
     path: Path, words: Sequence[str], gpus: str | None, by_bash: bool = False
 ) -> tuple[Run, str]:
     """Return the command that trains, and the caller's other variables that it depends on. What
-    the caller's shell says of GPUs and nodes is not read for other ``gpus``.
+    the caller's shell says of GPUs and nodes is not read for other ``gpus``, except a process for
+    each of them.
     """
     read = run_recipes if by_bash else read_recipes
     unread = append.MACHINE_VARIABLES if gpus else ()
     environment = {name: value for name, value in os.environ.items() if name not in unread}
+    processes = os.environ.get("NPROC_PER_NODE")
+    if gpus and processes == str(parse_gpus(gpus).count):
+        environment["NPROC_PER_NODE"] = processes
     recipes = read(path, environment, words)
     hands_on(recipes, words)
     run = resolve(only(recipes))

@@ -150,6 +150,10 @@ def test_the_callers_shell_changes_no_plan_for_other_machines(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     monkeypatch.setenv("NNODES", "3")
     assert plans() == before
+    four = ("plan", "qwen2_5_vl_3b/detection_lora_1x24g", "--gpus", "4x24", "--json")
+    assert "set NPROC_PER_NODE=4" in invoke(*four).output
+    monkeypatch.setenv("NPROC_PER_NODE", "4")
+    assert data(invoke(*four))["gpus"]["count"] == 4
 
 
 def test_what_a_change_costs_beside_memory_is_in_the_recipe(tmp_path):
