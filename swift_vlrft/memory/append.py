@@ -83,6 +83,14 @@ def _problems(
                 yield f"{path}:{command.line}: {text}"
 
 
+def elsewhere(processes: int = 0) -> dict[str, str]:
+    """Return the caller's variables without those of GPUs and nodes here, unless NPROC_PER_NODE is
+    ``processes``, one for each GPU of the other machine.
+    """
+    kept = ("NPROC_PER_NODE", str(processes))
+    return {n: v for n, v in os.environ.items() if n not in MACHINE_VARIABLES or (n, v) == kept}
+
+
 def writable(out: Path) -> None:
     """Raise ValueError for a place where no script can be written."""
     if out.suffix in CONFIGURATION:

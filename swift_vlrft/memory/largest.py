@@ -15,12 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from swift_vlrft.memory.append import run_with
+from swift_vlrft.memory.append import elsewhere, run_with
 from swift_vlrft.memory.estimate import Plan, estimate, gib
 from swift_vlrft.memory.from_recipe import changed, nodes_of
 from swift_vlrft.memory.recipe_plan import RecipePlan, for_machine, planned_run, read_training
 from swift_vlrft.memory.settings import Settings, parse_gpus
 from swift_vlrft.recipe.flags import flags_of
+from swift_vlrft.recipe.rules import PROBLEM, check_recipe
+from swift_vlrft.recipe.rules.batches import BATCHES
 from swift_vlrft.recipe.shipped import recipe_path
 
 ENGINE, PICTURES = "vllm_max_model_len", ("MAX_PIXELS", "max_pixels")
@@ -52,6 +54,9 @@ def largest_values(planned: RecipePlan, names: Sequence[str]) -> list[Answer]:
     if unknown := [name for name in names if name not in VALUES]:
         known = f"{', '.join(VALUES)}, and gpus, alone, without --gpus, --nodes and --run"
         raise ValueError(f"--largest {unknown[0]}: known are {known}")
+    for finding in check_recipe(planned.run, BATCHES):
+        if finding.level == PROBLEM:
+            raise ValueError(f"{planned.path}: nothing runs before this is mended: {finding.text}")
     fitting = (c.flags for c in planned.changes() if c.plan and c.plan.verdict == "fits")
     first = next(fitting, {})
     return [_largest(planned, name, first) for name in names]
@@ -123,7 +128,7 @@ def cheapest_machine(
 ) -> Answer:
     """Return the first of MACHINES on which a recipe fits, with the flags that it needs there."""
     path, bound = recipe_path(path), "no smaller one is tried"
-    run, _ = read_training(path, arguments, MACHINES[0])
+    run, _ = read_training(path, arguments, elsewhere())
     if nodes_of(run) > 1:
         raise ValueError(f"--largest gpus: {path} runs on {nodes_of(run)} nodes; set NNODES=1")
     for machine, gpus in zip(MACHINES, map(parse_gpus, MACHINES), strict=True):

@@ -50,9 +50,11 @@ class RecipePlan:
         return advise(self.plan, self.written)
 
     def run_with(self, flags: Mapping[str, str]) -> append.RunWith:
-        """Add the nodes, where only --nodes says how many."""
-        nodes = self.plan.settings.nodes
+        """Add the nodes, where only --nodes says how many, and the caller's processes."""
+        nodes, processes = self.plan.settings.nodes, os.environ.get("NPROC_PER_NODE")
         other = {"NNODES": str(nodes)} if nodes != reading.nodes_of(self.run) else {}
+        if processes == str(self.gpus.count):
+            other["NPROC_PER_NODE"] = processes
         return append.run_with(self.path, {**flags, **other}, self.arguments)
 
 
@@ -73,7 +75,8 @@ def plan_recipe(
     ``run``: bash itself reads the script (recipe/by_bash.py). ValueError says what cannot be used.
     """
     path = recipe_path(path)
-    resolved, variables = read_training(path, arguments, gpus, run)
+    environment = append.elsewhere(parse_gpus(gpus).count) if gpus else os.environ
+    resolved, variables = read_training(path, arguments, environment, run)
     node, note = gpus_of(gpus, resolved.recipe.path)
     planned = planned_run(resolved, node, nodes, dataset)
     plan = planned.plan.with_notes(note, variables and f"from your environment: {variables}")
@@ -81,18 +84,10 @@ def plan_recipe(
 
 
 def read_training(
-    path: Path, words: Sequence[str], gpus: str | None, by_bash: bool = False
+    path: Path, words: Sequence[str], environment: Mapping[str, str], by_bash: bool = False
 ) -> tuple[Run, str]:
-    """Return the command that trains, and the caller's other variables that it depends on. What
-    the caller's shell says of GPUs and nodes is not read for other ``gpus``, except a process for
-    each of them.
-    """
+    """Return the command that trains, and the caller's other variables that it depends on."""
     read = run_recipes if by_bash else read_recipes
-    unread = append.MACHINE_VARIABLES if gpus else ()
-    environment = {name: value for name, value in os.environ.items() if name not in unread}
-    processes = os.environ.get("NPROC_PER_NODE")
-    if gpus and processes == str(parse_gpus(gpus).count):
-        environment["NPROC_PER_NODE"] = processes
     recipes = read(path, environment, words)
     hands_on(recipes, words)
     run = resolve(only(recipes))

@@ -108,6 +108,13 @@ def test_the_command_prints_value_bound_and_command(tmp_path):
             1,
         ),
         ("detection_4x80g", "--gpus 4x4 --largest max_completion_length", "none 64: ", 1),
+        (
+            "detection_4x80g",
+            "--largest lora_rank --num_generations 7",
+            "7 does not divide the 32",
+            2,
+        ),
+        ("detection_4x80g", "--largest vllm_max_model_len", "128064: a row of 128064 tokens", 0),
         ("detection_server_6+2x80g", "--largest vllm_max_model_len", "it changes no memory", 1),
         ("detection_server_6+2x80g", "--largest gpus", "beside `swift rollout`", 2),
     ],

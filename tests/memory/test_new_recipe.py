@@ -154,6 +154,10 @@ def test_the_callers_shell_changes_no_plan_for_other_machines(monkeypatch):
     assert "set NPROC_PER_NODE=4" in invoke(*four).output
     monkeypatch.setenv("NPROC_PER_NODE", "4")
     assert data(invoke(*four))["gpus"]["count"] == 4
+    asked = data(invoke(*four, "--largest", "lora_rank"))
+    assert asked[0]["command"].startswith("NPROC_PER_NODE=4 bash ")
+    asked = data(invoke(*four[:2], "--json", "--largest", "gpus"))
+    assert asked[0]["largest"] == "1x24" and asked[0]["command"].startswith("bash ")
 
 
 def test_what_a_change_costs_beside_memory_is_in_the_recipe(tmp_path):
