@@ -39,6 +39,9 @@ R1V = ("R1-V", "Visual-RFT", "VLM-R1", "Video-R1", "open-r1-multimodal")
 """Trainers grown out of R1-V's: all of a prompt's generations in one forward pass, logits of the
 prompt too."""
 
+CARDS = (24, 40, 48, 80, 96, 141)
+"""Sizes in GB: a run of which only its use is known fits on the smallest that holds it."""
+
 VERL = ("verl", "veRL", "EasyR1", "DeepEyes", "Seg-Zero")
 
 FILE = Path(__file__).with_name("cases") / "memory_cases.jsonl"
@@ -321,7 +324,8 @@ def settings_of(row: dict[str, Any]) -> Settings:
         return (text(row, "date") or "2025-01") < date
 
     old = before(VARLEN_VIT)
-    capacity = _capacity(text(row, "gpu_name"), number(row, "gpu_mem_gb"))
+    used = number(row, "peak_gb_per_gpu") if text(row, "outcome") == "fits" else None
+    capacity = _capacity(text(row, "gpu_name"), number(row, "gpu_mem_gb"), used)
     total = count(row, "train_gpus") or count(row, "gpu_count") or 1
     sharding = _sharding(row, total, kind)
     tuning: Any = text(row, "tuning") or "full"
@@ -422,8 +426,10 @@ def _framework(name: str) -> str:
     return "trl" if "trl" in name.lower() else "other"
 
 
-def _capacity(name: str, size: float | None) -> float:
+def _capacity(name: str, size: float | None, used: float | None) -> float:
     if not size:
+        if not name and used and used < max(CARDS) * USABLE:
+            return next(card * USABLE for card in CARDS if card * USABLE >= used)
         if not name:
             raise ValueError("the report says neither the GPU's size nor its name")
         return gpu_gib(name)
