@@ -72,14 +72,13 @@ def _largest(planned: RecipePlan, name: str, first: Mapping[str, str]) -> Answer
     def too_large(value: int) -> bool:
         try:
             settings = planned.written(first | {name: str(value)})
+            _refuse_long(settings, name)
+            plans[value] = estimate(settings)
         except ValueError as error:
             refused[value] = str(error)
-            return name != ENGINE  # of which a rule between flags says that it is too small
-        if text := _too_long(settings, name):
-            refused[value] = text
-        else:
-            plans[value] = estimate(settings)
-        return bool(text) or plans[value].verdict != "fits"
+            # A rule between flags says of the engine's rows that they are too short.
+            return name != ENGINE or value > (now.model.context or value)
+        return plans[value].verdict != "fits"
 
     if name in EACH:
         best = max((value for value in values if not too_large(value)), default=0)
@@ -101,18 +100,17 @@ def _largest(planned: RecipePlan, name: str, first: Mapping[str, str]) -> Answer
     return Answer(name, best, bound, runs.command, runs.problems)
 
 
-def _too_long(settings: Settings, name: str) -> str:
-    """Say what the longest row, which would then not train, does not go into; "" if nothing."""
+def _refuse_long(settings: Settings, name: str) -> None:
+    """Raise ValueError if the longest row, which would then not train, goes into no room."""
     engine = settings.vllm_max_length if settings.colocated else None
     row = engine if name == ENGINE else settings.length
     prompt = settings.prompt + settings.image_tokens - settings.crop_tokens
     limits = {"--vllm_max_model_len": engine, "the model's context": settings.model.context}
     if name in PICTURES and prompt > (settings.max_length or prompt):
-        return f"a prompt of {prompt} tokens exceeds --max_length {settings.max_length}"
+        raise ValueError(f"a prompt of {prompt} tokens exceeds --max_length {settings.max_length}")
     for limit, most in limits.items() if name in (*PICTURES, *LENGTHS) else ():
         if row and row > (most or row):
-            return f"a row of {row} tokens exceeds {limit}, {most}"
-    return ""
+            raise ValueError(f"a row of {row} tokens exceeds {limit}, {most}")
 
 
 def _bound(plan: Plan) -> str:
