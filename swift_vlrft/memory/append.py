@@ -84,8 +84,9 @@ def _problems(
 
 
 def elsewhere(processes: int = 0) -> dict[str, str]:
-    """Return the caller's variables without those of GPUs and nodes here, unless NPROC_PER_NODE is
-    ``processes``, one for each GPU of the other machine.
+    """Return the caller's variables without those of GPUs and nodes here.
+
+    NPROC_PER_NODE stays where it is ``processes``, one for each GPU of the other machine.
     """
     kept = ("NPROC_PER_NODE", str(processes))
     return {n: v for n, v in os.environ.items() if n not in MACHINE_VARIABLES or (n, v) == kept}
