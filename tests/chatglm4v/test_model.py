@@ -36,6 +36,8 @@ from swift_vlrft.chatglm4v import register
 from swift_vlrft.chatglm4v.configuration import BUILT, ChatGLM4VConfig
 from swift_vlrft.chatglm4v.modeling import ChatGLM4VForConditionalGeneration, position_ids_of
 
+pytestmark = pytest.mark.slow  # torch is imported
+
 TEXT = [7, 8, 9, 10, 11]
 WITH_IMAGE = image_row([5, 6], [12, 13, 14])
 IDS, PIXELS = torch.tensor([WITH_IMAGE]), pixels(1)

@@ -9,6 +9,8 @@ from transformers import PreTrainedModel
 from swift_vlrft.chatglm4v.text import TextAttention
 from swift_vlrft.chatglm4v.vision import VisionAttention
 
+pytestmark = pytest.mark.slow  # torch is imported
+
 ROWS = [[5, 6, 7, 8], image_row([5, 6], [12, 13, 14]), image_row([9], [4] * 6)]
 IMAGES = [None, *pixels(2)]
 

@@ -108,6 +108,7 @@ def test_a_slip_in_a_hundred_makes_a_bad_row(box, tmp_path):
     assert len(rows_in(tmp_path / "out")) == 99
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reading", READINGS, ids=str)
 def test_every_reading_that_is_stated_gives_the_same_set(reading, tmp_path):
     boxes = [(64, 48, 320, 240), (200, 100, 640, 480), (0, 0, 600, 300)]
@@ -200,6 +201,7 @@ def test_vlrft_check_says_of_a_set_what_training_says(tmp_path, monkeypatch):
             register()
 
 
+@pytest.mark.slow
 def test_a_set_that_states_sizes_is_asked_to_its_last_box(tmp_path):
     fit_both = [[10, 20, 300, 200]] * 1000
     path = parquet(tmp_path / "set", [*fit_both, *[[400, 200, 600, 440]] * 150])

@@ -20,6 +20,8 @@ from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.training import LoadOptions, training_set
 from tests.support.parquet import write_parquet
 
+pytestmark = pytest.mark.slow  # ms-swift is imported
+
 BROKEN = {"bytes": b"no image", "path": None}
 CHANGES = {
     "good": {},
