@@ -124,15 +124,6 @@ def test_kept_logits_by_number_by_index_and_by_mask(model):
     torch.testing.assert_close(kept.loss, expected)
 
 
-def test_hidden_states_and_attentions_can_be_asked_for(model):
-    model.set_attn_implementation("eager")
-    out = model(IDS, pixel_values=PIXELS, output_hidden_states=True, output_attentions=True)
-    layers, tokens = model.config.num_layers, len(WITH_IMAGE)
-    assert len(out.hidden_states) == layers + 1 and len(out.attentions) == layers
-    torch.testing.assert_close(model.transformer.output_layer(out.hidden_states[-1]), out.logits)
-    assert out.attentions[0].shape == (1, 4, tokens, tokens)
-
-
 def test_auto_classes_read_what_was_written_under_the_checkpoints_names(tmp_path):
     register()
     model = lively_model(original_rope=False)

@@ -144,13 +144,6 @@ def test_the_command_prints_means_reasons_and_samples(tmp_path):
     assert "[red]" in said and "\x1b[31m" not in said
 
 
-def test_the_command_takes_the_rewards_that_the_file_names(tmp_path):
-    table = {"completion": [RIGHT], "solution": [GOLD], "vlrft_format": [1.0]}
-    code, said = score(write(tmp_path / "c.jsonl", table), "--json")
-    rewards = json.loads(said)["rewards"]
-    assert code == 0 and list(rewards) == ["vlrft_format"] and rewards["vlrft_format"]["mean"] == 1
-
-
 def test_a_file_that_names_no_reward_is_scored_by_those_of_its_tasks(tmp_path):
     rows = [{"completion": RIGHT, "solution": GOLD, "task": task} for task in ("ocr", "detection")]
     report = score_file(write(tmp_path / "c.jsonl", *rows))
