@@ -21,7 +21,7 @@ from support.written_sets import (
 
 from swift_vlrft.datasets import BadRow, Row, RowLocation, read_rows
 from swift_vlrft.datasets.opening import find_set
-from swift_vlrft.report.set_page import page_of, sample
+from swift_vlrft.report.set_page import page_of
 
 
 def convert(*arguments):
@@ -154,18 +154,6 @@ def test_text_is_escaped_and_the_page_loads_nothing():
     assert kind == "data:image/jpeg;base64" and page.count("<img") == 1
     assert Image.open(io.BytesIO(base64.b64decode(content))).size == (640, 427)
     assert "default-src 'none'; img-src data:" in html.unescape(page)
-
-
-def test_the_sample_is_by_seed_and_in_order():
-    rows = [Row(RowLocation(Path("x"), i), {}, "", "") for i in range(1000)]
-    drawn, total = sample(rows, 12, 0)
-    places = [row.place.row for row in drawn]
-    assert total == 1000 and places == sorted(set(places)) and len(places) == 12
-    assert sample(rows, 12, 0)[0] == drawn and sample(rows, 12, 1)[0] != drawn
-    assert len(sample(rows[:5], 12, 0)[0]) == 5
-    # Every row is as likely as any other.
-    drawn = [row.place.row for seed in range(300) for row in sample(rows[:3], 1, seed)[0]]
-    assert all(60 < drawn.count(i) < 140 for i in range(3))
 
 
 def test_the_show_command(tmp_path):

@@ -104,19 +104,6 @@ def test_the_subset_pixels_rewrites_gold_and_prompt_for_the_resized_image(tmp_pa
     assert dataset[2]["solution"] == "<answer>No Objects</answer>"
 
 
-def test_boxes_in_pixels_become_norm1000_by_default(tmp_path):
-    (tmp_path / "1.png").write_bytes(picture())
-    row = {"image": "1.png", "problem": "Where is she?", "solution": "[4, 5, 20, 15]"}
-    (tmp_path / "rec.jsonl").write_text(json.dumps(row | {"frame": "pixels"}))
-    dataset, _ = train_on(tmp_path / "rec.jsonl", tmp_path / "cache")
-    assert dataset[0]["solution"] == "[100, 250, 500, 750]"
-    assert dataset[0]["frame"] == "norm1000"
-    assert "between 0 and 1000" in dataset[0]["messages"][0]["content"]
-    pixels = {"box_format": "pixels", "resize": VIEW}
-    dataset, _ = train_on(tmp_path / "rec.jsonl", tmp_path / "cache", **pixels)
-    assert dataset[0]["solution"] == "[8, 14, 42, 42]"  # seen as 84 x 56
-
-
 @pytest.mark.parametrize("sized", [{}, {"width": 40, "height": 20}])
 def test_rows_of_one_picture_point_at_it_in_the_table(sized, tmp_path):
     """COCO in Parquet: a row for each category, and no picture is written as a file."""

@@ -87,6 +87,8 @@ def test_a_list_of_boxes_is_kept_and_compared(folder):
     assert 0 < ap["low"] < ap["difference"] < ap["high"]
     write_lines(Path("p.jsonl"), detection_set()[0])
     assert "compare two of a kind" in refusal("compare", "kept", "p.jsonl")
+    Path("gold.json").rename("moved.json")
+    assert "with --gold" in refusal("compare", "fewer", "kept")
 
 
 def test_rows_are_kept_with_what_they_are_scored_by(folder):
