@@ -214,6 +214,8 @@ def test_a_broken_image_stops_or_is_left_out(coco, tmp_path):
         built(coco, tmp_path / "out")
     rows, written = built(coco, tmp_path / "out", keep_going=True)
     assert len(written.left_out) >= 1 and 1000 not in {row["image_id"] for row in rows}
+    with_boxes = sum(row["solution"] != NO_OBJECTS for row in rows)
+    assert written.counts["rows with boxes in train"] == with_boxes
     assert all(str(one.place).endswith("image 1000") for one in written.left_out)
     with pytest.raises(DataError, match="is no folder"):
         build_folder(coco[0], tmp_path / "nowhere", tmp_path / "o", categories=["cat"])
