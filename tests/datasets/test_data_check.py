@@ -44,18 +44,6 @@ def test_columns_are_renamed_as_the_error_says(tmp_path):
         assert done.exit_code == 2 and f"--columns {text}" in done.output
 
 
-def test_half_a_character_is_named_and_shown(tmp_path):
-    (tmp_path / "a.png").write_bytes(picture())
-    row = {"image": "a.png", "problem": "Where?", "solution": "[1, 2, 3, 4]"}
-    halves = [row | {"problem": "\ud800?"}, row | {"solution": "[[1, 2, 3, 4]] \udfff"}]
-    source = write_rows(tmp_path / "a.jsonl", row, *halves)
-    code, report = check(source)
-    assert code == 1 and [p["place"][-5:] for p in report["problems"]] == ["row 1", "row 2"]
-    assert "'\\ud800'" in report["problems"][0]["problem"]
-    assert data("show", source, "--out", tmp_path / "page.html").exit_code == 0
-    assert "\\ud800?" in (tmp_path / "page.html").read_text()
-
-
 @pytest.mark.slow
 def test_rows_that_are_too_long_are_named_with_their_tokens(tmp_path):
     """Against ms-swift's own template, which encodes the pictures to know."""

@@ -103,21 +103,6 @@ def test_vlrft_check_asks_the_same(sets, tmp_path, name, asked, rewards, said):
     assert said is None or said in problems[0]
 
 
-@pytest.mark.parametrize(
-    ("command", "asked"),
-    [
-        ("data check SET", ":ocr#4"),
-        ("data convert SET OUT", "#4"),
-    ],
-)
-def test_commands_that_read_all_rows_say_so(sets, tmp_path, command, asked):
-    known = {"SET": f"{sets['good']}{asked}", "OUT": tmp_path / "out"}
-    words = [str(known.get(word, word)) for word in command.split()]
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code == 2 and not (tmp_path / "out").exists()
-    assert "unknown subset" in result.output or "does not exist" in result.output
-
-
 def test_the_name_of_a_set_is_printed_as_it_is(tmp_path):
     """Not as a picture: to a terminal's library ":b:" is one."""
     said = CliRunner().invoke(app, ["data", "check", str(tmp_path / "a:b:ok:c")]).output
