@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
+from support.hostile import answered as answer
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
@@ -19,10 +20,6 @@ RIGHT = "<think>t</think><answer>[{'Position': [100, 100, 200, 200], 'Confidence
 def cases(table):
     """Answers, why points are lost or a run is ruined, and what is said; of GOLD, if no other."""
     return list(map(json.loads, Path(__file__).with_name(f"{table}.jsonl").open()))
-
-
-def answer(text):
-    return f"<think>t</think><answer>{text}</answer>"
 
 
 def score_rows(rows, names):
