@@ -194,6 +194,7 @@ def test_a_checkpoint_trained_anew_at_the_same_place_is_another_run(colours, tmp
         begin(out, settings)
 
 
+@pytest.mark.slow  # torch is imported
 def test_a_run_that_is_stopped_stops_its_processes(colours, tmp_path, monkeypatch):
     begin(tmp_path / "out", colours(4))
     started = []
@@ -214,6 +215,7 @@ def test_a_run_that_is_stopped_stops_its_processes(colours, tmp_path, monkeypatc
     assert len(started) == 2 and all((process.poll() or 0) < 0 for process in started)  # killed
 
 
+@pytest.mark.slow  # torch is imported
 def test_a_worker_that_is_killed_ends_the_run(tmp_path, monkeypatch):
     killed = tmp_path / "python"
     killed.write_text("#!/bin/sh\nkill -TERM $$\n")
@@ -274,6 +276,7 @@ def test_of_several_answers_a_row_the_first_counts(colours, tmp_path):
     assert "--samples 4 at --temperature 0" in problem
 
 
+@pytest.mark.slow  # ms-swift is imported
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_summary_says_why_a_query_has_no_answer(tmp_path, monkeypatch, workers):
     rows = []
@@ -321,6 +324,7 @@ def test_an_option_that_evaluate_does_not_know_or_take_is_named():
         swift_vlrft.evaluate("model", "data/held_out", "counting", max_tokens="many")
 
 
+@pytest.mark.slow  # torch is imported
 def test_evaluate_does_what_the_command_does(coco, tmp_path, monkeypatch, right_model):
     monkeypatch.delenv("LOG_LEVEL", raising=False)
     shown = []
