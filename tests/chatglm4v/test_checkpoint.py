@@ -9,6 +9,8 @@ from support.glm4v_folder import INDEX, write_published
 
 from swift_vlrft.chatglm4v.checkpoint import check_checkpoint
 
+pytestmark = pytest.mark.slow  # torch is imported
+
 SHARD = "model-00002-of-00002.safetensors"
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\n"
 

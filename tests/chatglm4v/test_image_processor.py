@@ -9,6 +9,8 @@ from torchvision import transforms
 from swift_vlrft.chatglm4v.configuration import VISION, ChatGLM4VConfig
 from swift_vlrft.chatglm4v.image_processor import ChatGLM4VImageProcessor
 
+pytestmark = pytest.mark.slow  # torch is imported
+
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 
 

@@ -36,6 +36,8 @@ from swift_vlrft.chatglm4v import register
 from swift_vlrft.chatglm4v.configuration import BUILT, ChatGLM4VConfig
 from swift_vlrft.chatglm4v.modeling import ChatGLM4VForConditionalGeneration, position_ids_of
 
+pytestmark = pytest.mark.slow  # torch is imported
+
 TEXT = [7, 8, 9, 10, 11]
 WITH_IMAGE = image_row([5, 6], [12, 13, 14])
 IDS, PIXELS = torch.tensor([WITH_IMAGE]), pixels(1)
@@ -120,15 +122,6 @@ def test_kept_logits_by_number_by_index_and_by_mask(model):
     torch.testing.assert_close(kept.logits, every[:, mask])
     expected = torch.nn.functional.cross_entropy(every[0, [3]], labels[0, 1:])
     torch.testing.assert_close(kept.loss, expected)
-
-
-def test_hidden_states_and_attentions_can_be_asked_for(model):
-    model.set_attn_implementation("eager")
-    out = model(IDS, pixel_values=PIXELS, output_hidden_states=True, output_attentions=True)
-    layers, tokens = model.config.num_layers, len(WITH_IMAGE)
-    assert len(out.hidden_states) == layers + 1 and len(out.attentions) == layers
-    torch.testing.assert_close(model.transformer.output_layer(out.hidden_states[-1]), out.logits)
-    assert out.attentions[0].shape == (1, 4, tokens, tokens)
 
 
 def test_auto_classes_read_what_was_written_under_the_checkpoints_names(tmp_path):

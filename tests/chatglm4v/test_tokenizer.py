@@ -12,6 +12,8 @@ from swift_vlrft.chatglm4v.tokenizer import PIECES, read_ranks, save_as_publishe
 from swift_vlrft.families.chatglm4v import FAMILY, SPECIAL_IDS
 from swift_vlrft.tiny.checkpoint import build_tokenizer
 
+pytestmark = pytest.mark.slow  # torch is imported
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 TEXTS = [path.read_text(encoding="utf-8") for path in sorted(REPOSITORY.glob("*.md"))]
 

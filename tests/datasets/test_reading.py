@@ -205,11 +205,6 @@ def test_a_damaged_shard_is_named_and_stops_the_set(damage, tmp_path):
         train_on(tmp_path, tmp_path / "cache")
 
 
-def test_a_split_that_is_not_there_lists_the_others(tmp_path):
-    refused(saved_dict(tmp_path), "'test'", "it has train", split="test")
-    refused(parquet_folder(tmp_path), "'validation'", "it has train, test", split="validation")
-
-
 def test_a_line_that_is_no_row_leaves_the_others(tmp_path):
     path = jsonl(tmp_path)
     first = path.read_bytes().splitlines(keepends=True)[0]
@@ -223,12 +218,6 @@ def test_a_line_that_is_no_row_leaves_the_others(tmp_path):
     for row, words in zip(bad, ("not JSON", "not UTF-8", "an object", "not JSON"), strict=True):
         assert f"line {row.place.row + 1}" in row.problem and words in row.problem
     refused(path, "rows.jsonl, row 1: line 2")
-
-
-def test_an_image_that_is_not_there_is_named_with_its_row(tmp_path):
-    (row, *_) = read_rows(jsonl(tmp_path))
-    with pytest.raises(DataError, match=r"row 0: .*nowhere.png"):
-        open_image({"bytes": None, "path": str(tmp_path / "nowhere.png")}, row.place)
 
 
 def test_a_shard_without_rows_is_read_as_none(tmp_path):

@@ -3,7 +3,6 @@
 import json
 import os
 import pickle
-import shutil
 
 import pytest
 from support.stored_sets import (
@@ -67,17 +66,6 @@ def test_parquet_that_is_not_utf_8_is_named(where, tmp_path):
 
 
 # ---- paths that climb, archives, pickles -----------------------------------------------------
-
-
-@pytest.mark.parametrize("form", ["tar", "zip"])
-def test_archives_are_not_unpacked(form, tmp_path):
-    folder = rows_of(tmp_path / "rows").parent
-    archive = shutil.make_archive(str(tmp_path / "set" / "set"), form, folder)
-    before = sorted(tmp_path.rglob("*"))
-    for path in (tmp_path / "set", archive):
-        with pytest.raises(DataError, match="no known data set"):
-            list(read_rows(path))
-    assert sorted(tmp_path.rglob("*")) == before
 
 
 class Runs:

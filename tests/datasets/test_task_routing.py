@@ -121,15 +121,6 @@ def test_named_rewards_score_every_row_of_their_gold(task, column, how, tmp_path
                 assert score == 1.0 if stating else score is not None
 
 
-def test_rows_of_empty_answers_alone_are_detection_where_that_is_named(tmp_path):
-    for n, gold in enumerate((["No Objects"] * 2, ["[]", "None"])):
-        path = stored(tmp_path / str(n), rows_of(gold))
-        for named in (["vlrft_detection_iou"], []):
-            columns = trained(path, tmp_path, named)
-            assert scores("vlrft_detection_iou", columns) == [1.0, 1.0]
-        assert columns["task"] == [None] * 2
-
-
 @pytest.mark.parametrize("beside", [TWO, "rose"])
 def test_none_is_no_object_where_the_reward_or_the_task_says_so(beside, tmp_path):
     """Whatever other rows hold; a prompt is not rewritten before it is said."""
@@ -194,22 +185,6 @@ def test_gold_that_two_named_rewards_read_is_scored_by_both_and_noted(tmp_path):
     assert code == 0 and note in report["notes"]
 
 
-def test_rows_of_a_stated_task_that_no_named_reward_scores_are_counted(tmp_path):
-    tasks = ["grounding"] * 2 + ["classification", "counting", "classification"]
-    path = stored(tmp_path, rows_of([ONE, ONE, "rose", "4", "tulip"], tasks))
-    rewards = ["vlrft_grounding_iou", "vlrft_format"]
-    count = "3 of 5 rows state a task that no named reward of this package scores: 2 classification"
-    _, report = train_on(path, tmp_path / "cache", rewards=tuple(rewards))
-    (note,) = routing_notes(report, rewards)
-    assert count in note and "1 counting" in note and f"{path}:grounding alone" in note
-    code, found = checked(path, *rewards)
-    assert code == 0 and note in found["notes"]
-    (finding,) = [one for one in recipe_findings(path, *rewards) if one.rule == "reward-rows"]
-    assert (finding.level, finding.text) == ("note", note)
-    every = [*rewards, "vlrft_classification", "vlrft_counting"]
-    assert checked(path, *every)[1]["notes"] == checked(path, "vlrft_format")[1]["notes"] == []
-
-
 def conversation(tmp_path, value):
     (tmp_path / "a.png").write_bytes(picture())
     turns = [{"from": "human", "value": "<image>Where?"}, {"from": "gpt", "value": value}]
@@ -229,22 +204,6 @@ def test_the_form_of_a_set_gives_way_to_the_reward_that_is_named(tmp_path):
         assert both["task"] == ["grounding"]
     for value, name in (("4", "vlrft_counting"), ("yes", "vlrft_yes_no"), ("B", "vlrft_choice")):
         assert scores(name, trained(conversation(tmp_path, value), tmp_path, [name])) == [1.0]
-
-
-def test_boxes_and_prompts_go_into_pixels_without_a_task(tmp_path):
-    resize = ImageResize("qwen2_5_vl", 3136, 12_845_056)
-    prompt, pixels = "Find it (between 0 and 1000, integer).", "in pixels, x from 0 to 84"
-    for golds, rewards, asked in (
-        ([ONE, "No Objects", TWO], [], [pixels] * 3),
-        ([ONE, "4"], ["vlrft_grounding_iou", "vlrft_counting"], [pixels, prompt]),
-    ):
-        rows = [row | {"problem": prompt} for row in rows_of(golds)]
-        path = stored(tmp_path / str(len(rows)), rows)
-        found = trained(path, tmp_path, rewards, box_format="pixels", resize=resize)
-        assert found["frame"] == ["pixels" if words == pixels else None for words in asked]
-        for (message,), words in zip(found["messages"], asked, strict=True):
-            assert words in message["content"]
-        assert found["solution"][0] == "[1, 1, 25, 22]" and found["width"][0] == 84
 
 
 # ---- what cannot be scored --------------------------------------------------------------------
@@ -271,15 +230,6 @@ def test_gold_that_the_named_reward_cannot_read_is_an_error_with_its_row(name, s
     assert report["good"] == report["rows"] - 1
     (found,) = [f for f in recipe_findings(path, reward) if f.rule == "dataset"]
     assert said in found.text
-
-
-@pytest.mark.parametrize("task", ["det", "Detection ", "DETECTION", 3, True])
-def test_a_task_that_is_none_always_stops_with_the_known_ones(task, tmp_path):
-    path = stored(tmp_path, rows_of(["[1, 2, 3, 4]"] * 2, [None, task]))
-    for rewards in ([], ["vlrft_detection_iou"]):
-        with pytest.raises(DataError, match="row 1: unknown task .*detection, grounding, pointing"):
-            trained(path, tmp_path, rewards)
-    assert check_set(path, images=False).unreadable == 1
 
 
 def recipe_findings(path, *rewards):
@@ -365,28 +315,6 @@ def test_values_of_other_types_are_answers(tmp_path):
 
 
 # ---- what data check and watch say ------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("task", "fits", "never"),
-    [
-        ("counting", "counting counting_soft classification", "detection"),
-        ("choice", "choice classification", "counting"),
-        ("yes_no", "yes_no", "counting"),
-        ("grounding", "grounding_iou detection_iou", "classification"),
-        # a set that states no task is not called one of texts, lists, orders or points
-        ("classification", "classification", "choice ocr list ordering pointing number"),
-    ],
-)
-def test_data_check_says_which_rewards_fit(task, fits, never, tmp_path):
-    path = stored(tmp_path, rows_of(GOLD[task]))
-    rewards = checked(path)[1]["rewards"]
-    full = {name for name, (rows, asked) in rewards.items() if rows == asked}
-    assert full >= {f"vlrft_{name}" for name in fits.split()}
-    assert not any(word in name for word in never.split() for name in rewards)
-    stated = stored(tmp_path / "s", rows_of(GOLD[task], [task] * 4))
-    code, report = checked(stated)
-    assert code == 0 and {REWARDS[name].task.name for name in report["rewards"]} == {task}
 
 
 # ---- rewards of others -----------------------------------------------------------------------

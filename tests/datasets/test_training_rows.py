@@ -1,14 +1,12 @@
 """The Dataset that ms-swift gets: gold, pictures and columns as they were, bad rows listed."""
 
 import json
-import random
 import re
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.drawn_rows import boxed_rows
 from support.stored_sets import (
     GOLD,
     PROBLEM,
@@ -26,19 +24,8 @@ from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.schemas import SCHEMAS, RecordSchema
 from swift_vlrft.families.image_resize import ImageResize
-from tests.support.parquet import write_parquet
 
 VIEW = ImageResize("qwen2_5_vl", 3136, 12_845_056)
-
-
-def test_gold_image_and_prompt_are_as_they_were(tmp_path):
-    rows = boxed_rows(random.Random(0), 5)
-    write_parquet(rows, tmp_path / "set")
-    trained, _ = train_on(tmp_path / "set", tmp_path / "cache")
-    for row, got in zip(rows, trained, strict=True):
-        assert got["messages"][0]["content"] == "<image>" + row.problem
-        assert (got["solution"], got["task"]) == (row.solution, None)
-        assert shown(got).tobytes() == row.image.tobytes()
 
 
 def lie_in_a_mapped_file(dataset):
@@ -102,22 +89,6 @@ def test_shards_may_differ_in_order_and_in_columns_of_nulls(tmp_path):
     assert [shown(row).size for row in dataset] == [SIZE] * 6
 
 
-def test_shards_of_types_that_do_not_go_together_are_named(tmp_path):
-    for number, values in enumerate(([1, 2, 3], ["a", "b", "c"])):
-        file = tmp_path / f"train-{number:05d}-of-00002.parquet"
-        write_table(file, columns() | {"source": values})
-    with pytest.raises(DataError, match="00001-of-00002.parquet: it has other .* source .* string"):
-        train_on(tmp_path, tmp_path / "cache")
-
-
-def test_a_folder_named_after_its_split(tmp_path):
-    (tmp_path / "test").mkdir()
-    write_table(tmp_path / "test" / "0.parquet", columns())
-    assert len(train_on(tmp_path / "test", tmp_path / "cache")[0]) == 3
-    with pytest.raises(DataError, match="no split 'train'"):
-        open_set(tmp_path)
-
-
 def test_the_subset_pixels_rewrites_gold_and_prompt_for_the_resized_image(tmp_path):
     from swift_vlrft.geometry.box_format import convert_box
 
@@ -131,19 +102,6 @@ def test_the_subset_pixels_rewrites_gold_and_prompt_for_the_resized_image(tmp_pa
     assert dataset["frame"] == ["pixels"] * 3
     assert (dataset[0]["width"], dataset[0]["height"]) == seen
     assert dataset[2]["solution"] == "<answer>No Objects</answer>"
-
-
-def test_boxes_in_pixels_become_norm1000_by_default(tmp_path):
-    (tmp_path / "1.png").write_bytes(picture())
-    row = {"image": "1.png", "problem": "Where is she?", "solution": "[4, 5, 20, 15]"}
-    (tmp_path / "rec.jsonl").write_text(json.dumps(row | {"frame": "pixels"}))
-    dataset, _ = train_on(tmp_path / "rec.jsonl", tmp_path / "cache")
-    assert dataset[0]["solution"] == "[100, 250, 500, 750]"
-    assert dataset[0]["frame"] == "norm1000"
-    assert "between 0 and 1000" in dataset[0]["messages"][0]["content"]
-    pixels = {"box_format": "pixels", "resize": VIEW}
-    dataset, _ = train_on(tmp_path / "rec.jsonl", tmp_path / "cache", **pixels)
-    assert dataset[0]["solution"] == "[8, 14, 42, 42]"  # seen as 84 x 56
 
 
 @pytest.mark.parametrize("sized", [{}, {"width": 40, "height": 20}])

@@ -108,6 +108,7 @@ def test_a_slip_in_a_hundred_makes_a_bad_row(box, tmp_path):
     assert len(rows_in(tmp_path / "out")) == 99
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reading", READINGS, ids=str)
 def test_every_reading_that_is_stated_gives_the_same_set(reading, tmp_path):
     boxes = [(64, 48, 320, 240), (200, 100, 640, 480), (0, 0, 600, 300)]
@@ -132,22 +133,15 @@ def test_every_reading_that_is_stated_gives_the_same_set(reading, tmp_path):
 def solutions(folder, box, form):
     """One picture of 640 x 480; its box stands in a text, whose row states no box format."""
     (folder / "1.png").write_bytes(picture(size=FAR))
-    rec = [{"from": "human", "value": "<image>Where is it?"}, {"from": "gpt", "value": str(box)}]
-    lisa = [
-        {"from": "user", "value": "<img>1.png</img> Where is it?"},
-        {"from": "assistant", "value": str(box)},
-    ]
     row = {
         "virft": {"image": "1.png", "problem": "Where is it?", "solution": str(box)},
-        "rec": {"image": "1.png", "conversations": rec},
-        "lisa": {"conversations": lisa},
         "verl": {"images": ["1.png"], "problem": "Where is it?", "answer": str(box)},
     }[form]
     (folder / "rows.jsonl").write_text(json.dumps(row))
     return folder / "rows.jsonl"
 
 
-@pytest.mark.parametrize("form", ["virft", "rec", "lisa", "verl"])
+@pytest.mark.parametrize("form", ["virft", "verl"])
 def test_a_unit_is_the_box_format_of_solutions_that_state_none(form, tmp_path):
     for unit in ("pixels", "unit", "norm1000"):
         numbers = written((64, 48, 320, 240), Reading("xyxy", unit), FAR)
@@ -176,6 +170,7 @@ def test_the_name_of_a_group_is_no_category(tmp_path):
     assert {row["category"] for row in rows_in(tmp_path / "out")} == {"dog", "cat"}
 
 
+@pytest.mark.slow  # ms-swift is imported
 def test_vlrft_check_says_of_a_set_what_training_says(tmp_path, monkeypatch):
     from swift_vlrft.swift_plugin.registration import register
 
@@ -200,6 +195,7 @@ def test_vlrft_check_says_of_a_set_what_training_says(tmp_path, monkeypatch):
             register()
 
 
+@pytest.mark.slow
 def test_a_set_that_states_sizes_is_asked_to_its_last_box(tmp_path):
     fit_both = [[10, 20, 300, 200]] * 1000
     path = parquet(tmp_path / "set", [*fit_both, *[[400, 200, 600, 440]] * 150])

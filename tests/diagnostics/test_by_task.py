@@ -5,6 +5,7 @@ import statistics
 
 from hypothesis import given
 from hypothesis import strategies as st
+from support.hostile import answered as answer
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
@@ -41,10 +42,6 @@ def test_figures_are_those_of_numbers_put_side_by_side(rows):
                 constant.append(statistics.pstdev(of_group) == 0)
         assert of.groups == len(constant)
         assert of.zero_variance == (statistics.mean(constant) if constant else None)
-
-
-def answer(text):
-    return f"<think>t</think><answer>{text}</answer>"
 
 
 def logged(step, tasks):

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
+from support.hostile import answered as answer
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
@@ -19,10 +20,6 @@ RIGHT = "<think>t</think><answer>[{'Position': [100, 100, 200, 200], 'Confidence
 def cases(table):
     """Answers, why points are lost or a run is ruined, and what is said; of GOLD, if no other."""
     return list(map(json.loads, Path(__file__).with_name(f"{table}.jsonl").open()))
-
-
-def answer(text):
-    return f"<think>t</think><answer>{text}</answer>"
 
 
 def score_rows(rows, names):
@@ -142,13 +139,6 @@ def test_the_command_prints_means_reasons_and_samples(tmp_path):
         assert words in said
     # What a model writes reaches no terminal as control characters.
     assert "[red]" in said and "\x1b[31m" not in said
-
-
-def test_the_command_takes_the_rewards_that_the_file_names(tmp_path):
-    table = {"completion": [RIGHT], "solution": [GOLD], "vlrft_format": [1.0]}
-    code, said = score(write(tmp_path / "c.jsonl", table), "--json")
-    rewards = json.loads(said)["rewards"]
-    assert code == 0 and list(rewards) == ["vlrft_format"] and rewards["vlrft_format"]["mean"] == 1
 
 
 def test_a_file_that_names_no_reward_is_scored_by_those_of_its_tasks(tmp_path):

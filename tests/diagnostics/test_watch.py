@@ -4,6 +4,7 @@ import inspect
 import logging
 
 import pytest
+from support.hostile import answered as answer
 
 from swift_vlrft.diagnostics import watch as watching
 from swift_vlrft.diagnostics.watch import watch
@@ -11,10 +12,6 @@ from swift_vlrft.rewards import REWARDS
 
 GOLD = "<answer>[{'Position': [100, 100, 200, 200], 'Confidence': 1}]</answer>"
 IOU = "vlrft_detection_iou"
-
-
-def answer(text):
-    return f"<think>t</think><answer>{text}</answer>"
 
 
 @pytest.fixture(autouse=True)

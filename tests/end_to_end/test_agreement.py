@@ -137,17 +137,6 @@ def test_a_model_with_a_set(family, mixed, tmp_path):
 
 
 @pytest.mark.nightly
-def test_adapters_that_the_engine_has_no_place_for(tiny_qwen2_5_vl, mixed, tmp_path):
-    """vLLM adds those of the vision tower only if it is told to: the remedy is tried, too."""
-    more = f"{COLOCATED} --tuner_type lora --freeze_vit false --freeze_aligner false"
-    recipe = recipe_of(tmp_path, tiny_qwen2_5_vl, mixed, f"{more} --vllm_enable_lora true")
-    asked = (recipe, "--rows", "4", "--tokens", "8", "--out", tmp_path / "out", "--json")
-    assert agree(*asked, code=1)["word"] == "weights"
-    told = '{"enable_tower_connector_lora": true}'
-    agree(*asked, "--", "--vllm_engine_kwargs", told, code=0)
-
-
-@pytest.mark.nightly
 def test_a_recipe_as_it_stands(shapes, tmp_path):
     """ZeRO-3, both offloads, vLLM over two processes; sleep mode and CUDA graphs are left out."""
     write_tiny("qwen2_vl", tmp_path / "model")
@@ -177,17 +166,6 @@ def agree_with_server(recipe, folder, *flags, code: int, **variables: str) -> di
     )
     assert found["engine"] == "vLLM server"
     return found
-
-
-@pytest.mark.nightly
-def test_an_asynchronous_server_with_the_adapter(tiny_qwen2_5_vl, mixed, tmp_path):
-    engine = "--vllm_enable_lora true --vllm_use_async_engine true --external_plugins "
-    rollout = ROLLOUT.format(model=tiny_qwen2_5_vl, more=f"{engine}{ENGINES}")
-    recipe = recipe_of(
-        *(tmp_path, tiny_qwen2_5_vl, mixed, f"{SERVED} --tuner_type lora"),
-        before=f"export MAX_PIXELS=401408\n{rollout}export NPROC_PER_NODE=1",
-    )
-    assert agree_with_server(recipe, tmp_path, code=0)["word"] == "agrees"
 
 
 @pytest.mark.nightly

@@ -9,16 +9,13 @@ import random
 import pytest
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
+from support.hostile import answered as answer
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 
 NAMES = ("cat", "dog", "bus")
 AP_NAMES = ("AP", "AP50", "AP75", "AP_small", "AP_medium", "AP_large")
-
-
-def answer(text: str) -> str:
-    return f"<think>t</think><answer>{text}</answer>"
 
 
 def write_lines(path, rows):

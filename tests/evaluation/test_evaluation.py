@@ -21,7 +21,6 @@ from scored import (
     write_lines,
 )
 
-from swift_vlrft.datasets.build import CATEGORY_LISTS
 from swift_vlrft.evaluation import read_predictions, summarise
 from swift_vlrft.evaluation.annotations import Gold, open_annotations
 from swift_vlrft.evaluation.detections import boxes_of_rows
@@ -105,19 +104,6 @@ def test_an_image_whose_gold_cannot_be_read_leaves_the_others_their_intervals(fi
     assert summary.problems == {"gold solutions that cannot be read, not scored": 1}
 
 
-def test_named_lists_are_averaged(file):
-    gold = "[{'Position': [10, 10, 200, 200], 'Confidence': 1}]"
-    shared = {"task": "detection", "solution": gold, "image_id": "1"}
-    said = answer(gold), answer("No Objects")
-    rows = [
-        shared | {"id": name, "category": name, "completion": said[name == "dog"]}
-        for name in CATEGORY_LISTS["virft-coco8"]
-    ]
-    summary = eval_json(write_lines(file, rows))
-    # No picture's size is known.
-    assert_metrics(summary, AP_small=None, false_empty_prediction_rate=1 / 8)
-
-
 def test_images_that_no_row_asks_about_are_not_scored(file, gold):
     rows = detection_set()[0]
     left = rows[0]["image_id"]
@@ -171,6 +157,12 @@ REFUSED = {
     "nothing": ("", "", "p.jsonl holds no"),
     "half a line": ('{"completion": "x"', "", "line 1: not JSON"),
     "no answer": ('{"text": "x"}', "", "(found: text)"),
+    "OpenAI's batches": ('{"custom_id": "0", "response": {}}', "", "(found: custom_id, response)"),
+    "several answers without an id": (
+        '{"completion": ["a", "b"], "solution": "a"}',
+        "--task classification",
+        "for several completions of a row, write the row's 'id' into the line",
+    ),
     "no task": (LINE, "", "--task"),
     "several tasks": ('{"task": "counting", "completion": "4"}\n' + OF_COCO + "}", "", "--task"),
     "an unknown task": (LINE, "--task guessing", "known: detection"),

@@ -13,20 +13,16 @@ from msgspec import structs
 from PIL import Image
 from safetensors.numpy import save_file
 from scored import answer, invoke, refusal, run_json, write_lines
-from support.command_line import parsed
 
 import swift_vlrft
 from swift_vlrft.datasets import DataError
 from swift_vlrft.demo.tasks import TASKS
-from swift_vlrft.evaluation.annotations import Gold, open_annotations
-from swift_vlrft.evaluation.compare import compare
 from swift_vlrft.evaluation.predictions import EvaluationError, Problems, read_predictions
 from swift_vlrft.evaluation.queries import QuerySet
 from swift_vlrft.evaluation.run import answer_line, answered, begin, finish, new_part, pending
-from swift_vlrft.evaluation.settings import Scoring, Settings
+from swift_vlrft.evaluation.settings import Settings
 from swift_vlrft.evaluation.summary import Summary, summarise
-from swift_vlrft.files import jsonl
-from swift_vlrft.files.records import as_json, read_record, record_of
+from swift_vlrft.files.records import as_json, read_record
 from swift_vlrft.swift_plugin import evaluate, inference
 from tests.support.parquet import write_parquet
 
@@ -150,12 +146,6 @@ def test_the_test_split_is_asked_and_never_replaced_by_training_rows(tmp_path, f
 # ---- what a run leaves -----------------------------------------------------------------------
 
 
-def test_settings_survive_the_way_to_a_worker(coco):
-    settings = Settings("m", coco, "detection", categories=("cat",), engine_options={"a": [1]})
-    again = record_of(json.loads(json.dumps(as_json(settings))), Settings, "run.json")
-    assert again == settings and again.identity() == settings.identity()
-
-
 def test_workers_share_the_questions_and_a_kill_loses_only_half_a_line(colours, tmp_path):
     settings, out = colours(20), tmp_path / "out"
     assert begin(out, settings) == {}
@@ -204,6 +194,7 @@ def test_a_checkpoint_trained_anew_at_the_same_place_is_another_run(colours, tmp
         begin(out, settings)
 
 
+@pytest.mark.slow  # torch is imported
 def test_a_run_that_is_stopped_stops_its_processes(colours, tmp_path, monkeypatch):
     begin(tmp_path / "out", colours(4))
     started = []
@@ -224,6 +215,7 @@ def test_a_run_that_is_stopped_stops_its_processes(colours, tmp_path, monkeypatc
     assert len(started) == 2 and all((process.poll() or 0) < 0 for process in started)  # killed
 
 
+@pytest.mark.slow  # torch is imported
 def test_a_worker_that_is_killed_ends_the_run(tmp_path, monkeypatch):
     killed = tmp_path / "python"
     killed.write_text("#!/bin/sh\nkill -TERM $$\n")
@@ -262,33 +254,6 @@ def test_bad_settings_are_refused_before_a_model_is_loaded(colours, tmp_path, ar
 # ---- the library -----------------------------------------------------------------------------
 
 
-def test_an_annotation_file_is_decoded_once_and_has_to_stay(
-    coco, tmp_path, monkeypatch, right_model
-):
-    decoded = []
-    read = jsonl.json.loads
-
-    def counted(text, **options):
-        decoded.append('"annotations"' in str(text)[:10_000])
-        return read(text, **options)
-
-    def decodings() -> int:
-        times = sum(decoded)
-        decoded.clear()
-        return times
-
-    monkeypatch.setattr(jsonl.json, "loads", counted)
-    out = tmp_path / "out"
-    summary = swift_vlrft.evaluate("m", coco, "detection", out=out, workers=1, bootstrap=10)
-    assert summary.metrics["AP"].value == 1.0 and decodings() == 1
-    again = swift_vlrft.evaluate(predictions=out, gold=coco, task="detection", bootstrap=0)
-    assert again.metrics["AP"].value == 1.0 and decodings() <= 1
-    command = ("compare", out, out, "--bootstrap", "10")
-    assert invoke(*command).exit_code == 0 and decodings() <= 1
-    coco.rename(tmp_path / "moved.json")
-    assert str(coco) in refusal(*command)
-
-
 def test_of_several_answers_a_row_the_first_counts(colours, tmp_path):
     settings, out = colours(3, samples=4, temperature=1.0), tmp_path / "out"
     queries = QuerySet(settings)
@@ -311,6 +276,7 @@ def test_of_several_answers_a_row_the_first_counts(colours, tmp_path):
     assert "--samples 4 at --temperature 0" in problem
 
 
+@pytest.mark.slow  # ms-swift is imported
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_summary_says_why_a_query_has_no_answer(tmp_path, monkeypatch, workers):
     rows = []
@@ -335,6 +301,7 @@ def test_the_summary_says_why_a_query_has_no_answer(tmp_path, monkeypatch, worke
         inference.main(command[3:])
         return SimpleNamespace(poll=lambda: 0, wait=lambda: 0)
 
+    inference.gpu_count()  # imports torch, which starts processes too
     monkeypatch.setattr(inference, "load_engine", engine)
     monkeypatch.setattr(inference.subprocess, "Popen", process)
     monkeypatch.setattr(inference.time, "sleep", lambda seconds: None)
@@ -350,18 +317,6 @@ def test_the_summary_says_why_a_query_has_no_answer(tmp_path, monkeypatch, worke
         swift_vlrft.evaluate("m", file, out=tmp_path / "none", **settings)
 
 
-def test_every_setting_is_an_option_with_its_default():
-    words = ["vlrft", "eval", "m", "set", "--base_model", "b", "--categories", "a"]
-    params = parsed([*words, "--categories", "b,c", "--max-queries", "5"]).params
-    given = {"base_model": "b", "categories": ["a", "b,c"], "max_queries": 5}
-    fields = (*structs.fields(Scoring), *structs.fields(Settings))
-    defaults = {f.name: f.default for f in fields if f.name in params and not f.required}
-    assert len(defaults) == 20
-    defaults |= {"engine_options": "{}"} | given
-    assert {name: params[name] for name in defaults} == defaults
-    assert "greater than or equal" in refusal("eval", "m", "set", "--max-queries", "0")
-
-
 def test_an_option_that_evaluate_does_not_know_or_take_is_named():
     with pytest.raises(TypeError, match="unexpected keyword argument 'max_tokns'"):
         swift_vlrft.evaluate(predictions="p.jsonl", max_tokns=5)
@@ -369,6 +324,7 @@ def test_an_option_that_evaluate_does_not_know_or_take_is_named():
         swift_vlrft.evaluate("model", "data/held_out", "counting", max_tokens="many")
 
 
+@pytest.mark.slow  # torch is imported
 def test_evaluate_does_what_the_command_does(coco, tmp_path, monkeypatch, right_model):
     monkeypatch.delenv("LOG_LEVEL", raising=False)
     shown = []
@@ -390,18 +346,6 @@ def test_evaluate_does_what_the_command_does(coco, tmp_path, monkeypatch, right_
     assert outputs[0].endswith("runs/eval/m-instances_val2017/summary.json\n")
     assert ["5 of 5 answers" in output for output in outputs] == [False, True]
     assert "LOG_LEVEL" not in os.environ
-
-
-def test_scoring_leaves_the_predictions_as_they_are(coco, tmp_path):
-    line = {"id": "1/cat", "task": "detection", "image_id": 1, "category": "CAT"}
-    line |= {"frame": "norm1000", "completion": CAT, "solution": CAT}
-    file, gold = write_lines(tmp_path / "p.jsonl", [line]), Gold(open_annotations(coco))
-    predictions, before = read_predictions(file), read_predictions(file)
-    first = summarise(predictions, gold=gold, bootstrap=0)
-    assert predictions == before and first.by_class["cat"]["AP"] == 1.0
-    assert as_json(summarise(predictions, gold=gold, bootstrap=0)) == as_json(first)
-    assert compare(predictions, predictions, gold=gold, bootstrap=2).rows == 1
-    assert predictions == before
 
 
 def test_lvis_calls_no_box_wrong_where_it_does_not_say(tmp_path):

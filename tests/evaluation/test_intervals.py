@@ -91,6 +91,7 @@ def ranked_answers(rng, images, detected):
         yield _Ranked(np.tile(unit, (10, 1)), hit, ~hit, counts.astype(float))
 
 
+@pytest.mark.slow
 def test_average_precision_of_few_images_is_not_held_for_more_than_it_is():
     """Percentiles of the draws hold it in 65 of 100 sets."""
     rng = np.random.default_rng(3)

@@ -87,6 +87,8 @@ def test_a_list_of_boxes_is_kept_and_compared(folder):
     assert 0 < ap["low"] < ap["difference"] < ap["high"]
     write_lines(Path("p.jsonl"), detection_set()[0])
     assert "compare two of a kind" in refusal("compare", "kept", "p.jsonl")
+    Path("gold.json").rename("moved.json")
+    assert "with --gold" in refusal("compare", "fewer", "kept")
 
 
 def test_rows_are_kept_with_what_they_are_scored_by(folder):
@@ -112,23 +114,3 @@ def test_a_models_answers_and_a_file_in_the_folder_stay(folder):
     eval_json(own, "--out", "other")
     assert own.read_bytes() == before
     assert json.loads(Path("other/summary.json").read_text())["rows"] == 4
-
-
-REFUSED = {
-    "a line of OpenAI's batches": (
-        {"custom_id": "0", "response": {"status_code": 200, "body": {"choices": []}}},
-        "no 'completion' (found: custom_id, response)",
-    ),
-    "no completion in the list": ({"id": 1, "completion": []}, "no gold solution in any of the 1"),
-    "several without an id": (
-        {"completion": ["a", "b"], "solution": "a"},
-        "for several completions of a row, write the row's 'id' into the line",
-    ),
-}
-
-
-@pytest.mark.parametrize(("line", "said"), REFUSED.values(), ids=REFUSED)
-def test_a_line_without_one_answer_is_refused_in_one_line(folder, line, said):
-    file = write_lines(Path("p.jsonl"), [line])
-    text = refusal("eval", "--predictions", file, "--task", "classification")
-    assert said in text and text.count("error:") == 1

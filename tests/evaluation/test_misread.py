@@ -85,6 +85,7 @@ def test_a_weak_model_and_an_empty_list_are_scored(scored):
     assert "the list holds no box: every gold box counts as missed" in summary["notes"]
 
 
+@pytest.mark.slow
 def test_answers_that_are_joined_are_read_in_every_way(tmp_path):
     size, forms = (80, 60), {"pixels": "pixels", "norm1000": "norm1000", "unit": "unit"}
     boxes_in_pixels = [(30 + n, 4 + n, 66 + n, 14 + n) for n in range(12)]

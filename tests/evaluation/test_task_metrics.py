@@ -6,6 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from rewards.test_oracles import distance
 from scored import answer, assert_metrics, eval_json, write_lines
 from support.drawn_rows import MIXED, mixed_rows
 
@@ -60,16 +61,6 @@ def test_n_acc_and_t_acc_of_random_answers(task, place, tmp_path):
     }
     n_acc, t_acc = (sum(verdicts) / len(verdicts) for verdicts in right.values())
     assert_metrics(evaluated(tmp_path, task, pairs), n_acc=n_acc, t_acc=t_acc)
-
-
-def distance(a, b):
-    """Wagner and Fischer 1974."""
-    row = list(range(len(b) + 1))
-    for i, x in enumerate(a, 1):
-        last, row[0] = row[0], i
-        for j, y in enumerate(b, 1):
-            last, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, last + (x != y))
-    return row[-1]
 
 
 TEXTS = [

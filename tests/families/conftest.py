@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from swift_vlrft.tiny.checkpoint import write_tiny
-
 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory) -> Callable[[str], Path]:
+    from swift_vlrft.tiny.checkpoint import write_tiny
+
     folder = tmp_path_factory.mktemp("tiny")
 
     @cache

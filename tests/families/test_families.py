@@ -205,6 +205,7 @@ def run_of(folder, model, more=""):
     return read_run(path, {})
 
 
+@pytest.mark.slow
 @each
 def test_rules(name, checkpoint, tmp_path):
     known, run = FAMILIES[name], run_of(tmp_path, checkpoint(name))
@@ -240,6 +241,7 @@ def test_planner(name, checkpoint, tmp_path):
     assert plan.fits and model.parameters.total * 2 <= plan.peak.total
 
 
+@pytest.mark.slow
 @each
 def test_shared_prefix(name):
     from support.vision_rows import tiny_model

@@ -26,6 +26,7 @@ def grid_of(processor, image):
     return grid[2] * 14, grid[1] * 14
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("low", "high"), LIMITS)
 def test_qwen_sees_what_qwen_vl_utils_makes_and_the_processor_counts(low, high, monkeypatch):
     import qwen_vl_utils.vision_process as vision
@@ -48,6 +49,7 @@ def test_qwen_sees_what_qwen_vl_utils_makes_and_the_processor_counts(low, high, 
             assert rule.tokens(*size) == width * height // 28**2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("high", [12_544, 200_704, 401_408, None])
 @pytest.mark.parametrize(
     ("family", "name"),
@@ -71,6 +73,7 @@ def test_processors_alone_have_the_same_grid(family, name, high):
         assert rule.within(max_pixels=high).tokens(*size) == seen[0] * seen[1] // 28**2
 
 
+@pytest.mark.slow
 @settings(derandomize=True, max_examples=200, deadline=None)
 @given(
     st.integers(1, 6000),
@@ -126,6 +129,7 @@ for patch in (14, 16):
     assert image_rule("glm4v").limits(environ=environ) == (12544, 9633792)
 
 
+@pytest.mark.slow
 @settings(derandomize=True, max_examples=200, deadline=None)
 @given(
     st.one_of(
@@ -145,6 +149,7 @@ def test_tiles_are_those_of_the_published_function(size, most):
     assert tiles <= len(rule.parts(*rule.largest()))
 
 
+@pytest.mark.slow
 def test_tiles_are_cut_as_the_processor_cuts_them(tmp_path):
     """From a checkpoint's own file, whose tiles are smaller."""
     from transformers import GotOcr2ImageProcessor

@@ -8,6 +8,8 @@ from PIL import Image
 from swift_vlrft.families import FAMILIES
 from swift_vlrft.families.resize import capped_size
 
+pytestmark = pytest.mark.slow  # transformers is imported
+
 RULE = FAMILIES["minicpmv4_6"].images
 SIDES = st.integers(1, 1200)
 

@@ -352,21 +352,6 @@ NUMBERS = st.one_of(
 )
 
 
-@given(NUMBERS, NUMBERS)
-@example(-1e100, 1e100)
-@example(1e17, 1e17 + 16)
-@example(0.0, 5e-324)
-def test_ticks_are_a_few_round_numbers_within_the_limits(low, high):
-    values = ticks(low, high)
-    assert values == sorted(set(values)) and len(values) <= 8
-    if not -LARGEST <= low < high <= LARGEST:
-        return
-    slack = 1e-6 * (high / 2 - low / 2)
-    assert all(low - slack <= value <= high + slack for value in values)
-    if high / 2 - low / 2 > max(1e-6 * abs(high), 1e-290):
-        assert len(values) >= 2
-
-
 def drawn_numbers(text: str) -> list[float]:
     """Every coordinate of the figures of a page."""
     of = re.findall(r' (?:points|x|y|x1|x2|y1|y2|cx|cy)="([^"]*)"', text)

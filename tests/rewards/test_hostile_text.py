@@ -32,7 +32,7 @@ def no_cache():
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=[pytest.mark.slow] * ("megabyte" in k)) for k in TEXTS]
+    "kind", [pytest.param(k, marks=[pytest.mark.slow] * (len(TEXTS[k]) > 500)) for k in TEXTS]
 )
 def test_hostile_text_is_scored_in_bounded_time_and_memory(kind):
     text = TEXTS[kind]
@@ -51,6 +51,7 @@ def test_hostile_text_is_scored_in_bounded_time_and_memory(kind):
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_hostile_gold_is_unreadable_and_not_an_error():
     for gold in list(TEXTS.values())[::9]:
         with time_limit(CEILING):
@@ -76,6 +77,7 @@ READERS = [f"vlrft_{name}" for name in (
 """A reward for each way of reading; mathematics has a process with a limit of its own."""
 
 
+@pytest.mark.slow
 def test_four_times_the_text_takes_no_sixteen_times_the_work():
     """Quadratic work takes sixteen times as much; what takes milliseconds is forgiven."""
 

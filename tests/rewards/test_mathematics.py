@@ -22,6 +22,7 @@ def scores(*texts, gold="5"):
     return REWARDS["vlrft_math"]([answered(text) for text in texts], [gold] * len(texts))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", EXPLODES)
 def test_what_explodes_scores_zero_and_the_worker_is_replaced(text, caplog, capfd, monkeypatch):
     """Counted, not timed: a pair is asked once, and a worker gets its seconds once."""
@@ -38,12 +39,14 @@ def test_what_explodes_scores_zero_and_the_worker_is_replaced(text, caplog, capf
     assert not caplog.messages and capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_nested_and_endless_text_is_no_mathematics():
     hostile = ["{" * 1900, "\\frac{" * 300 + "1", "\\" * 1_000_000, "$" * 2000, "\0", "5\0006", ""]
     assert scores(*hostile) == [0.0] * len(hostile)
     assert REWARDS["vlrft_math"](["\\boxed{" * 100_000], ["5"]) == [0.0]
 
 
+@pytest.mark.slow
 def test_it_works_in_threads_and_in_a_fork():
     found = []
     threads = [
@@ -64,6 +67,7 @@ def _in_a_fork(n):
     return scores(f"{2 * n}/2", gold=str(n))[0]
 
 
+@pytest.mark.slow
 def test_the_worker_imports_no_torch_and_ends_with_its_parent():
     code = (
         "from swift_vlrft.rewards import REWARDS, mathematics\n"

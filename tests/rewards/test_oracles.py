@@ -99,6 +99,7 @@ def test_ocr_is_the_textbook_distance_to_the_nearest_accepted_text(
     assert values == [pytest.approx(max(0.0, best)), float(text in right)]
 
 
+@pytest.mark.slow
 def test_texts_without_end_are_scored_in_time():
     for name in ("ocr", "ocr_exact"):
         assert score(name, "a" + " " * 10**6 + "b", "a b") == 1.0
@@ -162,6 +163,7 @@ def test_list_is_the_f1_of_multisets(said, gold, how):
     assert value == pytest.approx(2 * equal / total if total else 1.0)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(st.permutations(range(7)), st.integers(1, 7))
 def test_ordering_is_scipys_tau(order, count):

@@ -35,6 +35,7 @@ pieces = st.sampled_from(
 texts = st.lists(pieces, max_size=10).map("".join) | st.text()
 
 
+@pytest.mark.slow
 @given(texts, st.sampled_from([*sorted(EMPTY), "<think>\n"]))
 def test_a_prefix_changes_no_score_and_the_column_does_not_put_it_in_twice(text, prefix):
     score = REWARDS["vlrft_format"]

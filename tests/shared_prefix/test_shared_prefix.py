@@ -19,6 +19,8 @@ from swift_vlrft.shared_prefix.forward import forward, unpack, values_of
 from swift_vlrft.shared_prefix.images import Images
 from swift_vlrft.shared_prefix.layout import CannotPack, pack
 
+pytestmark = pytest.mark.slow  # torch is imported
+
 FAMILIES = ["qwen2_5_vl", "qwen2_vl", "glm4v", "qwen3_vl", "qwen3_5", "internvl", *MIXTURES]
 KINDS = ["qwen2_5_vl", "qwen3_5", "internvl"]
 # (text tokens, images, completion lengths) for each prompt of the micro-batch
@@ -104,7 +106,6 @@ CASES = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("family", "batch"), CASES)
 def test_values_and_every_gradient_are_those_of_separate_rows(family, batch):
     ours, theirs = models(family)
@@ -166,7 +167,6 @@ def test_a_completion_sees_no_other():
     assert not torch.allclose(after[1], before[1], atol=1e-2)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "reentrant"),
     [*itertools.product(FAMILIES, [False]), *itertools.product(KINDS, [True])],

@@ -6,11 +6,11 @@ peak_of(lambda: model(inputs).sum().backward())     bytes
 import gc
 from collections.abc import Callable
 
-from torch.profiler import ProfilerActivity, profile
-
 
 def peak_of(work: Callable[[], object]) -> int:
     """Bytes of what ``work`` allocated, at the highest point."""
+    from torch.profiler import ProfilerActivity, profile
+
     gc.collect()  # what others left would be counted as released by ``work``
     gc.disable()
     try:

@@ -3,9 +3,6 @@
 import shutil
 from pathlib import Path
 
-from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer
-
 
 def raise_row(model: Path, folder: Path, token: str, height: float) -> Path:
     """Copy ``model`` into ``folder`` with another row of ``token`` in its head.
@@ -13,6 +10,9 @@ def raise_row(model: Path, folder: Path, token: str, height: float) -> Path:
     Every token and patch has the same share of the first feature, and the token's logit is made of
     that.
     """
+    from safetensors.torch import load_file, save_file
+    from transformers import AutoTokenizer
+
     if folder != model:
         shutil.copytree(model, folder)
     weights = load_file(folder / "model.safetensors")

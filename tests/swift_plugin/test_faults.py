@@ -8,6 +8,8 @@ from files.test_checkpoints import KINDS, write
 
 from swift_vlrft.swift_plugin.faults import MOST_LEFT_OUT, Faults, how_to_go_on, not_finite
 
+pytestmark = pytest.mark.slow  # ms-swift is imported
+
 
 @pytest.mark.parametrize(
     ("value", "dtype", "finite"),

@@ -14,6 +14,8 @@ import pytest
 
 from swift_vlrft.swift_plugin.faults import Faults
 
+pytestmark = pytest.mark.slow  # ms-swift is imported
+
 
 @contextmanager
 def answering(status, keys):

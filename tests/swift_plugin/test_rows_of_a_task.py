@@ -20,6 +20,8 @@ from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.training import LoadOptions, training_set
 from tests.support.parquet import write_parquet
 
+pytestmark = pytest.mark.slow  # ms-swift is imported
+
 BROKEN = {"bytes": b"no image", "path": None}
 CHANGES = {
     "good": {},
@@ -99,21 +101,6 @@ def test_vlrft_check_asks_the_same(sets, tmp_path, name, asked, rewards, said):
     problems = [p for p in problems if str(sets[name]) in p or "reward_funcs" in p]
     assert bool(problems) == (said is not None), output
     assert said is None or said in problems[0]
-
-
-@pytest.mark.parametrize(
-    ("command", "asked"),
-    [
-        ("data check SET", ":ocr#4"),
-        ("data convert SET OUT", "#4"),
-    ],
-)
-def test_commands_that_read_all_rows_say_so(sets, tmp_path, command, asked):
-    known = {"SET": f"{sets['good']}{asked}", "OUT": tmp_path / "out"}
-    words = [str(known.get(word, word)) for word in command.split()]
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code == 2 and not (tmp_path / "out").exists()
-    assert "unknown subset" in result.output or "does not exist" in result.output
 
 
 def test_the_name_of_a_set_is_printed_as_it_is(tmp_path):

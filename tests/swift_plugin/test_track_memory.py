@@ -4,7 +4,11 @@ import csv
 import threading
 from pathlib import Path
 
+import pytest
+
 from swift_vlrft.swift_plugin.track_memory import PeakMemory
+
+pytestmark = pytest.mark.slow  # ms-swift is imported
 
 # An H100, qwen2_5_vl_3b/detection_lora_1x24g with utilization 0.3 and batch 8 x 4, by nvidia-smi.
 CURVE = Path(__file__).with_name("h100_lora8.csv")

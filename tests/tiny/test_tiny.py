@@ -5,6 +5,8 @@ import pytest
 from swift_vlrft.families import FAMILIES, known_family
 from swift_vlrft.tiny.checkpoint import build_tokenizer, write_tiny
 
+pytestmark = pytest.mark.slow  # transformers is imported
+
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_any_text_survives_and_special_tokens_keep_their_real_ids(name, tmp_path):
