@@ -48,6 +48,7 @@ def test_the_random_model_of_every_family_opens_with_the_ids_of_its_own_vocabula
     assert 1 < ids.count(model.config.image_token_id) < 100, "a large picture is seen small"
 
 
+@pytest.mark.slow
 def test_a_guess_is_the_answer_of_another_row_and_more_frequent_at_the_end(data, tmp_path):
     write_lessons("internvl", data, tmp_path, 400, side=112)
     lines = (tmp_path / "lessons.jsonl").read_text().splitlines()
