@@ -25,10 +25,6 @@ each node; accelerate: of all) and nodes, and the processes where none are given
 """
 MODULES = {"torch.distributed.run": "torchrun", "accelerate.commands.launch": "accelerate"}
 PYTHON = re.compile(r"python[\d.]*")
-WRAPPERS = re.compile(
-    r"nohup|setsid|exec|env|timeout|srun|uv|(?:micro)?mamba|conda|python[\d.]*|torchrun|accelerate"
-    r"|deepspeed"
-)
 PRINTS = re.compile(r"echo|printf|cat|tee|which|type|command|[ef]?grep|p?kill|killall|ps|pip3?|:")
 """Commands that run nothing of what they are given."""
 ENVIRONMENT = re.compile(
@@ -83,28 +79,28 @@ def called(words: Sequence[Value]) -> tuple[str, list[Value]]:
 
 
 def unwrapped(words: Sequence[Value]) -> Unwrapped | None:
-    """Return the command inside of known wrappers; None if there is none, or an unknown one."""
+    """Return the command behind nohup, env, a launcher or python; None if there is none, or if it
+    stands behind anything else.
+    """
     at = command_at(words)
     if at is None:
         return None
-    inner, setter, wrapper = Unwrapped(list(words[at:])), False, True
+    inner, setter, options = Unwrapped(list(words[at:])), False, False
     for i, word in enumerate(words[:at]):
-        name, launcher = base(word), MODULES.get(word.text, base(word))
+        name = MODULES.get(word.text, base(word))
         if setter and (match := re.match(r"([A-Za-z_]\w*)=", word.text)):
             value = replace(word, text=word.text[match.end() :], span=None)
             inner.variables[match[1]] = Variable(value, exported=True)
-            continue
-        if wrapper and not WRAPPERS.fullmatch(name):
-            return None  # also `env -u A`, which may clear what the command reads
-        if word.text.startswith("--export"):
-            return None  # of srun: what the command sees is said there
-        setter = name == "env"
-        wrapper = wrapper and name in ("nohup", "setsid", "exec", "env")
-        if launcher in LAUNCHERS:
-            _launched(inner, words[i:], launcher)
-        elif PYTHON.fullmatch(name) and not inner.launcher:
+        elif name in LAUNCHERS:
+            _launched(inner, words[i:], name)
+            options = True
+        elif PYTHON.fullmatch(name) and not options:
             main = base(words[at]) == "swift" or MODULE.sub(r"\1\2", words[at].text) == "main"
-            inner.launcher = "" if main else "python"
+            inner.launcher, options = "" if main else "python", True
+        elif not options and name not in ("env", "nohup", "setsid", "exec"):
+            return None  # also `env -u A`, which may clear what the command reads
+        else:
+            setter = name == "env"
     return inner
 
 
