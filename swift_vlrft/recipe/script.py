@@ -38,7 +38,7 @@ class Script(Words):
         super().__init__(environment, arguments)
         self.commands: list[Command] = []
         self.folder: Path | None = Path.cwd()
-        self._functions = dict[str, Note]()
+        self._functions = dict[str, Node]()
         self._ended = False
 
     def read(self, text: str) -> None:
@@ -96,7 +96,7 @@ class Script(Words):
         why += f"; {BY_RUN}" * (not SOURCES.search(text))
         note = self.forget(NAME.findall(text), Note(node.line, "unread", why))
         self.notes.append(note)
-        self._functions |= {n.Name.Value: note for n in node.walk() if n.Type == "FuncDecl"}
+        self._functions |= {n.Name.Value: n for n in node.walk() if n.Type == "FuncDecl"}
         if CHANGES.search(text):
             self.lose(note)
         elif re.search(r"\bcd\b", text):
@@ -140,8 +140,9 @@ class Script(Words):
             self.notes.append(Note(node.line, "unread", why))
             self.folder = None
             self.variables.pop("PWD", None)
-        elif texts[0] in self._functions and not WITHIN.search(node.text):  # named where it is defined
-            self.lose(self._functions[texts[0]])
+        elif texts[0] in self._functions and not WITHIN.search(node.text):
+            for function in [*self._functions.values()]:  # which may call another
+                self._skip(function)
         elif texts[0] in self._functions or CHANGES.match(" ".join(texts)):
             self._skip(node)
         else:

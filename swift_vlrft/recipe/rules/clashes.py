@@ -49,10 +49,6 @@ def _of_text(run: Run, flag: str) -> bool:
     return sees and run.text(flag) in run.facts.names[f"{flag} of text"]
 
 
-def _servers(run: Run) -> int:
-    return len(run.texts("vllm_server_base_url") or run.texts("vllm_server_host"))
-
-
 CLASHES = (
     Clash("sequence_parallel_size",
           lambda run: bool(run.processes % run.integer("sequence_parallel_size")),
@@ -74,10 +70,6 @@ CLASHES = (
     Clash("vllm_mode",
           lambda run: run.grpo and not run.omits("vllm_mode") and not run.true("use_vllm"),
           "--vllm_mode {vllm_mode} needs --use_vllm true"),
-    Clash("vllm_server_group_port",
-          lambda run: run.grpo and not run.omits("vllm_server_group_port")
-          and len(run.texts("vllm_server_group_port")) != _servers(run),
-          "--vllm_server_group_port {vllm_server_group_port}: give a port for each server"),
 )  # fmt: skip
 
 
