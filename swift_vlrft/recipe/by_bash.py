@@ -19,6 +19,7 @@ from swift_vlrft.recipe.reader import (
     Flag,
     Recipe,
     RecipeError,
+    miss_what_is_lost,
     read_file,
     read_recipes,
     recipe_of,
@@ -78,6 +79,7 @@ def run_recipes(
         recipe.text = text
         recipe.notes = [replace(note, line=recipe.line) for note in recipe.notes] + notes
         recipe.flags = [*_placed(recipe.flags, text, recipe.line)]
+    miss_what_is_lost(recipes)
     return recipes
 
 

@@ -25,13 +25,18 @@ OTHER_VARIABLES = re.compile(
 """Variables that ms-swift, its engines or this package read, by the first part of their names."""
 MEANT = {
     **{"IMAGE_MAX_PIXELS": "MAX_PIXELS", "MAX_TOKEN_NUM": "IMAGE_MAX_TOKEN_NUM"},
-    **{"VISIBLE_DEVICES": "CUDA_VISIBLE_DEVICES", "NPROC": "NPROC_PER_NODE"},
+    **{"VISIBLE_DEVICES": "CUDA_VISIBLE_DEVICES", "CUDA_DEVICES": "CUDA_VISIBLE_DEVICES"},
 }
 """Names that nobody reads, and what they stand for."""
 PROGRAM = re.compile(r"(?:\S*/)?swift|swift\.cli\.\S+|\S*swift/cli/\S+\.py")
 STARTS = r"(?:swift|nohup|env|python[\d.]*|torchrun|accelerate|deepspeed)(?=\s)"
 JOINED = re.compile(rf"\\\r?\n(?=(--?[A-Za-z]\w*|[A-Za-z_]\w*=|{STARTS}))")
 """A word that goes on in the first column of the next line, with what looks like another word."""
+ANOTHER = re.compile(
+    rf"(?:[A-Z]\w*=\S*(?:[ \t]|\\\r?\n)+)*(?:{STARTS}"
+    r"|(?:vlrft|(?:ba|z)?sh|echo|export|wait|sleep|cd|mkdir|cp|mv|rm|kill|tail|exit)(?=\s|\Z))"
+)
+"""A command of its own, with its variables."""
 GAP = re.compile(r"(?:[^\S\n]|\\\r?\n|\n|(?<=\s)#[^\n]*)*")
 """Between two commands: line ends, empty lines and comments alone."""
 MAKERS = re.compile(
@@ -57,10 +62,6 @@ TYPOGRAPHY = re.compile(
     rf"^-*[{DASHES}][-{DASHES}]*(?=[A-Za-z\d])|(?:^|(?<==))[{OF_QUOTES}]|[{OF_QUOTES}]$"
     r"|(?<=[A-Z])\uff1d|(?<!\\)[\u00a0\u3000](?=[-\w])|[\u200b-\u200d\u2060\ufeff]"
 )
-SLIP = re.compile(
-    rf"\W*[-{DASHES}]\S*[A-Za-z]|[{DASHES}]\d|[A-Z_]+\uff1d|.*\s[-{DASHES}]|.*=[{OF_QUOTES}]"
-)
-"""A word in which such a character is no part of a name or of a text."""
 
 
 def is_read(name: str) -> bool:
@@ -143,7 +144,7 @@ def _lost(text: str, above: Node, node: Node) -> Iterator[Note]:
     lost = ", ".join(flags) if flags else f"`{' '.join(words)[:60]}`"
     said = f"{why}, so bash takes the line for a command of its own: lost "
     said += f"{'are' if len(flags) > 1 else 'is'} {lost}"
-    yield note_at(text, node.Pos.at, "continuation", said, patch)
+    yield note_at(text, node.Pos.at, "continuation", said, patch, name=" ".join(flags))
 
 
 def _indent(text: str, at: int) -> int:
@@ -245,27 +246,34 @@ def _typed(text: str, words: Sequence[Node]) -> Iterator[Note]:
             for match in TYPOGRAPHY.finditer(text[part.Pos.at : part.End.at]):
                 start, end = (part.Pos.at + at for at in match.span())
                 new = TYPED.get(match[0], "-" if text[end : end + 1].isdigit() else "--")
-                if new in ("-", "--") and start > word.Pos.at:
-                    continue
-                # A quote at the end of a word closes one that stands before another.
-                closes = end == word.End.at and (word.line in lines or start == word.Pos.at)
-                opens = start == word.Pos.at or text[start - 1] == "="
-                if closes or opens if new in ("'", '"') else SLIP.match(word.text):
+                # A blank or nothing may belong to a name of another alphabet.
+                if new.strip() or word.text.replace(match[0], "").isascii():
                     lines.setdefault(word.line, []).append(Patch(start, end, new))
     for patches in lines.values():
-        start, end, new = patches[0]
-        if new in ("'", '"') and len(patches) == 1:
-            continue
-        shown = text[start:end] if text[start:end].isprintable() else ascii(text[start:end])[1:-1]
-        mend = f"write `{new}`" if new.strip() else "write a blank" if new else "delete it"
-        why = f"{shown} comes from a word processor, and bash takes it for a letter: {mend}"
-        yield note_at(text, start, "typographic", why, *patches)
+        found = {text[start:end]: new for start, end, new in patches}
+        shown = ", ".join(
+            f"{odd if odd.isprintable() else ascii(odd)[1:-1]} ("
+            + (f"write `{new}`)" if new.strip() else "write a blank)" if new else "delete it)")
+            for odd, new in found.items()
+        )
+        why = f"{shown}: from a word processor, and a letter to bash"
+        name = "".join(found)
+        yield note_at(text, patches[0].start, "typographic", why, *patches, name=name)
 
 
 def _behind(text: str, node: Node) -> Iterator[Note]:
-    """A variable behind the command, and a value that begins a comment."""
+    """Another command or a variable behind the command, and a value that begins a comment."""
     args = node.Cmd.Args
     at = next(n for n, word in enumerate(args) if PROGRAM.fullmatch(word.text))
+    for before, word in pairwise(args[at + 1 :]):
+        gap = text[before.End.at : word.Pos.at]
+        if "\\" in gap and (lost := ANOTHER.match(text, word.Pos.at)):
+            why = f"the backslash of line {before.End.line} joins the command "
+            why += f"`{lost[0].split()[-1]} ...` to the one above: delete it"
+            cut = before.End.at + len(gap.partition("\\")[0].rstrip())
+            patch = Patch(cut, before.End.at + gap.index("\\") + 1, "")
+            yield note_at(text, word.Pos.at, "joined", why, patch)
+            return
     for word in args[at + 1 :]:
         if match := re.match(r"([A-Z][A-Z0-9_]{2,})=", word.text):
             why = f"{match[1]}=... stands behind the command, which gets it as a word, and no "

@@ -5,6 +5,7 @@ unwrapped(["nohup", "env", "A=1", "swift", "rlhf"])  -> swift rlhf, A=1
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Sequence
@@ -129,6 +130,9 @@ def not_read(text: str) -> str | None:
         return None
     if A_SCRIPT.match(text):
         return f"`{shown}` runs another script, which is not read: give it by itself"
+    if (no := re.search(r"(?:^|[\s/])swift\s+([a-z]\w+)", text)) and no[1] not in COMMANDS:
+        for near in difflib.get_close_matches(no[1], COMMANDS, n=1):
+            return f"`swift {no[1]}` is no command of ms-swift; did you mean `swift {near}`?"
     if name == "megatron":
         return "`megatron` is not read: flags of `swift` are checked"
     if WITHIN.search(text):

@@ -138,6 +138,14 @@ def values(run: Run) -> Iterator[Finding]:
         fact = run.flags.get(flag.name)
         if fact is None or not flag.known or _is_placeholder(flag):
             continue
+        if flag.values and flag.values[0].startswith("=") and not flag.inline:
+            value, span = " ".join(flag.values).lstrip("= "), flag.value_spans[0]
+            text = f"no blank stands around `=`: write --{flag.name} {value}"
+            blank = ()
+            if flag.span and span and span.literal:
+                blank = (Patch(flag.span.end, span.start + 1, " " * (flag.values[0] != "=")),)
+            yield problem(run, flag, "stray-word", text, blank)
+            continue
         if flag.inline and len(flag.values) > 1:
             text = f"--{flag.name}={flag.values[0]} takes the one value behind `=`, and "
             text += f"{' '.join(flag.values[1:])} belongs to no flag: write a blank for `=`"
@@ -242,7 +250,13 @@ def repeated(run: Run) -> Iterator[Finding]:
     for flag in run.recipe.flags:
         name, values = run.named(flag)
         last = run.given[name]
-        if not name or flag is last or values == last.values or (flag.span and not last.span):
+        if (
+            not name
+            or flag is last
+            or not last.known
+            or values == last.values
+            or (flag.span and not last.span)
+        ):
             continue
         text = f"--{name} {' '.join(values)} is repeated in line {last.line}: the later "
         yield note(run, flag, "repeated-flag", f"{text}wins, --{name} {' '.join(last.values)}")
