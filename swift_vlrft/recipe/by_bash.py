@@ -26,7 +26,7 @@ from swift_vlrft.recipe.reader import (
 )
 from swift_vlrft.recipe.restricted import MARK, Started, make_inert, started
 from swift_vlrft.recipe.script import Script
-from swift_vlrft.recipe.tree import Note, Span, parse
+from swift_vlrft.recipe.tree import Mistake, Note, Span, parse
 from swift_vlrft.recipe.words import Value, Variable
 from swift_vlrft.recipe.wrappers import not_read
 
@@ -46,9 +46,15 @@ def run_recipes(
     if path.suffix in CONFIGURATION:
         return read_recipes(path, environment, arguments)
     caller = os.environ if environment is None else environment
-    inert = make_inert(text, str(path))
+    try:
+        statements, blanks = parse(text)
+    except Mistake as mistake:
+        raise RecipeError(f"{path}: {mistake}") from None
+    # What is noted of blanks, carriage returns and a byte order mark is mended here.
+    meant = statements[0].source if statements else text
+    meant = re.sub(r"(\\?)\r\n", r" \1\n", meant.replace("\ufeff", " ", 1))
+    inert = make_inert(meant, str(path))
     commands, notes = started(inert, str(path), caller, arguments)
-    statements, blanks = parse(text)
     notes = [*inert.notes, *notes, *blanks, *wrong_lines(text, statements)]
     nodes = commands_of(statements)
     programs = [(n, w) for n in nodes for w in n.Cmd.Args if PROGRAM.fullmatch(w.text)]

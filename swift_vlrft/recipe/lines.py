@@ -60,6 +60,7 @@ TYPED = {
 OF_QUOTES = "".join(key for key, value in TYPED.items() if value in ("'", '"'))
 TYPOGRAPHY = re.compile(
     rf"^-*[{DASHES}][-{DASHES}]*(?=[A-Za-z\d])|(?:^|(?<==))[{OF_QUOTES}]|[{OF_QUOTES}]$"
+    rf"|(?<=\d[eE])[{DASHES}](?=\d)"
     r"|(?<=[A-Z])\uff1d|(?<!\\)[\u00a0\u3000](?=[-\w])|[\u200b-\u200d\u2060\ufeff]"
 )
 
@@ -130,20 +131,28 @@ def _lost(text: str, above: Node, node: Node) -> Iterator[Note]:
     """A line of flags, or one deeper than its command, that bash takes for another command."""
     words = [word.text for word in node.Cmd.Args]
     gap = text[above.End.at : node.Pos.at]
-    if not words or node.Cmd.Assigns or node.Cmd.Variant or not GAP.fullmatch(gap):
+    if not words or node.Cmd.Assigns or node.Cmd.Variant:
         return
     flags = [word.partition("=")[0] for word in words if FLAG.match(word)]
+    piped = [flag for flag in flags if flag[2:].replace("-", "_") in facts().commands]
+    if piped and gap.strip("&\\\r\n\t ") == "|" and _runs_swift(above):
+        why = f"behind the pipe, where `{words[0]}` gets them: {', '.join(piped)}"
+        yield note_at(text, node.Pos.at, "continuation", why, name=" ".join(piped))
     goes_on = "\\\n" in gap.replace("\r", "") or node.line == above.End.line + 1
     deeper = _indent(text, node.Pos.at) > _indent(text, above.Pos.at)
     deeper |= [word.text for word in above.Cmd.Args] == ["swift"]  # its command is lost
-    if not FLAG.match(words[0]) and not (
-        goes_on and deeper and _runs_swift(above) and not above.Background
+    if (
+        not GAP.fullmatch(gap)
+        or not FLAG.match(words[0])
+        and not (goes_on and deeper and _runs_swift(above) and not above.Background)
     ):
         return
     why, patch = end_of(text, above, node)
     lost = ", ".join(flags) if flags else f"`{' '.join(words)[:60]}`"
     said = f"{why}, so bash takes the line for a command of its own: lost "
     said += f"{'are' if len(flags) > 1 else 'is'} {lost}"
+    if patch.start < above.End.at:  # in its last words
+        flags += [word.text for word in above.Cmd.Args if FLAG.match(word.text)][-1:]
     yield note_at(text, node.Pos.at, "continuation", said, patch, name=" ".join(flags))
 
 
@@ -167,7 +176,7 @@ def end_of(text: str, above: Node, node: Node) -> tuple[str, Patch]:
         why = f"a comment ends line {line}, and no backslash stands before it"
     elif "#" in gap:
         why = f"a comment stands below line {line} and ends the command"
-    elif "\\" in gap:
+    elif "\\" in gap or text[start - 2 : start] == "\\\n":
         why = f"an empty line follows the backslash of line {line} and ends the command"
     else:
         why = f"no backslash ends line {line}"
@@ -184,7 +193,8 @@ def _slips(text: str, node: Node) -> Iterator[Note]:
         for at, follows in _joins(text, word):
             why = "no blank stands before the backslash, and none before the next line: bash joins "
             why += f"{follows} to the word before it. Write a blank before the backslash"
-            yield note_at(text, at, "continuation", why, Patch(at, at, " "))
+            name = re.sub(r"\\\r?\n", "", word.text)
+            yield note_at(text, at, "continuation", why, Patch(at, at, " "), name=name)
     if exports and command.Variant.Value == "export":
         yield from _exports(text, args)
     elif args and not exports:
@@ -215,7 +225,8 @@ def _exports(text: str, words: Sequence[Node]) -> Iterator[Note]:
                 end = re.compile(r"\s*").match(text, word.End.at)
                 stop = end.end() if said == "=" and end else word.End.at
                 patches = [Patch(start, stop, said)]
-            yield note_at(text, word.Pos.at, "not-exported", why, *patches)
+            name = " ".join(word.Name.Value for word in words if word.Name)
+            yield note_at(text, word.Pos.at, "not-exported", why, *patches, name=name)
             return
 
 
@@ -241,6 +252,7 @@ def _assignment(text: str, node: Node, args: Sequence[Node]) -> Iterator[Note]:
 def _typed(text: str, words: Sequence[Node]) -> Iterator[Note]:
     """Dashes, quotes and blanks that no keyboard has, outside quotes; a note a line."""
     lines: dict[int, list[Patch]] = {}
+    spoilt: dict[int, list[str]] = {}
     for word in words:
         for part in (part for part in word.Parts if part.Type == "Lit"):
             for match in TYPOGRAPHY.finditer(text[part.Pos.at : part.End.at]):
@@ -249,7 +261,8 @@ def _typed(text: str, words: Sequence[Node]) -> Iterator[Note]:
                 # A blank or nothing may belong to a name of another alphabet.
                 if new.strip() or word.text.replace(match[0], "").isascii():
                     lines.setdefault(word.line, []).append(Patch(start, end, new))
-    for patches in lines.values():
+                    spoilt.setdefault(word.line, []).append(word.text)
+    for line, patches in lines.items():
         found = {text[start:end]: new for start, end, new in patches}
         shown = ", ".join(
             f"{odd if odd.isprintable() else ascii(odd)[1:-1]} ("
@@ -257,7 +270,7 @@ def _typed(text: str, words: Sequence[Node]) -> Iterator[Note]:
             for odd, new in found.items()
         )
         why = f"{shown}: from a word processor, and a letter to bash"
-        name = "".join(found)
+        name = " ".join(spoilt[line])
         yield note_at(text, patches[0].start, "typographic", why, *patches, name=name)
 
 
@@ -280,14 +293,15 @@ def _behind(text: str, node: Node) -> Iterator[Note]:
             why += "variable is set: write it before the command"
             gone = Patch(len(text[: word.Pos.at].rstrip(" ")), word.End.at, "")
             moved = Patch(node.Pos.at, node.Pos.at, f"{word.text} ")
-            yield note_at(text, word.Pos.at, "stray-variable", why, gone, moved)
+            yield note_at(text, word.Pos.at, "stray-variable", why, gone, moved, name=word.text)
     comment = re.compile(r"[ \t]+(#\S+)").match(text, node.End.at)
     name = args[-1].text.lstrip("-").replace("-", "_") if args[-1].text.startswith("--") else ""
     kinds = facts().commands.get(name, {}).values()
     start, end = comment.span(1) if comment else (0, 0)
     if comment and kinds and not any(flag.kind == "bool" for flag in kinds):
         why = f"the value of --{name} begins with #, and bash takes it for a comment: quote it"
-        yield note_at(text, start, "comment", why, Patch(start, end, f"'{comment[1]}'"))
+        mend = Patch(start, end, f"'{comment[1]}'")
+        yield note_at(text, start, "comment", why, mend, name=args[-1].text)
     elif (
         comment
         and len(args) > 1

@@ -67,6 +67,8 @@ OTHERS = {
     "UTF-16 text": (r"\0", "\udcff\udcfe|\udcfe\udcff"),
 }
 """What is no bash script, by its name or its beginning."""
+SLIPS = ("continuation", "joined", "not-exported", "stray-variable", "typographic", "comment")
+"""Kinds of notes on words that are lost or spoilt."""
 REMARK = re.compile(r"(?:^|^[^'\"]*\s)#.*")
 
 
@@ -100,7 +102,7 @@ class Recipe(Command):
     may_add: bool = False
     """Whether words that were not read may add any flag."""
     missed: frozenset[str] = frozenset()
-    """Flags that a slip of the script loses."""
+    """Flags that a slip of the script loses or spoils."""
 
     def flag(self, name: str) -> Flag | None:
         """Return the flag that counts: the last of its name, as in argparse."""
@@ -259,24 +261,22 @@ def miss_what_is_lost(recipes: Sequence[Recipe]) -> None:
     """Take flags and variables that a slip of the script loses or spoils as not known: what follows
     is no fault of its own.
     """
-    for note in recipes[0].notes:
-        lost, odd = note.variable.split(), {*note.variable} - {*"-"}
+    for note in (note for note in recipes[0].notes if note.kind in SLIPS):
+        lost = {*note.variable.split(" ")} - {""}
         above = max((r.line for r in recipes if r.line <= note.line), default=0)
-        for recipe in (r for r in recipes if r.line == above or note.kind == "not-exported"):
-            match note.kind:
-                case "not-exported":
-                    recipe.unknown |= {*lost} - {*recipe.environment}
-                case "continuation":
-                    recipe.missed |= {*map(flag_name, lost)}
-                case "joined":
-                    own = [flag for flag in recipe.flags if flag.line < note.line]
-                    recipe.flags = [*own[:-1], *(replace(f, known=False) for f in own[-1:])]
-                case "typographic":
-                    spoilt = (bool(odd & {*"".join(flag.values)}) for flag in recipe.flags)
-                    recipe.flags = [
-                        replace(flag, known=flag.known and not bad)
-                        for flag, bad in zip(recipe.flags, spoilt, strict=True)
-                    ]
+        for recipe in (r for r in recipes if above in (0, r.line) or note.kind == "not-exported"):
+            spoilt = {name for name, value in recipe.environment.items() if value in lost}
+            recipe.unknown |= lost | spoilt
+            recipe.environment = {n: v for n, v in recipe.environment.items() if n not in spoilt}
+            recipe.missed |= {*map(flag_name, lost)}
+            if note.kind == "joined":
+                recipe.flags = [flag for flag in recipe.flags if flag.line < note.line]
+                recipe.missed |= {flag.name for flag in recipe.flags[-1:]}
+            recipe.flags = [
+                replace(flag, known=flag.known and not (flag.name in recipe.missed or bad))
+                for flag in recipe.flags
+                for bad in [bool(lost & {*flag.values})]
+            ]
 
 
 def recipe_of(parsed: Command, path: Path) -> Recipe:

@@ -86,7 +86,7 @@ def names(run: Run) -> Iterator[Finding]:
         if not flag.name and flag.known:
             text = f"{' '.join(flag.values)} belongs to no flag"
             yield problem(run, flag, "stray-word", text)
-        if not flag.name or not run.flags or flag.name in {*run.flags, *OLD_FLAGS}:
+        if flag.name in {"", *run.flags, *OLD_FLAGS, *run.recipe.missed} or not run.flags:
             continue
         name = run.current_name(flag.name)
         if name != flag.name:
