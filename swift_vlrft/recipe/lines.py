@@ -115,12 +115,12 @@ def commands_of(statements: Sequence[Node]) -> list[Node]:
 
 def makers_above(nodes: Sequence[Node], line: int) -> str:
     """Return the text of the commands above a line that may make files."""
-    found = []
-    for node in (node for node in nodes if node.End.line < line):
+
+    def makes(node: Node) -> bool:
         writes = any(r.Word and r.Word.text != "/dev/null" for r in node.Redirs if ">" in r.Op)
-        if writes or any(MAKERS.fullmatch(word.text) for word in node.Cmd.Args[:3]):
-            found.append(node.text)
-    return "\n".join(found)
+        return writes or any(MAKERS.fullmatch(word.text) for word in node.Cmd.Args[:3])
+
+    return "\n".join(node.text for node in nodes if node.End.line < line and makes(node))
 
 
 def _runs_swift(node: Node) -> bool:
@@ -153,7 +153,10 @@ def _lost(text: str, above: Node, node: Node) -> Iterator[Note]:
     said += f"{'are' if len(flags) > 1 else 'is'} {lost}"
     if patch.start < above.End.at:  # in its last words
         flags += [word.text for word in above.Cmd.Args if FLAG.match(word.text)][-1:]
-    yield note_at(text, node.Pos.at, "continuation", said, patch, name=" ".join(flags))
+    patches = [patch]
+    if text[patch.start] == "&" and not node.Background:
+        patches.append(Patch(node.End.at, node.End.at, " &"))
+    yield note_at(text, node.Pos.at, "continuation", said, *patches, name=" ".join(flags))
 
 
 def _indent(text: str, at: int) -> int:
@@ -291,7 +294,8 @@ def _behind(text: str, node: Node) -> Iterator[Note]:
         if match := re.match(r"([A-Z][A-Z0-9_]{2,})=", word.text):
             why = f"{match[1]}=... stands behind the command, which gets it as a word, and no "
             why += "variable is set: write it before the command"
-            gone = Patch(len(text[: word.Pos.at].rstrip(" ")), word.End.at, "")
+            above = re.search(r"(?:[ \t]|\\\r?\n)*\Z", text[: word.Pos.at])
+            gone = Patch(above.start() if above else word.Pos.at, word.End.at, "")
             moved = Patch(node.Pos.at, node.Pos.at, f"{word.text} ")
             yield note_at(text, word.Pos.at, "stray-variable", why, gone, moved, name=word.text)
     comment = re.compile(r"[ \t]+(#\S+)").match(text, node.End.at)

@@ -94,7 +94,7 @@ class Script(Words):
         why = f"`{text.splitlines()[0][:60]}` is not read"
         why += ", with its `swift` command" * bool(WITHIN.search(text))
         why += f"; {BY_RUN}" * (not SOURCES.search(text))
-        note = self.forget(NAME.findall(text), Note(node.line, "unread", why))
+        note = self.forget([*NAME.findall(text), "PWD"], Note(node.line, "unread", why))
         self.notes.append(note)
         self._functions |= {n.Name.Value: n for n in node.walk() if n.Type == "FuncDecl"}
         if CHANGES.search(text):
@@ -135,15 +135,10 @@ class Script(Words):
                 self._assign(map(self._assigned, command.Assigns))
         elif texts[0] in ("exit", "return"):
             self._ended = True
-        elif texts[0] == "cd":
-            why = "`cd` is not read: paths that do not begin with / are not looked up behind it"
-            self.notes.append(Note(node.line, "unread", why))
-            self.folder = None
-            self.variables.pop("PWD", None)
         elif texts[0] in self._functions and not WITHIN.search(node.text):
             for function in [*self._functions.values()]:  # which may call another
                 self._skip(function)
-        elif texts[0] in self._functions or CHANGES.match(" ".join(texts)):
+        elif texts[0] in ("cd", *self._functions) or CHANGES.match(" ".join(texts)):
             self._skip(node)
         else:
             saved = self.variables.copy()
@@ -180,7 +175,7 @@ class Script(Words):
                 lost=self.lost is not None,
                 folder=self.folder,
                 launcher=inner.launcher,
-                launched=(inner.processes, inner.nodes),
+                launched=inner.launched,
             )
         )
         return True

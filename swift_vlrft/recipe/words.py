@@ -134,8 +134,7 @@ class Words:
     def expand(self, word: Node) -> list[Value]:
         """Return the arguments that a word becomes: none, a single argument, or several."""
         given = self.arguments
-        plain = not any(re.search(f"\\s|{PATTERN.pattern}", v.text) for v in given or ())
-        if given is not None and (word.text == '"$@"' or (word.text == "$@" and plain)):
+        if given is not None and (word.text == '"$@"' or (word.text == "$@" and not given)):
             return given
         pieces = [*self.pieces(word.Parts)]
         whole = replace(joined(pieces, word.line), span=word.span)

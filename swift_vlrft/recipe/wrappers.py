@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from swift_vlrft.recipe.words import Value, Variable
+from swift_vlrft.recipe.words import Value, Variable, calculated, number
 
 COMMANDS = ("rlhf", "sft", "pt", "rollout", "infer", "deploy", "export", "eval", "sample")
 """Of ms-swift (swift/cli/main.py)."""
@@ -43,15 +43,14 @@ A_SCRIPT = re.compile(r"(?:nohup\s+)?(?:(?:ba|da|z|k)?sh(?!\S)|\S*\.(?:sh|slurm|
 
 @dataclass(slots=True)
 class Unwrapped:
-    """The inner command has variables that `env` sets for it. ``launcher``: torchrun and the like,
-    with ``processes`` and ``nodes`` where it says them.
+    """The inner command has variables that `env` sets for it; ``launched``: the processes on each
+    node and the nodes that ``launcher``, torchrun and the like, says.
     """
 
     words: list[Value]
     variables: dict[str, Variable] = field(default_factory=dict)
     launcher: str = ""
-    processes: str = "1"
-    nodes: str = "1"
+    launched: tuple[str, str] = ("1", "1")
 
 
 def base(word: Value) -> str:
@@ -114,11 +113,10 @@ def _launched(inner: Unwrapped, words: Sequence[Value], name: str) -> None:
         value = value if equals else following.text
         options.setdefault(option.lstrip("-").replace("-", "_"), value if known else "")
     processes, nodes, default = LAUNCHERS[name]
-    inner.launcher, inner.nodes = name, options.get(nodes, "1")
-    inner.processes = options.get(processes, default)
+    on_each, on = options.get(processes, default), options.get(nodes, "1")
     if name == "accelerate":
-        divides = inner.processes.isdecimal() and inner.nodes.isdecimal() and int(inner.nodes)
-        inner.processes = str(int(inner.processes) // int(inner.nodes)) if divides else ""
+        on_each = str(calculated(number(on_each), "/", number(on)) or "")
+    inner.launcher, inner.launched = name, (on_each, on)
 
 
 def not_read(text: str) -> str | None:

@@ -15,7 +15,7 @@ from swift_vlrft.recipe.reader import read_recipes
 from swift_vlrft.recipe.rules.batches import BATCHES
 from swift_vlrft.recipe.rules.clashes import clashes
 from swift_vlrft.recipe.rules.data import DATA
-from swift_vlrft.recipe.rules.effects import idle, idle_ratio
+from swift_vlrft.recipe.rules.effects import idle
 from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Finding
 from swift_vlrft.recipe.rules.gpus import visible_gpus
 from swift_vlrft.recipe.rules.installed import installed
@@ -27,7 +27,7 @@ from swift_vlrft.recipe.run import NoValue, Run, resolve
 
 Rule = Callable[[Run], Iterator[Finding]]
 RULES: tuple[Rule, ...] = (
-    *(*TEXT, clashes, idle, idle_ratio, *BATCHES, visible_gpus, *MODEL),
+    *(*TEXT, clashes, idle, *BATCHES, visible_gpus, *MODEL),
     *(turns, checkpoint, *DATA, installed),
 )
 

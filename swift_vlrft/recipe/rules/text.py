@@ -27,7 +27,6 @@ from swift_vlrft.recipe.rules.finding import (
     left_out,
     note,
     of_note,
-    other_value,
     problem,
     renamed,
 )
@@ -47,10 +46,6 @@ LISTED = re.compile(r"[\w./:#-]+(?:,[\w./:#-]+)+|[\w./:#-]+,")
 PRODUCT = re.compile(r"\d+(?:\s*[*+/-]\s*\d+)+")
 LEVELS = dict.fromkeys(("unread", "needed", "unused"), NOTE)
 VARIABLE = re.compile(r"^\s*(?:export\s+)?([A-Z_]+)=[\"']?([^\s\"'$]+)")
-
-
-SCALES = {"true": "group", "false": "none"}
-"""What --scale_rewards was, and is since 3.10.0."""
 
 
 def removed_flags(run: Run) -> Iterator[Finding]:
@@ -129,12 +124,6 @@ def _meant(run: Run, flag: Flag) -> tuple[str, tuple[Patch, ...]]:
 def values(run: Run) -> Iterator[Finding]:
     """Find values that ms-swift's parser would reject, or took in an older version."""
     for flag in run.recipe.flags:
-        scales = flag.name == "scale_rewards" and flag.known and flag.values
-        if scales and (now := SCALES.get(flag.values[0].lower())):
-            text = f"--scale_rewards {flag.values[0]} is `{now}` since ms-swift 3.10.0"
-            mends = other_value(run.recipe.text, flag, now)
-            yield problem(run, flag, "removed-value", text, mends)
-            continue
         fact = run.flags.get(flag.name)
         if fact is None or not flag.known or _is_placeholder(flag):
             continue
