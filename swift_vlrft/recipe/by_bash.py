@@ -48,12 +48,14 @@ def run_recipes(
     caller = os.environ if environment is None else environment
     try:
         statements, blanks = parse(text)
+        # What is noted of blanks, carriage returns and a byte order mark is mended here.
+        meant = statements[0].source if statements else text
+        meant = re.sub(r"(\\?)\r\n", r" \1\n", meant)
+        inert = make_inert(re.sub(r"^\ufeff|(?<!\\)\\\Z", " ", meant), str(path))
     except Mistake as mistake:
         raise RecipeError(f"{path}: {mistake}") from None
-    # What is noted of blanks, carriage returns and a byte order mark is mended here.
-    meant = statements[0].source if statements else text
-    meant = re.sub(r"(\\?)\r\n", r" \1\n", meant.replace("\ufeff", " ", 1))
-    inert = make_inert(meant, str(path))
+    except RecursionError:
+        raise RecipeError(f"{path}: commands are nested too deeply for --run") from None
     commands, notes = started(inert, str(path), caller, arguments)
     notes = [*inert.notes, *notes, *blanks, *wrong_lines(text, statements)]
     nodes = commands_of(statements)

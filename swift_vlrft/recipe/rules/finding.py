@@ -88,15 +88,17 @@ def renamed(flag: Flag, name: str) -> tuple[Patch, ...]:
 
 
 def left_out(text: str, flag: Flag) -> tuple[Patch, ...]:
-    """Return the change that leaves a flag out, with the blanks and continued lines in front of it;
-    none where it is not written out, or where anything stands between its words.
+    """Return the change that leaves a flag out, with the blanks in front of it.
+
+    None where it is not written out, or where anything stands between its words.
     """
     spans = [span for span in (flag.span, *flag.value_spans) if span and span.literal]
     between = [text[a.end : b.start] for a, b in pairwise(spans)]
     if len(spans) <= len(flag.value_spans) or not all(re.fullmatch(GAP, gap) for gap in between):
         return ()
     start, end = spans[0].start, spans[-1].end
-    begin = len(text[:start]) - len(BEFORE.search(text[:start])[0])
+    before = BEFORE.search(text[:start])
+    begin = before.start() if before else start
     line, stop = text.rfind("\n", 0, begin) + 1, text.find("\n", end)
     if stop >= 0 and not (text[line:begin] + text[end:stop]).strip():
         return (Patch(line, stop + 1, ""),)

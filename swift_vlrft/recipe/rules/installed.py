@@ -1,6 +1,4 @@
-"""Find packages that a recipe needs, this machine lacks and ms-swift does not ask for at its start;
-none is imported.
-"""
+"""Find packages that a recipe needs and this machine lacks; none is imported."""
 
 from __future__ import annotations
 

@@ -127,20 +127,16 @@ def values(run: Run) -> Iterator[Finding]:
         fact = run.flags.get(flag.name)
         if fact is None or not flag.known or _is_placeholder(flag):
             continue
-        if flag.values and flag.values[0].startswith("=") and not flag.inline:
-            value, span = " ".join(flag.values).lstrip("= "), flag.value_spans[0]
-            text = f"no blank stands around `=`: write --{flag.name} {value}"
-            blank = ()
-            if flag.span and span and span.literal:
-                blank = (Patch(flag.span.end, span.start + 1, " " * (flag.values[0] != "=")),)
-            yield problem(run, flag, "stray-word", text, blank)
-            continue
-        if flag.inline and len(flag.values) > 1:
-            text = f"--{flag.name}={flag.values[0]} takes the one value behind `=`, and "
-            text += f"{' '.join(flag.values[1:])} belongs to no flag: write a blank for `=`"
-            span = flag.span
-            blank = (Patch(span.end, span.end + 1, " "),) if span and span.literal else ()
-            yield problem(run, flag, "stray-word", text, blank)
+        stray = len(flag.values) > 1 if flag.inline else "".join(flag.values).startswith("=")
+        if stray:
+            first, span, behind = flag.values[0], flag.span, (*flag.value_spans, None)[0]
+            text = f"`=` takes one value and no blanks: write --{flag.name} "
+            text += " ".join(flag.values).lstrip("= ")
+            mends: tuple[Patch, ...] = ()
+            if span and behind and behind.literal:
+                blank = " " * (bool(first) if flag.inline else first != "=")
+                mends = (Patch(span.end, behind.start + (not flag.inline), blank),)
+            yield problem(run, flag, "stray-word", text, mends)
             continue
         try:
             if fact.kind == "json" and flag.values and flag.values[0].lstrip().startswith("{"):
