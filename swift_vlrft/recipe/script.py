@@ -94,12 +94,14 @@ class Script(Words):
         why = f"`{text.splitlines()[0][:60]}` is not read"
         why += ", with its `swift` command" * bool(WITHIN.search(text))
         why += f"; {BY_RUN}" * (not SOURCES.search(text))
-        note = self.forget([*NAME.findall(text), "PWD"], Note(node.line, "unread", why))
+        moves = re.search(r"\bcd\b", text)
+        names = [*NAME.findall(text), *["PWD"] * bool(moves)]
+        note = self.forget(names, Note(node.line, "unread", why))
         self.notes.append(note)
         self._functions |= {n.Name.Value: n for n in node.walk() if n.Type == "FuncDecl"}
         if CHANGES.search(text):
             self.lose(note)
-        elif re.search(r"\bcd\b", text):
+        elif moves:
             self.folder = None
 
     def lose(self, note: Note) -> None:
