@@ -19,13 +19,14 @@ from swift_vlrft.recipe.reader import (
     Flag,
     Recipe,
     RecipeError,
+    miss_what_is_lost,
     read_file,
     read_recipes,
     recipe_of,
 )
 from swift_vlrft.recipe.restricted import MARK, Started, make_inert, started
 from swift_vlrft.recipe.script import Script
-from swift_vlrft.recipe.tree import Note, Span, parse
+from swift_vlrft.recipe.tree import Mistake, Note, Span, parse
 from swift_vlrft.recipe.words import Value, Variable
 from swift_vlrft.recipe.wrappers import not_read
 
@@ -45,9 +46,17 @@ def run_recipes(
     if path.suffix in CONFIGURATION:
         return read_recipes(path, environment, arguments)
     caller = os.environ if environment is None else environment
-    inert = make_inert(text, str(path))
+    try:
+        statements, blanks = parse(text)
+        # What is noted of blanks, carriage returns and a byte order mark is mended here.
+        meant = statements[0].source if statements else text
+        meant = re.sub(r"(\\?)\r\n", r" \1\n", meant)
+        inert = make_inert(re.sub(r"^\ufeff|(?<!\\)\\\Z", " ", meant), str(path))
+    except Mistake as mistake:
+        raise RecipeError(f"{path}: {mistake}") from None
+    except RecursionError:
+        raise RecipeError(f"{path}: commands are nested too deeply for --run") from None
     commands, notes = started(inert, str(path), caller, arguments)
-    statements, blanks = parse(text)
     notes = [*inert.notes, *notes, *blanks, *wrong_lines(text, statements)]
     nodes = commands_of(statements)
     programs = [(n, w) for n in nodes for w in n.Cmd.Args if PROGRAM.fullmatch(w.text)]
@@ -78,6 +87,7 @@ def run_recipes(
         recipe.text = text
         recipe.notes = [replace(note, line=recipe.line) for note in recipe.notes] + notes
         recipe.flags = [*_placed(recipe.flags, text, recipe.line)]
+    miss_what_is_lost(recipes)
     return recipes
 
 

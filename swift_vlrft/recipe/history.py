@@ -2,7 +2,6 @@
 
 --train_type lora           now --tuner_type, since 4.1.0
 --num_infer_workers 1       gone since 3.6.0: --vllm_mode colocate or server
---scale_rewards true        now group, since 3.10.0
 """
 
 from __future__ import annotations

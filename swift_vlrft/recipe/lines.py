@@ -25,13 +25,18 @@ OTHER_VARIABLES = re.compile(
 """Variables that ms-swift, its engines or this package read, by the first part of their names."""
 MEANT = {
     **{"IMAGE_MAX_PIXELS": "MAX_PIXELS", "MAX_TOKEN_NUM": "IMAGE_MAX_TOKEN_NUM"},
-    **{"VISIBLE_DEVICES": "CUDA_VISIBLE_DEVICES", "NPROC": "NPROC_PER_NODE"},
+    **{"VISIBLE_DEVICES": "CUDA_VISIBLE_DEVICES", "CUDA_DEVICES": "CUDA_VISIBLE_DEVICES"},
 }
 """Names that nobody reads, and what they stand for."""
 PROGRAM = re.compile(r"(?:\S*/)?swift|swift\.cli\.\S+|\S*swift/cli/\S+\.py")
 STARTS = r"(?:swift|nohup|env|python[\d.]*|torchrun|accelerate|deepspeed)(?=\s)"
 JOINED = re.compile(rf"\\\r?\n(?=(--?[A-Za-z]\w*|[A-Za-z_]\w*=|{STARTS}))")
 """A word that goes on in the first column of the next line, with what looks like another word."""
+ANOTHER = re.compile(
+    rf"(?:[A-Z]\w*=\S*(?:[ \t]|\\\r?\n)+)*(?:{STARTS}"
+    r"|(?:vlrft|(?:ba|z)?sh|echo|export|wait|sleep|cd|mkdir|cp|mv|rm|kill|tail|exit)(?=\s|\Z))"
+)
+"""A command of its own, with its variables."""
 GAP = re.compile(r"(?:[^\S\n]|\\\r?\n|\n|(?<=\s)#[^\n]*)*")
 """Between two commands: line ends, empty lines and comments alone."""
 MAKERS = re.compile(
@@ -55,12 +60,9 @@ TYPED = {
 OF_QUOTES = "".join(key for key, value in TYPED.items() if value in ("'", '"'))
 TYPOGRAPHY = re.compile(
     rf"^-*[{DASHES}][-{DASHES}]*(?=[A-Za-z\d])|(?:^|(?<==))[{OF_QUOTES}]|[{OF_QUOTES}]$"
+    rf"|(?<=\d[eE])[{DASHES}](?=\d)"
     r"|(?<=[A-Z])\uff1d|(?<!\\)[\u00a0\u3000](?=[-\w])|[\u200b-\u200d\u2060\ufeff]"
 )
-SLIP = re.compile(
-    rf"\W*[-{DASHES}]\S*[A-Za-z]|[{DASHES}]\d|[A-Z_]+\uff1d|.*\s[-{DASHES}]|.*=[{OF_QUOTES}]"
-)
-"""A word in which such a character is no part of a name or of a text."""
 
 
 def is_read(name: str) -> bool:
@@ -113,12 +115,12 @@ def commands_of(statements: Sequence[Node]) -> list[Node]:
 
 def makers_above(nodes: Sequence[Node], line: int) -> str:
     """Return the text of the commands above a line that may make files."""
-    found = []
-    for node in (node for node in nodes if node.End.line < line):
+
+    def makes(node: Node) -> bool:
         writes = any(r.Word and r.Word.text != "/dev/null" for r in node.Redirs if ">" in r.Op)
-        if writes or any(MAKERS.fullmatch(word.text) for word in node.Cmd.Args[:3]):
-            found.append(node.text)
-    return "\n".join(found)
+        return writes or any(MAKERS.fullmatch(word.text) for word in node.Cmd.Args[:3])
+
+    return "\n".join(node.text for node in nodes if node.End.line < line and makes(node))
 
 
 def _runs_swift(node: Node) -> bool:
@@ -129,21 +131,32 @@ def _lost(text: str, above: Node, node: Node) -> Iterator[Note]:
     """A line of flags, or one deeper than its command, that bash takes for another command."""
     words = [word.text for word in node.Cmd.Args]
     gap = text[above.End.at : node.Pos.at]
-    if not words or node.Cmd.Assigns or node.Cmd.Variant or not GAP.fullmatch(gap):
+    if not words or node.Cmd.Assigns or node.Cmd.Variant:
         return
     flags = [word.partition("=")[0] for word in words if FLAG.match(word)]
+    piped = [flag for flag in flags if flag[2:].replace("-", "_") in facts().commands]
+    if piped and gap.strip("&\\\r\n\t ") == "|" and _runs_swift(above):
+        why = f"behind the pipe, where `{words[0]}` gets them: {', '.join(piped)}"
+        yield note_at(text, node.Pos.at, "continuation", why, name=" ".join(piped))
     goes_on = "\\\n" in gap.replace("\r", "") or node.line == above.End.line + 1
     deeper = _indent(text, node.Pos.at) > _indent(text, above.Pos.at)
     deeper |= [word.text for word in above.Cmd.Args] == ["swift"]  # its command is lost
-    if not FLAG.match(words[0]) and not (
-        goes_on and deeper and _runs_swift(above) and not above.Background
+    if (
+        not GAP.fullmatch(gap)
+        or not FLAG.match(words[0])
+        and not (goes_on and deeper and _runs_swift(above) and not above.Background)
     ):
         return
     why, patch = end_of(text, above, node)
     lost = ", ".join(flags) if flags else f"`{' '.join(words)[:60]}`"
     said = f"{why}, so bash takes the line for a command of its own: lost "
     said += f"{'are' if len(flags) > 1 else 'is'} {lost}"
-    yield note_at(text, node.Pos.at, "continuation", said, patch)
+    if patch.start < above.End.at:  # in its last words
+        flags += [word.text for word in above.Cmd.Args if FLAG.match(word.text)][-1:]
+    patches = [patch]
+    if text[patch.start] == "&" and not node.Background:
+        patches.append(Patch(node.End.at, node.End.at, " &"))
+    yield note_at(text, node.Pos.at, "continuation", said, *patches, name=" ".join(flags))
 
 
 def _indent(text: str, at: int) -> int:
@@ -166,7 +179,7 @@ def end_of(text: str, above: Node, node: Node) -> tuple[str, Patch]:
         why = f"a comment ends line {line}, and no backslash stands before it"
     elif "#" in gap:
         why = f"a comment stands below line {line} and ends the command"
-    elif "\\" in gap:
+    elif "\\" in gap or text[start - 2 : start] == "\\\n":
         why = f"an empty line follows the backslash of line {line} and ends the command"
     else:
         why = f"no backslash ends line {line}"
@@ -183,7 +196,8 @@ def _slips(text: str, node: Node) -> Iterator[Note]:
         for at, follows in _joins(text, word):
             why = "no blank stands before the backslash, and none before the next line: bash joins "
             why += f"{follows} to the word before it. Write a blank before the backslash"
-            yield note_at(text, at, "continuation", why, Patch(at, at, " "))
+            name = re.sub(r"\\\r?\n", "", word.text)
+            yield note_at(text, at, "continuation", why, Patch(at, at, " "), name=name)
     if exports and command.Variant.Value == "export":
         yield from _exports(text, args)
     elif args and not exports:
@@ -214,7 +228,8 @@ def _exports(text: str, words: Sequence[Node]) -> Iterator[Note]:
                 end = re.compile(r"\s*").match(text, word.End.at)
                 stop = end.end() if said == "=" and end else word.End.at
                 patches = [Patch(start, stop, said)]
-            yield note_at(text, word.Pos.at, "not-exported", why, *patches)
+            name = " ".join(word.Name.Value for word in words if word.Name)
+            yield note_at(text, word.Pos.at, "not-exported", why, *patches, name=name)
             return
 
 
@@ -240,46 +255,57 @@ def _assignment(text: str, node: Node, args: Sequence[Node]) -> Iterator[Note]:
 def _typed(text: str, words: Sequence[Node]) -> Iterator[Note]:
     """Dashes, quotes and blanks that no keyboard has, outside quotes; a note a line."""
     lines: dict[int, list[Patch]] = {}
+    spoilt: dict[int, list[str]] = {}
     for word in words:
         for part in (part for part in word.Parts if part.Type == "Lit"):
             for match in TYPOGRAPHY.finditer(text[part.Pos.at : part.End.at]):
                 start, end = (part.Pos.at + at for at in match.span())
                 new = TYPED.get(match[0], "-" if text[end : end + 1].isdigit() else "--")
-                if new in ("-", "--") and start > word.Pos.at:
-                    continue
-                # A quote at the end of a word closes one that stands before another.
-                closes = end == word.End.at and (word.line in lines or start == word.Pos.at)
-                opens = start == word.Pos.at or text[start - 1] == "="
-                if closes or opens if new in ("'", '"') else SLIP.match(word.text):
+                # A blank or nothing may belong to a name of another alphabet.
+                if new.strip() or word.text.replace(match[0], "").isascii():
                     lines.setdefault(word.line, []).append(Patch(start, end, new))
-    for patches in lines.values():
-        start, end, new = patches[0]
-        if new in ("'", '"') and len(patches) == 1:
-            continue
-        shown = text[start:end] if text[start:end].isprintable() else ascii(text[start:end])[1:-1]
-        mend = f"write `{new}`" if new.strip() else "write a blank" if new else "delete it"
-        why = f"{shown} comes from a word processor, and bash takes it for a letter: {mend}"
-        yield note_at(text, start, "typographic", why, *patches)
+                    spoilt.setdefault(word.line, []).append(word.text)
+    for line, patches in lines.items():
+        found = {text[start:end]: new for start, end, new in patches}
+        shown = ", ".join(
+            f"{odd if odd.isprintable() else ascii(odd)[1:-1]} ("
+            + (f"write `{new}`)" if new.strip() else "write a blank)" if new else "delete it)")
+            for odd, new in found.items()
+        )
+        why = f"{shown}: from a word processor, and a letter to bash"
+        name = " ".join(spoilt[line])
+        yield note_at(text, patches[0].start, "typographic", why, *patches, name=name)
 
 
 def _behind(text: str, node: Node) -> Iterator[Note]:
-    """A variable behind the command, and a value that begins a comment."""
+    """Another command or a variable behind the command, and a value that begins a comment."""
     args = node.Cmd.Args
     at = next(n for n, word in enumerate(args) if PROGRAM.fullmatch(word.text))
+    for before, word in pairwise(args[at + 1 :]):
+        gap = text[before.End.at : word.Pos.at]
+        if "\\" in gap and (lost := ANOTHER.match(text, word.Pos.at)):
+            why = f"the backslash of line {before.End.line} joins the command "
+            why += f"`{lost[0].split()[-1]} ...` to the one above: delete it"
+            cut = before.End.at + len(gap.partition("\\")[0].rstrip())
+            patch = Patch(cut, before.End.at + gap.index("\\") + 1, "")
+            yield note_at(text, word.Pos.at, "joined", why, patch)
+            return
     for word in args[at + 1 :]:
         if match := re.match(r"([A-Z][A-Z0-9_]{2,})=", word.text):
             why = f"{match[1]}=... stands behind the command, which gets it as a word, and no "
             why += "variable is set: write it before the command"
-            gone = Patch(len(text[: word.Pos.at].rstrip(" ")), word.End.at, "")
+            above = re.search(r"(?:[ \t]|\\\r?\n)*\Z", text[: word.Pos.at])
+            gone = Patch(above.start() if above else word.Pos.at, word.End.at, "")
             moved = Patch(node.Pos.at, node.Pos.at, f"{word.text} ")
-            yield note_at(text, word.Pos.at, "stray-variable", why, gone, moved)
+            yield note_at(text, word.Pos.at, "stray-variable", why, gone, moved, name=word.text)
     comment = re.compile(r"[ \t]+(#\S+)").match(text, node.End.at)
     name = args[-1].text.lstrip("-").replace("-", "_") if args[-1].text.startswith("--") else ""
     kinds = facts().commands.get(name, {}).values()
     start, end = comment.span(1) if comment else (0, 0)
     if comment and kinds and not any(flag.kind == "bool" for flag in kinds):
         why = f"the value of --{name} begins with #, and bash takes it for a comment: quote it"
-        yield note_at(text, start, "comment", why, Patch(start, end, f"'{comment[1]}'"))
+        mend = Patch(start, end, f"'{comment[1]}'")
+        yield note_at(text, start, "comment", why, mend, name=args[-1].text)
     elif (
         comment
         and len(args) > 1

@@ -52,14 +52,23 @@ OTHERS = {
     "a fish script": (r"\.fish$", r"#!.*\bfish\b|(?:.*\n)*?\s*set -(?:g?x|xg|Ux) +\w+ +\S"),
     "a zsh script, which splits no $FLAGS": (r"\.zsh$", r"#!.*\bzsh\b"),
     "a csh script": (r"\.t?csh$", r"#!.*\bt?csh\b|(?:.*\n)*?\s*setenv "),
-    "a batch file of Windows": (r"\.(?:bat|cmd)$", r"(?i)@?echo off\b"),
-    "a PowerShell script": (r"\.ps1$", r"(?:.*\n)*?\s*\$env:\w+\s*="),
+    "a batch file of Windows": (
+        r"\.(?:bat|cmd)$",
+        r"(?i)(?:.*\n)*?(?:\s*@?echo off\b|\s*rem\s|.*\s%[a-z_]\w+%\s)"
+        r"|(?![\s\S]*\\\r?\n)[\s\S]*\s\^\r?\n",
+    ),
+    "a PowerShell script": (
+        r"\.ps1$",
+        r"(?:.*\n)*?(?:\s*\$(?:env:)?\w+\s+=\s|\s*\$env:\w+=|.*(?:swift|--\w).*\s`\r?\n)",
+    ),
     "a Python program": (r"\.py$", r"#!.*\bpython"),
     "a makefile": (r"^makefile$|\.mk$", r"\0\0"),
     "Markdown": (r"\.md$", r"\0\0"),
     "UTF-16 text": (r"\0", "\udcff\udcfe|\udcfe\udcff"),
 }
 """What is no bash script, by its name or its beginning."""
+SLIPS = ("continuation", "joined", "not-exported", "stray-variable", "typographic", "comment")
+"""Kinds of notes on words that are lost or spoilt."""
 REMARK = re.compile(r"(?:^|^[^'\"]*\s)#.*")
 
 
@@ -92,6 +101,8 @@ class Recipe(Command):
     flags: list[Flag]
     may_add: bool = False
     """Whether words that were not read may add any flag."""
+    missed: frozenset[str] = frozenset()
+    """Flags that a slip of the script loses or spoils."""
 
     def flag(self, name: str) -> Flag | None:
         """Return the flag that counts: the last of its name, as in argparse."""
@@ -100,7 +111,7 @@ class Recipe(Command):
 
     def omits(self, *names: str) -> bool:
         """Return whether none of the flags is given, for certain."""
-        return not self.may_add and not any(map(self.flag, names))
+        return not self.may_add and not self.missed & {*names} and not any(map(self.flag, names))
 
     def is_known(self, *names: str) -> bool:
         """Return whether each flag is absent for certain, or has a value that was read."""
@@ -242,7 +253,30 @@ def read_text(
     notes = sorted(dict.fromkeys(notes), key=lambda note: note.line)
     for recipe in recipes:
         recipe.notes, recipe.text = notes, text
+    miss_what_is_lost(recipes)
     return recipes
+
+
+def miss_what_is_lost(recipes: Sequence[Recipe]) -> None:
+    """Take flags and variables that a slip of the script loses or spoils as not known: what follows
+    is no fault of its own.
+    """
+    for note in (note for note in recipes[0].notes if note.kind in SLIPS):
+        lost = {*note.variable.split(" ")} - {""}
+        above = max((r.line for r in recipes if r.line <= note.line), default=0)
+        for recipe in (r for r in recipes if above in (0, r.line) or note.kind == "not-exported"):
+            spoilt = {name for name, value in recipe.environment.items() if value in lost}
+            recipe.unknown |= lost | spoilt
+            recipe.environment = {n: v for n, v in recipe.environment.items() if n not in spoilt}
+            recipe.missed |= {*map(flag_name, lost)}
+            if note.kind == "joined":
+                recipe.flags = [flag for flag in recipe.flags if flag.line < note.line]
+                recipe.missed |= {flag.name for flag in recipe.flags[-1:]}
+            recipe.flags = [
+                replace(flag, known=flag.known and not (flag.name in recipe.missed or bad))
+                for flag in recipe.flags
+                for bad in [bool(lost & {*flag.values})]
+            ]
 
 
 def recipe_of(parsed: Command, path: Path) -> Recipe:

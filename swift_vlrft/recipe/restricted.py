@@ -28,7 +28,7 @@ import psutil
 
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe.reader import RecipeError
-from swift_vlrft.recipe.tree import COMMENT_GOES_ON, Mistake, Node, Note, tree_of
+from swift_vlrft.recipe.tree import COMMENT_GOES_ON, Node, Note, tree_of
 
 SECONDS = 10.0
 MOST_BYTES = 4_000_000
@@ -183,16 +183,10 @@ def _session(leader: int) -> list[int]:
 
 
 def make_inert(text: str, script: str) -> Inert:
-    """Make a script inert; RecipeError, with its place, where bash or we refuse it."""
+    """Make a script inert; RecipeError, with its place, where we refuse it."""
     inert = Inert(COMMENT_GOES_ON.sub(lambda match: f"{match[0][:-1]} ", text))
     edits: list[tuple[int, int, str]] = []
-    try:
-        nodes = [*tree_of(text).walk()]
-    except Mistake as mistake:
-        raise RecipeError(f"{script}: {mistake}") from None
-    except RecursionError:
-        raise RecipeError(f"{script}: commands are nested too deeply for --run") from None
-    for node in nodes:
+    for node in tree_of(text).walk():
         for redirection in node.Redirs:
             edits += _without(redirection, node, script, inert)
         if node.Background:

@@ -18,21 +18,17 @@ from pathlib import Path
 
 from swift_vlrft.recipe.lines import commands_of, makers_above, not_exported, wrong_lines
 from swift_vlrft.recipe.tree import Mistake, Node, Note, parse
-from swift_vlrft.recipe.words import BY_RUN, NAME, Command, Value, Variable, Words, joined
+from swift_vlrft.recipe.words import BY_RUN, NAME, Command, Value, Variable, Words, joined, unread
 from swift_vlrft.recipe.wrappers import ENVIRONMENT, WITHIN, not_read, unwrapped
 
 SOURCES = re.compile(r"(?m)\b(?:source|eval)\b|(?:^|[\s;&|(])\.\s")
 """What reads other commands; `--run` does not follow them."""
-SETS_ANY = re.compile(
-    rf"{SOURCES.pattern}|\b(?:shift|set\s+(?![-+][euxo]+\b))"
-    r"|\b(?:export|readonly|read|declare|typeset|local|unset|printf\s+-v)\b[^\n;]*[\s\"'][$`]|\s-n\s+\w+="
+CHANGES = re.compile(
+    r"(?m)(?:^|[\s;&|({`])(?:read|getopts|mapfile|readarray|unset|declare|typeset|local|readonly|let"
+    r"|alias|shift|source|\.|eval|export(?!\s+\w+=)|pushd|popd|printf\s+-v|wait\s+-p"
+    r"|set(?!(?:\s+(?:[-+][euxo]+|pipefail))*\s*(?:$|[;&|])))(?!\S)"
 )
-"""Text of a part that is not read after which any variable may have any value."""
-UNREAD = re.compile(
-    r"(?:read|getopts|mapfile|readarray|unset|declare|typeset|local|readonly|let|alias|shift|source"
-    r"|\.|eval|export|pushd|popd|set(?!(?:\s+(?:[-+][euxo]+|pipefail))*$)|printf\s+-v|wait\s+-p)(?!\S)"
-)
-"""Commands after which something is not known."""
+"""Commands after which any variable may have any value."""
 
 
 class Script(Words):
@@ -42,7 +38,7 @@ class Script(Words):
         super().__init__(environment, arguments)
         self.commands: list[Command] = []
         self.folder: Path | None = Path.cwd()
-        self._functions = set[str]()
+        self._functions = dict[str, Node]()
         self._ended = False
 
     def read(self, text: str) -> None:
@@ -70,7 +66,7 @@ class Script(Words):
             case "CallExpr":
                 self._simple(node, command)
             case "DeclClause" if command.Variant.Value == "export" and all(
-                map(_plain, command.Args)
+                word.Name and not re.search(r"(?<!\$)\{", word.text) for word in command.Args
             ):
                 # bash expands all words before it assigns the first.
                 self._assign([self._assigned(w) for w in command.Args if not w.Naked], True)
@@ -79,10 +75,10 @@ class Script(Words):
             case "BinaryCmd":
                 self._run([command.X])
                 behind = command.Y.Cmd or command.Y
-                if re.match(r"exit|return", behind.text):
-                    return
-                if behind.Type == "CallExpr" and behind.Args and not UNREAD.match(behind.text):
+                if behind.Type == "CallExpr" and behind.Args and not CHANGES.match(behind.text):
+                    ended = self._ended
                     self._run([command.Y])
+                    self._ended = ended
                 else:
                     self._skip(command.Y)
             case "Block":
@@ -97,33 +93,33 @@ class Script(Words):
             return
         why = f"`{text.splitlines()[0][:60]}` is not read"
         why += ", with its `swift` command" * bool(WITHIN.search(text))
-        lost = SETS_ANY.search(text)
-        names = [*NAME.findall(text), *(self.variables if lost else ())]
         why += f"; {BY_RUN}" * (not SOURCES.search(text))
+        moves = re.search(r"\bcd\b", text)
+        names = [*NAME.findall(text), *["PWD"] * bool(moves)]
         note = self.forget(names, Note(node.line, "unread", why))
         self.notes.append(note)
-        for inner in (inner for inner in node.walk() if inner.Type == "FuncDecl"):
-            self._functions.add(inner.Name.Value)
-            self.of_functions |= dict.fromkeys(NAME.findall(inner.Body.text), note)
-        if re.search(r"\b(?:cd|pushd|popd)\b", text):
+        self._functions |= {n.Name.Value: n for n in node.walk() if n.Type == "FuncDecl"}
+        if CHANGES.search(text):
+            self.lose(note)
+        elif moves:
             self.folder = None
-        if lost:
-            self.lost, self.arguments, self.folder = note, None, None
+
+    def lose(self, note: Note) -> None:
+        """Take every variable as unknown, and the arguments and the folder."""
+        self.variables, self.arguments, self.folder, self.lost = {}, None, None, note
 
     # One command -------------------------------------------------------------------------------
 
     def _assigned(self, node: Node) -> tuple[str, Variable]:
-        """What NAME=VALUE or NAME+=VALUE gives a variable; arrays are not read."""
-        name, old = node.Name.Value, self.get(node.Name.Value)
-        if node.Array or node.Index:
-            self._skip(node)
-            return name, self.variables[name]
-        before = [old.value] if node.Append and old.value else []
-        value = joined([*before, *self.pieces(node.Value.Parts if node.Value else ())], node.line)
-        # A="$A more" needs no A.
-        own = (replace(n, kind="needed") if n.variable == name else n for n in value.notes)
-        span = node.Value.span if node.Value and not before else None
-        return name, Variable(replace(value, span=span, notes=tuple(own)), old.exported)
+        """What NAME=VALUE gives a variable; arrays and NAME+=VALUE are not read."""
+        name, word = node.Name.Value, node.Value
+        if node.Array or node.Index or node.Append:
+            value = unread(node)
+            self.notes += value.notes
+        else:
+            value = joined(self.pieces(word.Parts if word else ()), node.line)
+            value = replace(value, span=word.span if word else None)
+        return name, Variable(value, self.get(name).exported)
 
     def _assign(self, pairs: Iterable[tuple[str, Variable]], exported: bool = False) -> None:
         for name, variable in pairs:
@@ -141,22 +137,16 @@ class Script(Words):
                 self._assign(map(self._assigned, command.Assigns))
         elif texts[0] in ("exit", "return"):
             self._ended = True
-        elif texts[0] == "cd":
-            why = "`cd` is not read: paths that do not begin with / are not looked up behind it"
-            self.notes.append(Note(node.line, "unread", why))
-            self.folder = None
-            self.variables.pop("PWD", None)
-        elif texts[0] in self._functions and not (self.lost or WITHIN.search(node.text)):
-            pass  # named where it is defined; what it may set is not known since
-        elif texts[0] in self._functions or UNREAD.match(" ".join(texts)):
+        elif texts[0] in self._functions and not WITHIN.search(node.text):
+            for function in [*self._functions.values()]:  # which may call another
+                self._skip(function)
+        elif texts[0] in ("cd", *self._functions) or CHANGES.match(" ".join(texts)):
             self._skip(node)
         else:
-            saved = self.variables.copy(), self.of_functions.copy()
+            saved = self.variables.copy()
             self._assign(map(self._assigned, command.Assigns), True)
-            for assigned in command.Assigns:
-                self.of_functions.pop(assigned.Name.Value, None)
             found = self.program(values)
-            self.variables, self.of_functions = saved
+            self.variables = saved
             fed = [r.Hdoc.text for r in node.Redirs if r.Hdoc]
             whole = " ".join([*(value.text for value in values), *fed])
             if not found and (reason := not_read(whole)):
@@ -187,13 +177,7 @@ class Script(Words):
                 lost=self.lost is not None,
                 folder=self.folder,
                 launcher=inner.launcher,
-                launched=(inner.processes, inner.nodes),
+                launched=inner.launched,
             )
         )
         return True
-
-
-def _plain(word: Node) -> bool:
-    """Say whether a word of `export` is NAME or NAME=VALUE, without braces that make it several."""
-    parts = word.Value.Parts if word.Value else ()
-    return bool(word.Name) and not any(part.Type == "Lit" and "{" in part.Value for part in parts)

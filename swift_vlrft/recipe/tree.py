@@ -146,7 +146,8 @@ def parse(text: str) -> tuple[Sequence[Node], Sequence[Note]]:
     for match in BLANK_BEHIND.finditer(text):
         if ends & {*range(match.start() + 2, match.end() + 1)}:
             start, end = match.span()
-            statements, notes = parse(f"{text[:start]}{match[1]}\\{text[end:]}")
+            blanks = " " * len(match[1])
+            statements, notes = parse(f"{text[:start]}{blanks}\\{text[end:]}")
             why = "a blank follows the backslash, so the line does not go on: everything below "
             why += "is lost. Delete the blank"
             patch = Patch(start + 1, end, "")

@@ -113,16 +113,13 @@ class Words:
     def __init__(self, environment: Mapping[str, str], arguments: Sequence[str]) -> None:
         self.variables = {n: Variable(Value(v, 1), True) for n, v in environment.items()}
         self.arguments: list[Value] | None = [Value(text, 1) for text in arguments]
-        self.of_functions: dict[str, Note] = {}
-        """Why a variable may get another value at any time."""
         self.lost: Note | None = None
         """Why any variable may have any value since, where it is not assigned again."""
         self.notes: list[Note] = []
 
     def get(self, name: str) -> Variable:
-        why = self.of_functions.get(name) or (self.lost if name not in self.variables else None)
-        if why:
-            return Variable(Value(f"${name}", 0, False, None, (why,), True), None)
+        if self.lost and name not in self.variables:
+            return Variable(Value(f"${name}", 0, False, None, (self.lost,), True), None)
         return self.variables.get(name, Variable())
 
     def forget(self, names: Iterable[str], note: Note) -> Note:
@@ -137,8 +134,7 @@ class Words:
     def expand(self, word: Node) -> list[Value]:
         """Return the arguments that a word becomes: none, a single argument, or several."""
         given = self.arguments
-        plain = not any(re.search(f"\\s|{PATTERN.pattern}", v.text) for v in given or ())
-        if given is not None and (word.text == '"$@"' or (word.text == "$@" and plain)):
+        if given is not None and (word.text == '"$@"' or (word.text == "$@" and not given)):
             return given
         pieces = [*self.pieces(word.Parts)]
         whole = replace(joined(pieces, word.line), span=word.span)

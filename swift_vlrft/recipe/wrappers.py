@@ -5,12 +5,13 @@ unwrapped(["nohup", "env", "A=1", "swift", "rlhf"])  -> swift rlhf, A=1
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from swift_vlrft.recipe.words import Value, Variable
+from swift_vlrft.recipe.words import Value, Variable, calculated, number
 
 COMMANDS = ("rlhf", "sft", "pt", "rollout", "infer", "deploy", "export", "eval", "sample")
 """Of ms-swift (swift/cli/main.py)."""
@@ -25,10 +26,6 @@ each node; accelerate: of all) and nodes, and the processes where none are given
 """
 MODULES = {"torch.distributed.run": "torchrun", "accelerate.commands.launch": "accelerate"}
 PYTHON = re.compile(r"python[\d.]*")
-WRAPPERS = re.compile(
-    r"nohup|setsid|exec|env|timeout|srun|uv|(?:micro)?mamba|conda|python[\d.]*|torchrun|accelerate"
-    r"|deepspeed"
-)
 PRINTS = re.compile(r"echo|printf|cat|tee|which|type|command|[ef]?grep|p?kill|killall|ps|pip3?|:")
 """Commands that run nothing of what they are given."""
 ENVIRONMENT = re.compile(
@@ -46,15 +43,14 @@ A_SCRIPT = re.compile(r"(?:nohup\s+)?(?:(?:ba|da|z|k)?sh(?!\S)|\S*\.(?:sh|slurm|
 
 @dataclass(slots=True)
 class Unwrapped:
-    """The inner command has variables that `env` sets for it. ``launcher``: torchrun and the like,
-    with ``processes`` and ``nodes`` where it says them.
+    """The inner command has variables that `env` sets for it; ``launched``: the processes on each
+    node and the nodes that ``launcher``, torchrun and the like, says.
     """
 
     words: list[Value]
     variables: dict[str, Variable] = field(default_factory=dict)
     launcher: str = ""
-    processes: str = "1"
-    nodes: str = "1"
+    launched: tuple[str, str] = ("1", "1")
 
 
 def base(word: Value) -> str:
@@ -83,28 +79,28 @@ def called(words: Sequence[Value]) -> tuple[str, list[Value]]:
 
 
 def unwrapped(words: Sequence[Value]) -> Unwrapped | None:
-    """Return the command inside of known wrappers; None if there is none, or an unknown one."""
+    """Return the command behind nohup, env, a launcher or python; None if there is none, or if it
+    stands behind anything else.
+    """
     at = command_at(words)
     if at is None:
         return None
-    inner, setter, wrapper = Unwrapped(list(words[at:])), False, True
+    inner, setter, options = Unwrapped(list(words[at:])), False, False
     for i, word in enumerate(words[:at]):
-        name, launcher = base(word), MODULES.get(word.text, base(word))
+        name = MODULES.get(word.text, base(word))
         if setter and (match := re.match(r"([A-Za-z_]\w*)=", word.text)):
             value = replace(word, text=word.text[match.end() :], span=None)
             inner.variables[match[1]] = Variable(value, exported=True)
-            continue
-        if wrapper and not WRAPPERS.fullmatch(name):
-            return None  # also `env -u A`, which may clear what the command reads
-        if word.text.startswith("--export"):
-            return None  # of srun: what the command sees is said there
-        setter = name == "env"
-        wrapper = wrapper and name in ("nohup", "setsid", "exec", "env")
-        if launcher in LAUNCHERS:
-            _launched(inner, words[i:], launcher)
-        elif PYTHON.fullmatch(name) and not inner.launcher:
+        elif name in LAUNCHERS:
+            _launched(inner, words[i:], name)
+            options = True
+        elif PYTHON.fullmatch(name) and not options:
             main = base(words[at]) == "swift" or MODULE.sub(r"\1\2", words[at].text) == "main"
-            inner.launcher = "" if main else "python"
+            inner.launcher, options = "" if main else "python", True
+        elif not options and name not in ("env", "nohup", "setsid", "exec"):
+            return None  # also `env -u A`, which may clear what the command reads
+        else:
+            setter = name == "env"
     return inner
 
 
@@ -117,11 +113,10 @@ def _launched(inner: Unwrapped, words: Sequence[Value], name: str) -> None:
         value = value if equals else following.text
         options.setdefault(option.lstrip("-").replace("-", "_"), value if known else "")
     processes, nodes, default = LAUNCHERS[name]
-    inner.launcher, inner.nodes = name, options.get(nodes, "1")
-    inner.processes = options.get(processes, default)
+    on_each, on = options.get(processes, default), options.get(nodes, "1")
     if name == "accelerate":
-        divides = inner.processes.isdecimal() and inner.nodes.isdecimal() and int(inner.nodes)
-        inner.processes = str(int(inner.processes) // int(inner.nodes)) if divides else ""
+        on_each = str(calculated(number(on_each), "/", number(on)) or "")
+    inner.launcher, inner.launched = name, (on_each, on)
 
 
 def not_read(text: str) -> str | None:
@@ -133,6 +128,9 @@ def not_read(text: str) -> str | None:
         return None
     if A_SCRIPT.match(text):
         return f"`{shown}` runs another script, which is not read: give it by itself"
+    if (no := re.search(r"(?:^|[\s/])swift\s+([a-z]\w+)", text)) and no[1] not in COMMANDS:
+        for near in difflib.get_close_matches(no[1], COMMANDS, n=1):
+            return f"`swift {no[1]}` is no command of ms-swift; did you mean `swift {near}`?"
     if name == "megatron":
         return "`megatron` is not read: flags of `swift` are checked"
     if WITHIN.search(text):

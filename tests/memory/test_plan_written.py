@@ -40,7 +40,6 @@ REFUSED = Path(__file__).with_name("refused.jsonl")
 
 @pytest.fixture(autouse=True)
 def no_gpu_of_this_machine(monkeypatch):
-    monkeypatch.setattr("swift_vlrft.recipe.rules.gpus.gpus_here", lambda: 0)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 

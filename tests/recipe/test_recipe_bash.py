@@ -47,7 +47,6 @@ def disagreement(ours, by_bash, unknown):
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["why"][:50])
 def test_what_is_known_is_what_bash_says_and_nothing_is_wrong_with_it(row, tmp_path, monkeypatch):
-    monkeypatch.setattr("swift_vlrft.recipe.rules.gpus.gpus_here", lambda: 0)
     monkeypatch.chdir(tmp_path)
     text, arguments = row["script"], row.get("arguments", ())
     for token, command in TOKENS.items():
@@ -79,7 +78,6 @@ def test_the_examples_of_ms_swift_have_no_other_problem(monkeypatch):
     lines with variables lack their backslashes; loss_scale.sh names a loss that is no more.
     """
     monkeypatch.chdir(MS_SWIFT)
-    monkeypatch.setattr("swift_vlrft.recipe.rules.gpus.gpus_here", lambda: 0)
     problems = {}
     for path in [
         *sorted(Path("examples").rglob("*.sh")),

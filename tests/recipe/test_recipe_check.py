@@ -35,7 +35,6 @@ NOT_HERE = {"detection_qlora_1x24g": "not-installed"} if not find_spec("bitsandb
 
 @pytest.fixture(autouse=True)
 def no_gpu_of_this_machine(monkeypatch):
-    monkeypatch.setattr("swift_vlrft.recipe.rules.gpus.gpus_here", lambda: 0)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 

@@ -100,7 +100,6 @@ def findings_of(row, folder, monkeypatch):
     """On a machine without GPUs, on which every package is installed, unless the row says so."""
     lacking = row.get("lacking", ())
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("swift_vlrft.recipe.rules.gpus.gpus_here", lambda: row.get("gpus", 0))
     monkeypatch.setattr(
         "importlib.util.find_spec",
         lambda name, *_: None if name in lacking or "*" in lacking else name,

@@ -15,20 +15,20 @@ from swift_vlrft.recipe.reader import read_recipes
 from swift_vlrft.recipe.rules.batches import BATCHES
 from swift_vlrft.recipe.rules.clashes import clashes
 from swift_vlrft.recipe.rules.data import DATA
-from swift_vlrft.recipe.rules.effects import idle, idle_ratio
+from swift_vlrft.recipe.rules.effects import idle
 from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Finding
-from swift_vlrft.recipe.rules.gpus import together, visible_gpus
+from swift_vlrft.recipe.rules.gpus import visible_gpus
 from swift_vlrft.recipe.rules.installed import installed
 from swift_vlrft.recipe.rules.model import MODEL
-from swift_vlrft.recipe.rules.resume import RESUME
+from swift_vlrft.recipe.rules.resume import checkpoint
 from swift_vlrft.recipe.rules.text import TEXT
-from swift_vlrft.recipe.rules.turns import TURN_RULES
+from swift_vlrft.recipe.rules.turns import turns
 from swift_vlrft.recipe.run import NoValue, Run, resolve
 
 Rule = Callable[[Run], Iterator[Finding]]
 RULES: tuple[Rule, ...] = (
-    *(*TEXT, clashes, idle, idle_ratio, *BATCHES, visible_gpus, *MODEL),
-    *(*TURN_RULES, *RESUME, *DATA, installed),
+    *(*TEXT, clashes, idle, *BATCHES, visible_gpus, *MODEL),
+    *(turns, checkpoint, *DATA, installed),
 )
 
 
@@ -40,9 +40,8 @@ def check(path: str | Path) -> list[Finding]:
 
 
 def check_recipes(runs: Iterable[Run]) -> list[Finding]:
-    """Check the commands of a script, and what they do to one another."""
-    runs = [*runs]
-    return in_order([*(finding for run in runs for finding in check_recipe(run)), *together(runs)])
+    """Check the commands of a script."""
+    return in_order(finding for run in runs for finding in check_recipe(run))
 
 
 def check_recipe(run: Run, rules: Iterable[Rule] = RULES) -> list[Finding]:

@@ -159,20 +159,6 @@ def tensor_parallel(run: Run) -> Iterator[Finding]:
         yield problem(run, "vllm_tensor_parallel_size", "tensor-parallel", text)
 
 
-def sleep_level(run: Run) -> Iterator[Finding]:
-    if vllm_mode(run) != "colocate" or run.integer("sleep_level"):
-        return
-    if run.true("offload_model") or run.true("offload_optimizer"):
-        text = "the trainer makes room for vLLM, but vLLM not for the trainer: add --sleep_level 1"
-        yield note(run, "offload_model", "sleep-level", text)
-
-
-def server(run: Run) -> Iterator[Finding]:
-    if vllm_mode(run) == "server" and run.omits("vllm_server_host", "vllm_server_base_url"):
-        text = "--vllm_mode server needs the --vllm_server_host of a running `swift rollout`"
-        yield problem(run, "vllm_mode", "vllm-server", text)
-
-
 def lengths(run: Run) -> Iterator[Finding]:
     """infer_engine.py: set_default_max_tokens cuts the answer to what the prompt leaves."""
     longest = run.optional("vllm_max_model_len")
@@ -234,6 +220,6 @@ def precision(run: Run) -> Iterator[Finding]:
 
 
 BATCHES = (
-    *(algorithm, rewards, tensor_parallel, sleep_level, server, lengths, truncation, sampling),
+    *(algorithm, rewards, tensor_parallel, lengths, truncation, sampling),
     *(generation_batch, evaluation_batch, precision),
 )

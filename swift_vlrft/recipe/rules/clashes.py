@@ -1,6 +1,6 @@
 """Find flags that do not go together, where ms-swift says so late or never.
 
---streaming true without --max_steps       a stream has no length
+--vllm_mode colocate without --use_vllm true       answers come from transformers
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Clash(NamedTuple):
     """Where the finding stands."""
     holds: Callable[[Run], bool]
     text: str
-    """With `{flag}` for what a flag has been given."""
+    """With `{given}` for what the flag has been given."""
 
 
 def _sees(run: Run) -> bool:
@@ -49,14 +49,10 @@ def _of_text(run: Run, flag: str) -> bool:
     return sees and run.text(flag) in run.facts.names[f"{flag} of text"]
 
 
-def _servers(run: Run) -> int:
-    return len(run.texts("vllm_server_base_url") or run.texts("vllm_server_host"))
-
-
 CLASHES = (
     Clash("sequence_parallel_size",
           lambda run: bool(run.processes % run.integer("sequence_parallel_size")),
-          "--sequence_parallel_size {sequence_parallel_size} does not divide the processes"),
+          "--sequence_parallel_size {given} does not divide the processes"),
     Clash("streaming", lambda run: run.true("streaming") and run.integer("max_steps") <= 0,
           "--streaming true: a stream has no length, so give --max_steps"),
     Clash("freeze_llm", lambda run: _frozen(run) and run.text("tuner_type") == "full",
@@ -68,16 +64,12 @@ CLASHES = (
           "MAX_PIXELS is less than MIN_PIXELS (by default 4 tokens, of 784 or 1024 pixels each); "
           "both count pixels, as 401408"),
     Clash("template", lambda run: _of_text(run, "template"),
-          "--template {template} is for models without images: no image would be seen"),
+          "--template {given} is for models without images: no image would be seen"),
     Clash("model_type", lambda run: _of_text(run, "model_type"),
-          "--model_type {model_type} takes no images, and this model does: leave it out"),
+          "--model_type {given} takes no images, and this model does: leave it out"),
     Clash("vllm_mode",
           lambda run: run.grpo and not run.omits("vllm_mode") and not run.true("use_vllm"),
-          "--vllm_mode {vllm_mode} needs --use_vllm true"),
-    Clash("vllm_server_group_port",
-          lambda run: run.grpo and not run.omits("vllm_server_group_port")
-          and len(run.texts("vllm_server_group_port")) != _servers(run),
-          "--vllm_server_group_port {vllm_server_group_port}: give a port for each server"),
+          "--vllm_mode {given} needs --use_vllm true"),
 )  # fmt: skip
 
 
@@ -85,14 +77,6 @@ def clashes(run: Run) -> Iterator[Finding]:
     for clash in CLASHES if run.trains else ():
         with suppress(NoValue):
             if clash.holds(run):
-                text = clash.text.format_map(_Values(run))
+                flag = run.given.get(clash.flag)
+                text = clash.text.format(given=" ".join(flag.values) if flag else "")
                 yield problem(run, clash.flag, "clash", text)
-
-
-class _Values(dict[str, str]):
-    def __init__(self, run: Run) -> None:
-        self.run = run
-
-    def __missing__(self, name: str) -> str:
-        flag = self.run.given.get(name)
-        return " ".join(flag.values) if flag else str(self.run.read(name))

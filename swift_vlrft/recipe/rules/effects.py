@@ -12,13 +12,11 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from swift_vlrft.recipe.history import OF_OTHERS
-from swift_vlrft.recipe.rules.batches import engine_mode, rollout_steps
-from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Finding, note, problem
+from swift_vlrft.recipe.rules.batches import engine_mode
+from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Finding, problem
 from swift_vlrft.recipe.run import NoValue, Run
 
 ENGINE = r"vllm_(?!mode|server)\w+|sleep_level|offload_(?:model|optimizer)|move_model_batches"
-LEVEL = "importance_sampling_level"
-RATIO_FLAGS = ("epsilon", "epsilon_high", LEVEL, "delta")
 
 
 class Idle(NamedTuple):
@@ -95,26 +93,3 @@ def idle(run: Run) -> Iterator[Finding]:
                     text += f"; in GRPO --{ours} is the flag for it" * bool(ours and run.grpo)
                     yield problem(run, flag, "no-effect", text, level=row.level)
                     break
-
-
-def idle_ratio(run: Run) -> Iterator[Finding]:
-    """Find clipping of a ratio that is always 1.
-
-    ms-swift 4.6.0 takes the ratio from the same forward pass where a rollout trains one update
-    (grpo_trainer.py: the condition of old_per_token_logps): 1, whatever is done with it.
-    """
-    if not run.grpo or run.integer("num_iterations") > 1:
-        return
-    # cispo's scale is epsilon_high.
-    names = RATIO_FLAGS if run.texts("loss_type") != ("cispo",) else (LEVEL,)
-    per_token = run.text(LEVEL) == "token"
-    idle = [name for name in names if name in run.given and not (per_token and name == LEVEL)]
-    if not idle:
-        return
-    accumulated = run.integer("gradient_accumulation_steps")
-    if accumulated % (rollout_steps(run) * (run.optional("sequence_parallel_size") or 1)) == 0:
-        text = (
-            f"--{idle[0]} changes nothing: a rollout trains one update, so the policies' ratio is "
-            f"1. --steps_per_generation {2 * accumulated} or --num_iterations 2 makes two updates"
-        )
-        yield note(run, idle[0], "idle-ratio", text)

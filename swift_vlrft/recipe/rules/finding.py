@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,8 @@ PLACEHOLDER = re.compile(
     r"|\[(?:your|model|path)[\w -]*\]",
     re.IGNORECASE,
 )
-GAP = re.compile(r"(?:[ \t]|\\\r?\n)*\Z")
+GAP = re.compile(r"=|(?:[ \t]|\\\r?\n)+")
+BEFORE = re.compile(r"(?:[ \t]|\\\r?\n)*\Z")
 PROBLEM = "problem"
 NOTE = "note"
 
@@ -85,35 +87,20 @@ def renamed(flag: Flag, name: str) -> tuple[Patch, ...]:
     return (Patch(span.start, span.end, f"--{name}"),) if span and span.literal else ()
 
 
-def other_value(text: str, flag: Flag, value: str) -> tuple[Patch, ...]:
-    """Return the change of a flag's only value; none where it is not written out."""
-    (span, *more) = flag.value_spans or (None,)
-    if span is None or more or not span.literal:
-        return ()
-    quote = text[span.start] if text[span.start] in "'\"" else ""
-    return (Patch(span.start, span.end, f"{quote}{value}{quote}"),)
-
-
 def left_out(text: str, flag: Flag) -> tuple[Patch, ...]:
-    """Return the changes that leave a flag out; none where it is not written out."""
-    spans = [flag.span, *flag.value_spans]
-    ends = [(span.start, span.end) for span in spans if span and span.literal]
-    if len(ends) < len(spans):
-        return ()
-    if len(ends) > 1 and text[ends[0][1]] == "=":  # --name=value is one word
-        ends[:2] = [(ends[0][0], ends[1][1])]
-    return tuple(_cut(text, start, end) for start, end in ends)
+    """Return the change that leaves a flag out, with the blanks in front of it.
 
-
-def _cut(text: str, start: int, end: int) -> Patch:
-    """Return the patch that cuts a word, with the blanks and continued lines in front of it.
-
-    A word that fills its line goes with the line. What follows (an operator, a redirection) stays a
-    word apart.
+    None where it is not written out, or where anything stands between its words.
     """
-    gap = GAP.search(text[:start])
-    begin = gap.start() if gap else start
+    spans = [span for span in (flag.span, *flag.value_spans) if span and span.literal]
+    between = [text[a.end : b.start] for a, b in pairwise(spans)]
+    if len(spans) <= len(flag.value_spans) or not all(re.fullmatch(GAP, gap) for gap in between):
+        return ()
+    start, end = spans[0].start, spans[-1].end
+    before = BEFORE.search(text[:start])
+    begin = before.start() if before else start
     line, stop = text.rfind("\n", 0, begin) + 1, text.find("\n", end)
     if stop >= 0 and not (text[line:begin] + text[end:stop]).strip():
-        return Patch(line, stop + 1, "")
-    return Patch(begin, end, "" if text[end : end + 1] in (*" \t\r\n)'\"", "") else " ")
+        return (Patch(line, stop + 1, ""),)
+    # What follows (an operator, a redirection) stays a word apart.
+    return (Patch(begin, end, "" if text[end : end + 1] in (*" \t\r\n)'\"", "") else " "),)

@@ -1,6 +1,4 @@
-"""Check the model, the size of its images, and the files that flags name: do they exist, and what
-would they run?
-"""
+"""Check the model, the size of its images, and plugin files: do they exist, what do they run?"""
 
 from __future__ import annotations
 
@@ -21,10 +19,6 @@ from swift_vlrft.recipe.run import Run
 
 PLUGINS = ("external_plugins", "custom_register_path")
 SHADOWS = ("datasets", "swift", "json", "torch", "transformers", "vllm", "trl", "peft", "typing")
-FILES = (
-    ("system", ".txt", "Give the text itself, or a file"),
-    ("deepspeed", ".json", "Give zero2, zero3, zero3_offload, or a file"),
-)
 
 
 def no_such_path(
@@ -169,12 +163,4 @@ def plugins(run: Run) -> Iterator[Finding]:
             yield problem(run, name, "plugin", f"--{name} {value}: {why}")
 
 
-def files(run: Run) -> Iterator[Finding]:
-    """Check files that flags name: a prompt, a DeepSpeed configuration."""
-    for name, ending, other in FILES:
-        value = run.text(name) or ""
-        if value.endswith(ending):
-            yield from no_such_path(run, name, "file", value, f"is no file. {other}")
-
-
-MODEL = (plugins, model, hub_ids, images, liger, files)
+MODEL = (plugins, model, hub_ids, images, liger)

@@ -1,8 +1,4 @@
-"""Check a run that resumes a checkpoint: is it complete, and what does it not bring back?
-
-Without a word here a run that goes on is the run that was not interrupted
-(tests/end_to_end/test_exact_resume.py).
-"""
+"""Check a run that resumes a checkpoint: is it there, and complete?"""
 
 from __future__ import annotations
 
@@ -15,11 +11,6 @@ from swift_vlrft.recipe.rules.model import no_such_path
 from swift_vlrft.recipe.run import Run
 
 FLAG, ALONE = "resume_from_checkpoint", "resume_only_model"
-BEGUN_ANEW = {
-    "ignore_data_skip": "the rows begin again at the first",
-    "dynamic_sample": "rows drawn in place of groups without variance begin again at the first",
-    "async_generate": "the rollout that was made ahead is made again, with other weights",
-}
 
 
 def checkpoint(run: Run) -> Iterator[Finding]:
@@ -38,28 +29,3 @@ def checkpoint(run: Run) -> Iterator[Finding]:
     elif not any(folder.glob("rng_state*.pth")):
         text = f"--{FLAG} {name} has only weights (--save_only_model): all else begins anew"
         yield note(run, FLAG, "resume", text)
-
-
-def begun_anew(run: Run) -> Iterator[Finding]:
-    if not run.grpo or not run.text(FLAG) or run.true(ALONE):
-        return
-    for name, text in BEGUN_ANEW.items():
-        if run.true(name):
-            yield note(run, name, "resume", f"--{name} true with --{FLAG}: {text}")
-
-
-def reference(run: Run) -> Iterator[Finding]:
-    """SyncRefModelCallback (rollout_mixin.py) moves a model that no checkpoint holds; sft_args.py
-    puts the checkpoint in place of --model, from which rlhf_args.py takes the reference.
-    """
-    if not run.grpo or run.text("tuner_type") != "full" or run.number("beta") <= 0:
-        return
-    if run.true("sync_ref_model"):
-        text = "--sync_ref_model true: checkpoints lack that model: a resumed run has the first"
-        yield note(run, "sync_ref_model", "resume", text)
-    if run.text(FLAG) and run.true(ALONE) and run.omits("ref_model"):
-        text = f"--{ALONE} true: the checkpoint is --beta's reference, too, without --ref_model"
-        yield note(run, ALONE, "resume", text)
-
-
-RESUME = (checkpoint, begun_anew, reference)

@@ -27,7 +27,6 @@ from swift_vlrft.recipe.rules.finding import (
     left_out,
     note,
     of_note,
-    other_value,
     problem,
     renamed,
 )
@@ -47,10 +46,6 @@ LISTED = re.compile(r"[\w./:#-]+(?:,[\w./:#-]+)+|[\w./:#-]+,")
 PRODUCT = re.compile(r"\d+(?:\s*[*+/-]\s*\d+)+")
 LEVELS = dict.fromkeys(("unread", "needed", "unused"), NOTE)
 VARIABLE = re.compile(r"^\s*(?:export\s+)?([A-Z_]+)=[\"']?([^\s\"'$]+)")
-
-
-SCALES = {"true": "group", "false": "none"}
-"""What --scale_rewards was, and is since 3.10.0."""
 
 
 def removed_flags(run: Run) -> Iterator[Finding]:
@@ -86,7 +81,7 @@ def names(run: Run) -> Iterator[Finding]:
         if not flag.name and flag.known:
             text = f"{' '.join(flag.values)} belongs to no flag"
             yield problem(run, flag, "stray-word", text)
-        if not flag.name or not run.flags or flag.name in {*run.flags, *OLD_FLAGS}:
+        if flag.name in {"", *run.flags, *OLD_FLAGS, *run.recipe.missed} or not run.flags:
             continue
         name = run.current_name(flag.name)
         if name != flag.name:
@@ -129,21 +124,19 @@ def _meant(run: Run, flag: Flag) -> tuple[str, tuple[Patch, ...]]:
 def values(run: Run) -> Iterator[Finding]:
     """Find values that ms-swift's parser would reject, or took in an older version."""
     for flag in run.recipe.flags:
-        scales = flag.name == "scale_rewards" and flag.known and flag.values
-        if scales and (now := SCALES.get(flag.values[0].lower())):
-            text = f"--scale_rewards {flag.values[0]} is `{now}` since ms-swift 3.10.0"
-            mends = other_value(run.recipe.text, flag, now)
-            yield problem(run, flag, "removed-value", text, mends)
-            continue
         fact = run.flags.get(flag.name)
         if fact is None or not flag.known or _is_placeholder(flag):
             continue
-        if flag.inline and len(flag.values) > 1:
-            text = f"--{flag.name}={flag.values[0]} takes the one value behind `=`, and "
-            text += f"{' '.join(flag.values[1:])} belongs to no flag: write a blank for `=`"
-            span = flag.span
-            blank = (Patch(span.end, span.end + 1, " "),) if span and span.literal else ()
-            yield problem(run, flag, "stray-word", text, blank)
+        stray = len(flag.values) > 1 if flag.inline else "".join(flag.values).startswith("=")
+        if stray:
+            first, span, behind = flag.values[0], flag.span, (*flag.value_spans, None)[0]
+            text = f"`=` takes one value and no blanks: write --{flag.name} "
+            text += " ".join(flag.values).lstrip("= ")
+            mends: tuple[Patch, ...] = ()
+            if span and behind and behind.literal:
+                blank = " " * (bool(first) if flag.inline else first != "=")
+                mends = (Patch(span.end, behind.start + (not flag.inline), blank),)
+            yield problem(run, flag, "stray-word", text, mends)
             continue
         try:
             if fact.kind == "json" and flag.values and flag.values[0].lstrip().startswith("{"):
@@ -242,7 +235,13 @@ def repeated(run: Run) -> Iterator[Finding]:
     for flag in run.recipe.flags:
         name, values = run.named(flag)
         last = run.given[name]
-        if not name or flag is last or values == last.values or (flag.span and not last.span):
+        if (
+            not name
+            or flag is last
+            or not last.known
+            or values == last.values
+            or (flag.span and not last.span)
+        ):
             continue
         text = f"--{name} {' '.join(values)} is repeated in line {last.line}: the later "
         yield note(run, flag, "repeated-flag", f"{text}wins, --{name} {' '.join(last.values)}")

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from swift_vlrft.recipe.plugins import read_plugin
-from swift_vlrft.recipe.rules.finding import Finding, note, problem
-from swift_vlrft.recipe.rules.model import given_plugins
+from swift_vlrft.recipe.rules.finding import Finding, problem
 from swift_vlrft.recipe.run import Run
 from swift_vlrft.rewards import REWARDS
 from swift_vlrft.zoom import SCHEDULER
@@ -28,19 +26,6 @@ def most_turns(run: Run) -> int:
     return min(run.optional("max_turns") or TURNS, MOST_TURNS)
 
 
-def scheduler(run: Run) -> Iterator[Finding]:
-    """Find our scheduler without the plugin that registers it."""
-    name = run.text(FLAG)
-    if run.command not in ("rlhf", "rollout") or name != SCHEDULER:
-        return
-    paths = [path for *_, path in given_plugins(run)]
-    plugins = [read_plugin(path) for path in paths if path and path.is_file()]
-    if len(plugins) == len(paths) and not any(p.ours or p.fault or p.anything for p in plugins):
-        text = f"{SCHEDULER} is a scheduler of this package: "
-        text += 'add --external_plugins "$(vlrft plugin)"'
-        yield problem(run, FLAG, "turns", text)
-
-
 def turns(run: Run) -> Iterator[Finding]:
     """Find rewards of turns that nobody asks for, and turns that the engine does not take."""
     if not run.grpo:
@@ -53,9 +38,6 @@ def turns(run: Run) -> Iterator[Finding]:
     if run.text(FLAG) != SCHEDULER:
         return
     most = most_turns(run)
-    if (run.optional("max_turns") or 0) > MOST_TURNS:
-        text = f"--max_turns {run.integer('max_turns')} is taken as {MOST_TURNS}"
-        yield note(run, "max_turns", "turns", text)
     if run.true("use_vllm") and run.text("vllm_mode") == "server":
         if not run.true("vllm_server_pass_dataset"):
             text = "the engine must know a row's box format: --vllm_server_pass_dataset true"
@@ -68,6 +50,3 @@ def turns(run: Run) -> Iterator[Finding]:
             text = f"{most} turns show up to {most} images: vLLM allows "
             text += f"{allowed} and ends the run; write '{{\"image\": {most}}}'"
             yield problem(run, "vllm_limit_mm_per_prompt", "turns", text)
-
-
-TURN_RULES = (scheduler, turns)
