@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,25 +30,23 @@ class ColumnFiles(StoredSet):
     """A set in Parquet."""
 
     kind: str = "Parquet"
-    counts: dict[Path, int] = field(default_factory=dict)
-    """Rows of Parquet files, as their footers say."""
 
     def add(self, file: Path) -> None:
         features = self._features_of(file)
         self.features = self._join(file, features) if self.features else features
         self.names = list(self.features)
         self.labels = labels_of(self.features.to_dict())
-        if self.counts.get(file) != 0:  # else nothing can be read from it
-            self.files.append(file)
+        self.files.append(file)
 
     def _features_of(self, file: Path) -> Features:
         import pyarrow.parquet as pq
         from datasets import Features
 
         with damage_named(file):
-            footer = pq.read_metadata(file)
-            self.counts[file] = footer.num_rows
-            return Features.from_arrow_schema(footer.schema.to_arrow_schema())
+            schema = pq.read_schema(file)
+            if len(set(schema.names)) < len(schema.names):
+                raise ValueError(f"two of its columns have one name: {', '.join(schema.names)}")
+            return Features.from_arrow_schema(schema)
 
     def _join(self, file: Path, features: Features) -> Features:
         """The features of the files so far and of this one: a column of nulls takes its type from
@@ -101,7 +99,7 @@ def table_of(path: Path, rows: Dataset) -> Table:
     rows = rows if rows._indices is None else rows.flatten_indices()
     labels = labels_of(rows.features.to_dict())
     stored = Table(path, [path], list(rows.column_names), labels, rows.features, kind="Arrow")
-    stored.table, stored.origin = rows.data.table, [(path, len(rows))]
+    stored.table = rows.data.table
     return stored
 
 

@@ -87,13 +87,24 @@ def rows_of(stored: StoredSet, *, without_images: bool = False) -> Iterator[Row 
             if record.get("system") is None and "system_prompt" in record:  # ms-swift's other name
                 record["system"] = record.pop("system_prompt")
             annotated = annotated_size_of(record, exact=not schema.single)
+            content = _content(record.get(schema.image))
             for example in schema.rows(record, context):
-                yield maker.row(context.place, example, record.get("task"), annotated)
+                row = maker.row(context.place, example, record.get("task"), annotated)
+                if content and isinstance(row, Row) and row.image["bytes"] is content:
+                    row = replace(row, column=stored.stored_name(schema.image))
+                yield row
         except MisreadBoxes:  # of the set, not of the row
             raise
         except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
             text = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
             yield BadRow(context.place, text)
+
+
+def _content(image: Any) -> bytes | None:
+    """The bytes in an image column's value."""
+    image = image[0] if isinstance(image, list) and image else image
+    image = image.get("bytes") if isinstance(image, dict) else image
+    return image if isinstance(image, bytes) else None
 
 
 class _RowMaker:

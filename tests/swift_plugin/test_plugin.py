@@ -245,7 +245,7 @@ def test_what_a_hub_hands_over_becomes_rows(tmp_path):
     from swift_vlrft.swift_plugin.loader import VlrftLoader
 
     def rows_of(given, source=None, usual=None, streaming=False, **options):
-        loader, asked = VlrftLoader(streaming=streaming), LoadOptions(tmp_path, **options)
+        loader, asked = VlrftLoader(streaming=streaming), LoadOptions(**options)
         return list(loader._hub("me/set", source, asked, usual, given))
 
     source = Source("laolao77/ViRFT_COCO", "detection", "norm1000")
