@@ -23,8 +23,6 @@ from swift_vlrft.datasets.row import BadRow, RowLocation, safe_name
 from swift_vlrft.datasets.splits import SHARD, listed, splits_told
 
 if TYPE_CHECKING:
-    from datasets import Features
-
     from swift_vlrft.geometry.readings import Reading
 
 Record = dict[str, Any]
@@ -50,8 +48,6 @@ class StoredSet(ABC):
     files: list[Path] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     labels: dict[str, list[str]] = field(default_factory=dict)
-    features: Features | None = None
-    """The features of ``datasets``, where it reads the files."""
     rename: dict[str, str] = field(default_factory=dict)
     root: Path | None = None
     task: str | None = None
