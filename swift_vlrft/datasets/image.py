@@ -67,22 +67,6 @@ def open_image(image: Mapping[str, Any], place: RowLocation | None = None) -> Im
     return shown
 
 
-class ImageSizeReader:
-    """The reader calls ``try_image_size`` row after row, once for rows that show the same image."""
-
-    def __init__(self) -> None:
-        self._known: dict[str | None, ImageSize | str] = {}  # by path; None: the last bytes
-        self._content: Any = None
-
-    def __call__(self, image: Mapping[str, Any]) -> ImageSize | str:
-        content = image.get("bytes")
-        key = str(image.get("path")) if content is None else None
-        if key not in self._known or (key is None and content is not self._content):
-            self._known[key] = try_image_size(image)
-            self._content = content if key is None else self._content
-        return self._known[key]
-
-
 def try_image_size(image: Mapping[str, Any]) -> ImageSize | str:
     """Return the same, or why it cannot be trained on, for callers that go on with the next row."""
     try:

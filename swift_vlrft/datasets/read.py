@@ -33,31 +33,14 @@ STATED = frozenset(("problem", "solution", "task", "frame"))
 
 
 def read_rows(
-    path: str | os.PathLike[str],
-    *,
-    split: str = "train",
-    root: str | os.PathLike[str] | None = None,
-    keep_going: bool = False,
-    rename: Mapping[str, str] | None = None,
-    task: str | None = None,
-    box_format: str | None = None,
-    boxes: str | None = None,
-    unit: str | None = None,
+    path: str | os.PathLike[str], *, keep_going: bool = False, **options: Any
 ) -> Iterator[Row | BadRow]:
-    """Yield the rows of a set in order, one at a time.
+    """Yield the rows of a set in order, one at a time. ``options`` are ``open_set``'s.
 
-    ``root`` is the folder that relative image paths start from, and that none may leave (default:
-    ms-swift's ROOT_IMAGE_DIR, else the set's own folder). ``rename`` maps its columns to ours,
-    ``task`` and ``box_format`` hold where a row's own columns state none; ``boxes`` (xyxy, xywh,
-    cxcywh, yxyx) and ``unit`` (pixels, unit, percent, norm1000) say what a column of boxes holds,
-    as to `vlrft data convert`. DataError for a set that cannot be used at all, and for a row that
-    cannot be read; with ``keep_going`` that is a BadRow.
+    DataError for a set that cannot be used at all, and for a row that cannot be read; with
+    ``keep_going`` that is a BadRow.
     """
-    stored = open_set(
-        path, split=split, rename=rename, root=root, task=task, box_format=box_format,
-        boxes=boxes, unit=unit,
-    )  # fmt: skip
-    for row in rows_of(stored):
+    for row in rows_of(open_set(path, **options)):
         if isinstance(row, BadRow) and not keep_going:
             raise DataError(str(row))
         yield row

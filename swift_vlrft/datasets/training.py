@@ -12,15 +12,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.datasets.check import Report, validate_rows
-from swift_vlrft.datasets.image import ImageSize, try_image_size
+from swift_vlrft.datasets.check import Report, sized_rows, validate_rows
+from swift_vlrft.datasets.image import ImageSize
 from swift_vlrft.datasets.opening import open_set
-from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import StoredSet, Table, left_out_notes
@@ -31,10 +28,6 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 MADE = ("messages", "images", "solution", "task", "frame", "system")
-MAX_THREADS = 4
-"""Images looked at at once, unless ``--dataset_num_proc`` asks for more."""
-PART_ROWS = 64
-"""Rows in memory with their images."""
 Image = dict[str, Any]
 """Where an image lies, as stored_image.py reads it."""
 
@@ -90,29 +83,13 @@ def _loaded(
     stored: StoredSet, options: LoadOptions
 ) -> Iterator[tuple[Row | BadRow, ImageSize | str | None, Image]]:
     """Yield every row with the size of its image, and where that lies; its bytes are let go."""
-    sizes: dict[Any, ImageSize | str] = {}
-    rows = rows_of(stored)
-    with ThreadPoolExecutor(max(options.num_proc, min(os.cpu_count() or 1, MAX_THREADS))) as pool:
-        while part := list(islice(rows, PART_ROWS)):
-            # Rows of one record share its bytes, and files are known by their paths.
-            images = {_key(row): row.image for row in part if isinstance(row, Row)}
-            new = [key for key in images if key not in sizes]
-            looked = pool.map(try_image_size, [images[key] for key in new])
-            sizes |= dict(zip(new, looked, strict=True))
-            for row in part:
-                if isinstance(row, BadRow):
-                    yield row, None, {}
-                    continue
-                size = sizes[_key(row)]
-                turned = isinstance(size, ImageSize) and not size.plain
-                let_go = replace(row, image={"bytes": None, "path": row.image["path"]})
-                yield let_go, size, _where(row, stored) | {"upright": turned}
-            sizes = {key: size for key, size in sizes.items() if isinstance(key, str)}
-
-
-def _key(row: Row) -> str | int:
-    content = row.image["bytes"]
-    return str(row.image["path"]) if content is None else id(content)
+    for row, size in sized_rows(stored, options.num_proc):
+        if isinstance(row, BadRow):
+            yield row, None, {}
+        else:
+            turned = isinstance(size, ImageSize) and not size.plain
+            let_go = replace(row, image={"bytes": None, "path": row.image["path"]})
+            yield let_go, size, _where(row, stored) | {"upright": turned}
 
 
 def _where(row: Row, stored: StoredSet) -> Image:
