@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class ColumnFiles(StoredSet):
-    """A set in Parquet. Files need the same columns; one of nulls takes its type from the others."""
+    """A set in Parquet: files of the same columns; nulls take their type from other files."""
 
     kind: str = "Parquet"
     schema: pa.Schema | None = None

@@ -97,10 +97,10 @@ def size_problem(
     )
 
 
-def upright_bytes(image: Mapping[str, Any], place: RowLocation | None = None) -> dict[str, Any]:
+def upright_bytes(image: Mapping[str, Any]) -> dict[str, Any]:
     """Return the image as an upright RGB PNG."""
     buffer = io.BytesIO()
-    open_image(image, place).save(buffer, "PNG", compress_level=1)
+    open_image(image).save(buffer, "PNG", compress_level=1)
     return {"bytes": buffer.getvalue(), "path": image.get("path")}
 
 

@@ -161,26 +161,19 @@ class Table(StoredSet):
 # ---- what is told of a set -----------------------------------------------------------------------
 
 
-def left_out_notes(stored: StoredSet) -> list[str]:
-    """Say how much of the set made no row though nothing is wrong with it; ask when all rows were
-    read. Also which columns rewards get under another name.
+def left_out_notes(stored: StoredSet, places: bool = True) -> list[str]:
+    """Say which columns rewards get under another name, and, with ``places``, how much of the set
+    made no row though nothing is wrong with it; ask when all rows were read.
     """
-    notes = reserved_notes(stored)
-    for reason, places in stored.left_out.items():
-        some = "; ".join(places[:MAX_SHOWN]) + ("; ..." if len(places) > MAX_SHOWN else "")
-        notes.append(f"{stored.path}: {len(places)} times {reason} ({some})")
+    notes, path = [], stored.path
+    if taken := sorted(stored.renamed_columns):
+        names = ", ".join(f"{name} as {safe_name(name)}" for name in taken)
+        columns = f"rewards get the column{'s' * (len(taken) > 1)} {names}"
+        notes.append(f"{path}: {columns}, since ms-swift uses a column of the first name itself")
+    for reason, at in stored.left_out.items() if places else ():
+        some = "; ".join(at[:MAX_SHOWN]) + ("; ..." if len(at) > MAX_SHOWN else "")
+        notes.append(f"{path}: {len(at)} times {reason} ({some})")
     return notes
-
-
-def reserved_notes(stored: StoredSet) -> list[str]:
-    """Name the columns that rewards get under another name; ask when all rows were read."""
-    if not (taken := sorted(stored.renamed_columns)):
-        return []
-    names = ", ".join(f"{name} as {safe_name(name)}" for name in taken)
-    return [
-        f"{stored.path}: rewards get the column{'s' * (len(taken) > 1)} {names}, since ms-swift "
-        "uses a column of the first name itself"
-    ]
 
 
 def file_notes(stored: StoredSet) -> list[str]:

@@ -97,4 +97,5 @@ def _batch(path: str, column: str, group: int, number: int) -> list[Any]:
     """A few images of a group of rows; the next rows of the group are often asked for next."""
     with pq.ParquetFile(path, memory_map=True) as file:
         parts = file.iter_batches(BATCH_ROWS, row_groups=[group], columns=[column])
-        return next(islice(parts, number, None)).column(0).to_pylist()
+        images: list[Any] = next(islice(parts, number, None)).column(0).to_pylist()
+        return images

@@ -126,8 +126,10 @@ def _register_hub_id(asked: DatasetName, run: Run, *, check: bool) -> None:
         # For an id that nobody has registered ms-swift returns an empty entry.
         new = not any(m.ms_dataset_id or m.hf_dataset_id or m.dataset_path for m in metas)
         if new and set(asked.subsets) <= {"default", *SUBSETS, *TASK_NAMES}:
-            return register_dataset(dataset_meta(asked.name), exist_ok=True)
-        return None if new else align(asked.name)
+            register_dataset(dataset_meta(asked.name), exist_ok=True)
+        elif not new:
+            align(asked.name)
+        return
     use_hf = run.true("use_hf") if "use_hf" in run.given else use_hf_hub()
     hint = source.other_hub(use_hf if asked.hub is None else asked.hub == "hf")
     if hint and check:
