@@ -162,8 +162,8 @@ class Table(StoredSet):
 
 
 def left_out_notes(stored: StoredSet, places: bool = True) -> list[str]:
-    """Say which columns rewards get under another name, and, with ``places``, how much of the set
-    made no row though nothing is wrong with it; ask when all rows were read.
+    """Say which columns rewards get under another name; ask when all rows were read. With
+    ``places`` also how much of the set made no row though nothing is wrong with it.
     """
     notes, path = [], stored.path
     if taken := sorted(stored.renamed_columns):

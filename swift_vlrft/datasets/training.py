@@ -95,10 +95,11 @@ def _loaded(
 def _where(row: Row, stored: StoredSet) -> Image:
     if row.image["bytes"] is None or row.column is None:
         return row.image
-    where = {"path": str(row.place.file), "column": row.column, "row": row.place.row}
+    where: Image = {"column": row.column, "row": row.place.row}
     if isinstance(stored, Table):
         return where | {"path": stored.key}
-    return where | {"changed": row.place.file.stat().st_mtime_ns}
+    path = os.path.abspath(row.place.file)
+    return where | {"path": path, "changed": os.stat(path).st_mtime_ns}
 
 
 # ---- columns ---------------------------------------------------------------------------------
