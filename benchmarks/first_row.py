@@ -26,7 +26,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-SHARD_ROWS = 500
+SHARD_ROWS, SIZE = 500, (640, 480)
+ASKED = "Detect all dogs (between 0 and 1000) in <answer>."
 GOLD = "<answer>[{'Position': [254, 303, 291, 365], 'Confidence': 1}]</answer>"
 
 
@@ -46,16 +47,14 @@ def made_images(count: int, form: str) -> list[bytes]:
     return made
 
 
-def columns_of(form: str, numbers: range) -> dict[str, list[object]]:
+def columns_of(form: str, numbers: range) -> dict[str, list[Any]]:
     """What lies beside the images."""
     if form == "coco":
-        objects = {"bbox": [[9.5, 9.0, 200.0, 300.0], [300.0, 9.0, 630.0, 470.0]]}
-        objects |= {"category": ["dog", "cat"]}
-        return {"width": [640 for _ in numbers], "height": [480 for _ in numbers]} | {
-            "objects": [objects for _ in numbers]
-        }
-    asked = [f"Detect all dogs (between 0 and 1000) in <answer>. {n}" for n in numbers]
-    return {"problem": asked, "solution": [GOLD for _ in numbers]}
+        boxes = [[9.5, 9.0, 200.0, 300.0], [300.0, 9.0, 630.0, 470.0]]
+        objects = {"bbox": boxes, "category": ["dog", "cat"]}
+        row = {"width": SIZE[0], "height": SIZE[1], "objects": objects}
+        return {name: [value for _ in numbers] for name, value in row.items()}
+    return {"problem": [f"{ASKED} {n}" for n in numbers], "solution": [GOLD for _ in numbers]}
 
 
 def write_set(folder: Path, rows: int, form: str) -> int:
@@ -69,20 +68,17 @@ def write_set(folder: Path, rows: int, form: str) -> int:
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     for shard in range(shards):
         name = folder / f"train-{shard:05d}-of-{shards:05d}.parquet"
-        writer = None
+        writer: Any = None
         for start in range(shard * SHARD_ROWS, min(rows, (shard + 1) * SHARD_ROWS), 100):
             # A few bytes behind the image's end make each another file.
             numbers = range(start, min(rows, start + 100))
-            images = [
-                {"bytes": base[n % 40] + n.to_bytes(8, "little"), "path": f"{n}.png"}
-                for n in numbers
-            ]
-            total += sum(len(image["bytes"]) for image in images)
-            part = pa.table({"image": pa.array(images, kind), **columns_of(form, numbers)})
+            images = [base[n % 40] + n.to_bytes(8, "little") for n in numbers]
+            total += sum(map(len, images))
+            column = pa.array([{"bytes": image, "path": "1.png"} for image in images], kind)
+            part = pa.table({"image": column, **columns_of(form, numbers)})
             writer = writer or pq.ParquetWriter(name, part.schema, use_dictionary=False)
             writer.write_table(part)
-        if writer is not None:
-            writer.close()
+        writer.close()
     return total
 
 
@@ -115,18 +111,12 @@ def register_stock(path: str) -> None:
     class Rows(RowPreprocessor):  # type: ignore[misc]
         def preprocess(self, row: dict[str, Any]) -> list[dict[str, Any]]:
             made = []
-            for box, name in zip(row["objects"]["bbox"], row["objects"]["category"], strict=True):
-                sides = (640, 480) * 2
-                gold = [round(1000 * n / side) for n, side in zip(box, sides, strict=True)]
-                made.append(detection_row(row["images"], name, [tuple(gold)]))
-            return [
-                {
-                    "messages": [{"role": "user", "content": "<image>" + one["problem"]}],
-                    "images": one["image"],
-                    "solution": one["solution"],
-                }
-                for one in made
-            ]
+            for box, name in zip(*(row["objects"][k] for k in ("bbox", "category")), strict=True):
+                gold = [round(1000 * n / side) for n, side in zip(box, SIZE * 2, strict=True)]
+                one = detection_row(row["images"], name, [tuple(gold)])
+                asked = [{"role": "user", "content": "<image>" + one["problem"]}]
+                made.append({**one, "messages": asked, "images": one["image"]})
+            return made
 
     register_dataset(DatasetMeta(dataset_path=path, preprocess_func=Rows()))
 
@@ -181,8 +171,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rows", type=int, default=1000, help="0 = leave this out")
-    parser.add_argument("--coco-rows", type=int, default=5000, help="0 = leave this out")
+    for name, count in (("--rows", 1000), ("--coco-rows", 5000)):
+        parser.add_argument(name, type=int, default=count, help="0 = leave this out")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -190,10 +180,9 @@ def main() -> None:
         print(json.dumps(measure(*options.measure)))
         return
     print("| | set | images | first row | written | private memory | random row |")
-    print("|---|---|---|---|---|---|---|", flush=True)
-    for form, rows in (("virft", options.rows), ("coco", options.coco_rows)):
-        if not rows:
-            continue
+    print("|---|---|---|---|---|---|---|")
+    asked = {"virft": options.rows, "coco": options.coco_rows}
+    for form, rows in ((form, rows) for form, rows in asked.items() if rows):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / form
             path.mkdir()
@@ -208,8 +197,7 @@ def main() -> None:
             print(
                 f"| {kind} | {form}, {rows} pictures | {total / 2**30:.2f} GiB "
                 f"| {middle['seconds']:.1f} s | {middle['written'] / 2**20:.0f} MiB "
-                f"| {middle['peak'] / 2**20:.0f} MiB | {middle['row_ms']:.2f} ms |",
-                flush=True,
+                f"| {middle['peak'] / 2**20:.0f} MiB | {middle['row_ms']:.2f} ms |"
             )
 
 
