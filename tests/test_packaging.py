@@ -77,7 +77,7 @@ for name, content in ("set", row), ("answers", answered):
     Path(f"{name}.jsonl").write_text(json.dumps(content))
 (read,) = read_rows("set.jsonl")
 assert read.size == (64, 48) and read.boxes == [(1, 2, 30, 40)]
-assert to_dataset("set.jsonl", cache="cache")["solution"][0] == row["solution"]
+assert to_dataset("set.jsonl")["solution"][0] == row["solution"]
 for words in sys.argv[1:]:
     done = CliRunner().invoke(app, words.split())
     print(done.exit_code, done.stderr.strip())

@@ -81,8 +81,7 @@ def check(
     Exit code 0: nothing found; 1: problems were found; 2: the input cannot be used.
     """
     from swift_vlrft.commands.output import print_json, say
-    from swift_vlrft.datasets.asks import unasked
-    from swift_vlrft.datasets.check import Report, check_splits
+    from swift_vlrft.datasets.check import Report, check_splits, unasked
     from swift_vlrft.datasets.questions import shared_pictures
     from swift_vlrft.datasets.schemas import load_forms
     from swift_vlrft.datasets.validate import RowRules

@@ -4,18 +4,21 @@ validate.py judges a row.
 
 from __future__ import annotations
 
+import os
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.datasets.declared import DeclaredBoxes
-from swift_vlrft.datasets.image import ImageSize, ImageSizeReader
+from swift_vlrft.datasets.declared import DeclaredBoxes, add_boxes, misdeclared
+from swift_vlrft.datasets.image import ImageSize, try_image_size
 from swift_vlrft.datasets.opening import open_set, splits_of
-from swift_vlrft.datasets.questions import Pictures, Questions
+from swift_vlrft.datasets.questions import Questions
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.row import STOPS, BadRow, Kind, Row, RowLocation
 from swift_vlrft.datasets.source import DataError
@@ -28,9 +31,14 @@ from swift_vlrft.datasets.validate import (
     tasks_of_row,
     training_row,
 )
+from swift_vlrft.rewards import REWARDS
 from swift_vlrft.rewards.contract import Asked
 
 NO_TASK = "without a task"
+MAX_THREADS = 4
+"""Images looked at at once, unless ``--dataset_num_proc`` asks for more."""
+PART_ROWS = 32
+"""Rows in memory with their images."""
 
 
 @dataclass
@@ -47,7 +55,7 @@ class Report:
     """The count of what correctly makes no row, where it was asked; the notes say why."""
     scored: Counter[str] = field(default_factory=Counter)
     """Good rows by the tasks whose rewards score them; a row without a task may be in several."""
-    boxes: DeclaredBoxes = field(default_factory=DeclaredBoxes)
+    boxes: DeclaredBoxes = field(default_factory=dict)
     """Boxes of all rows as they are stored: can they be in the format that rows declare?"""
     shared: Counter[str] = field(default_factory=Counter)
     """Rows without a task that several of the named rewards read, by their tasks."""
@@ -55,17 +63,17 @@ class Report:
     """Rows that no named reward reads, where the set has no others without a task."""
     other_tasks: Counter[str] = field(default_factory=Counter)
     """Rows that were passed over, of tasks that were not asked for."""
-    pictures: Pictures = field(default_factory=Pictures)
-    """Those of the good rows, where they are known."""
+    pictures: dict[str, str] = field(default_factory=dict)
+    """The first good row of each picture, by its content or its path."""
     fits: Counter[str] = field(default_factory=Counter)
     """Good rows by the tasks whose rewards their gold would earn 1.0 under, where it was asked."""
     unasked: Counter[tuple[str, Asked]] = field(default_factory=Counter)
     """Good rows whose prompts never ask for it, by the tasks that score them; "": all."""
 
     def __add__(self, other: Report) -> Report:
-        """Return the report on both, under this report's path."""
-        both = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)[1:]}
-        return Report(self.path, **both)
+        """Return what both count, under this report's path: boxes and pictures are of each."""
+        names = {f.name for f in fields(self)} - {"path", "boxes", "pictures"}
+        return Report(self.path, **{n: getattr(self, n) + getattr(other, n) for n in names})
 
     def add_good(self, row: Row, rewards: Sequence[str] = (), system: str = "") -> list[str]:
         """Count a good row, and return the tasks whose rewards score it."""
@@ -201,7 +209,7 @@ def validate_rows(
             trained, problem = training_row(row, size, rules)
         report.rows += row.place.row is not None
         if isinstance(row, Row):
-            report.boxes.add(row, size)
+            add_boxes(report.boxes, row, size)
         if problem is not None:
             report.problems.append(problem)
         elif trained is not None and isinstance(row, Row):
@@ -220,7 +228,7 @@ def validate_rows(
 
 def ask_boxes(report: Report) -> None:
     """Report a problem if the boxes read so far cannot be in the format that they declare."""
-    if text := report.boxes.problem(report.path):
+    if text := misdeclared(report.boxes, report.path):
         report.problems.append(BadRow(RowLocation(report.path), text, Kind.SET))
 
 
@@ -289,15 +297,61 @@ def _with_sizes(
     """Yield rows with the size of their images, or of so many first ones: the other bytes stay
     unread.
     """
-    look = ImageSizeReader()
-
-    def size(row: Row | BadRow) -> ImageSize | str | None:
-        return look(row.image) if isinstance(row, Row) else None
-
     if images is True:
-        yield from ((row, size(row)) for row in rows_of(stored))
+        yield from sized_rows(stored)
         return
     (looked_at := copy(stored)).left_out = {}
-    sizes = map(size, islice(rows_of(looked_at), images))
+    first = islice(sized_rows(looked_at), images)
     for row in rows_of(stored, without_images=True):
-        yield row, next(sizes, None)
+        yield row, next((size for _, size in first), None)
+
+
+def sized_rows(
+    stored: StoredSet, num_proc: int = 1
+) -> Iterator[tuple[Row | BadRow, ImageSize | str | None]]:
+    """Yield every row with the size of its image, or why it cannot be trained on; several images
+    are looked at at once.
+    """
+    sizes: dict[str | int, ImageSize | str] = {}
+    rows = rows_of(stored)
+    with ThreadPoolExecutor(max(num_proc, min(os.cpu_count() or 1, MAX_THREADS))) as pool:
+        while part := list(islice(rows, PART_ROWS)):
+            images = {_key(row.image): row.image for row in part if isinstance(row, Row)}
+            new = [key for key in images if key not in sizes]
+            looked = pool.map(try_image_size, [images[key] for key in new])
+            sizes |= dict(zip(new, looked, strict=True))
+            for row in part:
+                yield row, sizes[_key(row.image)] if isinstance(row, Row) else None
+            sizes = {key: size for key, size in sizes.items() if isinstance(key, str)}
+
+
+def _key(image: dict[str, Any]) -> str | int:
+    """The same for rows that show one image: a file, or the bytes of one record."""
+    content = image["bytes"]
+    return str(image["path"]) if content is None else id(content)
+
+
+def unasked(
+    rewards: Sequence[str], reports: Sequence[Report], written: Collection[str] = ()
+) -> list[tuple[str, bool]]:
+    """Return what prompts of these sets never ask for, and whether all of them; the model writes
+    ``written`` by itself.
+    """
+    found: dict[tuple[str, int, int, str], list[str]] = {}
+    for name in filter(REWARDS.get, rewards):
+        task = REWARDS[name].task
+        for asked in REWARDS[name].asks or ():
+            lacking = sum(r.unasked[task.name if task else "", asked] for r in reports)
+            if lacking and not any(re.search(asked.pattern, text) for text in written):
+                rows = sum(r.scored[task.name] if task else r.good for r in reports)
+                found.setdefault((asked.what, lacking, rows, asked.line), []).append(name)
+    line = "'" + " ".join(dict.fromkeys(asks for *_, asks in found)) + "'"
+    return [
+        (
+            f"{lacking} of {rows} prompts never ask for {what}, and every answer without it earns "
+            f"0 under {' and '.join(names)}: add --system {line} to the training, or write it "
+            f"into the prompts by vlrft data convert SRC DST --ask {line}",
+            lacking >= rows,
+        )
+        for (what, lacking, rows, _), names in found.items()
+    ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,57 +22,41 @@ from swift_vlrft.datasets.storage import BATCH_ROWS, Records, StoredSet, Table
 from swift_vlrft.files.writing import FULL
 
 if TYPE_CHECKING:
-    from datasets import Dataset, Features
+    import pyarrow as pa
+    from datasets import Dataset
 
 
 @dataclass
 class ColumnFiles(StoredSet):
-    """A set in Parquet."""
+    """A set in Parquet: files of the same columns; nulls take their type from other files."""
 
     kind: str = "Parquet"
-    counts: dict[Path, int] = field(default_factory=dict)
-    """Rows of Parquet files, as their footers say."""
+    schema: pa.Schema | None = None
 
     def add(self, file: Path) -> None:
-        features = self._features_of(file)
-        self.features = self._join(file, features) if self.features else features
-        self.names = list(self.features)
-        self.labels = labels_of(self.features.to_dict())
-        if self.counts.get(file) != 0:  # else nothing can be read from it
-            self.files.append(file)
-
-    def _features_of(self, file: Path) -> Features:
+        import pyarrow as pa
         import pyarrow.parquet as pq
         from datasets import Features
 
         with damage_named(file):
-            footer = pq.read_metadata(file)
-            self.counts[file] = footer.num_rows
-            return Features.from_arrow_schema(footer.schema.to_arrow_schema())
-
-    def _join(self, file: Path, features: Features) -> Features:
-        """The features of the files so far and of this one: a column of nulls takes its type from
-        the others.
-        """
-        import pyarrow as pa
-        from datasets import Features
-
-        assert self.features is not None
-        both = self.features, features
-        first = self.files[0].name if self.files else "a file before it"
+            schema = pq.read_schema(file)
+            if len(set(schema.names)) < len(schema.names):
+                raise ValueError(f"two of its columns have one name: {', '.join(schema.names)}")
+            labels = labels_of(Features.from_arrow_schema(schema).to_dict())
         try:
-            if set(features) != set(self.features):
-                raise ValueError(f"its columns are {', '.join(features)}")
-            before, classes = (labels_of(part.to_dict()) for part in both)
-            if classes != before:
-                raise ValueError(f"its classes are {classes}, those before {before}")
-            return Features.from_arrow_schema(pa.unify_schemas([p.arrow_schema for p in both]))
+            if self.schema and set(schema.names) != set(self.names):
+                raise ValueError(f"its columns are {', '.join(schema.names)}")
+            if self.schema and labels != self.labels:
+                raise ValueError(f"its classes are {labels}, those before {self.labels}")
+            self.schema = pa.unify_schemas([self.schema or schema, schema])
         except (pa.ArrowException, ValueError) as error:
             raise FileError(
                 file,
-                f"it has other columns, types or classes than {first} ({str(error)[:300]}); all "
-                "files of a set need the same",
+                f"it has other columns, types or classes than {self.files[0].name} "
+                f"({str(error)[:300]}); all files of a set need the same",
             ) from error
+        self.names, self.labels = self.schema.names, labels
+        self.files.append(file)
 
     def _read(self, names: list[str]) -> Records:
         return chain.from_iterable(self._rows(file, names) for file in self.files)
@@ -100,8 +84,8 @@ def table_of(path: Path, rows: Dataset) -> Table:
     """Return rows that are in memory, or mapped, as a set."""
     rows = rows if rows._indices is None else rows.flatten_indices()
     labels = labels_of(rows.features.to_dict())
-    stored = Table(path, [path], list(rows.column_names), labels, rows.features, kind="Arrow")
-    stored.table, stored.origin = rows.data.table, [(path, len(rows))]
+    stored = Table(path, [path], list(rows.column_names), labels, kind="Arrow")
+    stored.table = rows.data.table
     return stored
 
 

@@ -10,18 +10,18 @@ checks of ``vlrft data check``.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.box_format import row_in_box_format
 from swift_vlrft.datasets.check import Report, Validated, check_rows
 from swift_vlrft.datasets.image import stored_image
-from swift_vlrft.datasets.opening import open_set, refuse_missing, splits_of, state_boxes
+from swift_vlrft.datasets.opening import open_set, refuse_missing, splits_of
 from swift_vlrft.datasets.row import BadRow, Kind, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import listed
-from swift_vlrft.datasets.storage import file_notes, reserved_notes, unread_rows
+from swift_vlrft.datasets.storage import file_notes, left_out_notes, unread_rows
 from swift_vlrft.datasets.validate import RowRules
 from swift_vlrft.datasets.writer import Item, Written, write_folder
 from swift_vlrft.parsing.answers import gold_text
@@ -33,20 +33,16 @@ def convert_folder(
     *,
     splits: Sequence[str] = (),
     root: Path | None = None,
-    rename: Mapping[str, str] | None = None,
-    task: str | None = None,
-    boxes: str | None = None,
-    unit: str | None = None,
     box_format: str = "",
     box_key: str | None = None,
     ask: str = "",
     keep_going: bool = False,
+    **options: Any,
 ) -> Written:
-    """Do what ``vlrft data convert`` does, for all splits unless ``splits`` names some. ``boxes``
-    and ``unit`` state what the numbers of a box are, as ``--boxes`` and ``--unit`` do. Boxes stay
+    """Do what ``vlrft data convert`` does, for all splits unless ``splits`` names some. Boxes stay
     as they are stored unless ``box_format`` names another, under ``box_key`` if given. Prompts end
     with ``ask``. ``counts`` of the result are rows that were not made though nothing is wrong with
-    them, ``notes`` say which files were not read.
+    them, ``notes`` say which files were not read. Further ``options`` are ``open_set``'s.
 
     DataError names the file and the row that cannot be used; with ``keep_going`` such rows are
     left out and listed. It also names files that hold rows of no split, unless ``splits`` says
@@ -54,8 +50,7 @@ def convert_folder(
     """
     refuse_missing(source)
     wanted = list(splits) or splits_of(source)
-    options: dict[str, Any] = {"rename": rename, "root": root}
-    opened = {split: open_set(source, split=split, task=task, **options) for split in wanted}
+    opened = {split: open_set(source, split=split, root=root, **options) for split in wanted}
     first = opened[wanted[0]]
     if not splits and (unread := unread_rows(first)):
         raise DataError(
@@ -64,8 +59,6 @@ def convert_folder(
             + "\nMove away what is no part of the set, or say with --split which splits "
             f"({', '.join(wanted)}) to convert"
         )
-    for stored in opened.values():
-        state_boxes(stored, boxes, unit)
     base = image_base(source, root)
 
     reports = {split: Report(source) for split in wanted}
@@ -85,7 +78,7 @@ def convert_folder(
     )
     written.notes = file_notes(first) + [n for r in reports.values() for n in r.mixed_notes()]
     for form in opened.values():
-        written.notes += reserved_notes(form)
+        written.notes += left_out_notes(form, places=False)
         for reason, places in form.left_out.items():
             written.counts[f"times {reason}"] += len(places)
     return written

@@ -9,64 +9,44 @@ Row by row, each such box is a small one in the corner of its image, and trains.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from swift_vlrft.datasets.image import ImageSize
 from swift_vlrft.datasets.row import Row
-from swift_vlrft.geometry.readings import (
-    ENOUGH,
-    UNITS,
-    UNKNOWN,
-    Reading,
-    SizedBox,
-    misfit,
-)
-from swift_vlrft.parsing.answers import gold_text, read_boxes
+from swift_vlrft.geometry.readings import ENOUGH, UNITS, UNKNOWN, Reading, SizedBox, misfit
 
 KEPT = 10_000
 """So many boxes of a set are judged: its first boxes."""
 READINGS = {unit: Reading("xyxy", unit) for unit in UNITS}
 UNITS_OF = {"pixels": "pixels", "norm1000": "norm1000", "yx1000": "norm1000"}
 
+DeclaredBoxes = dict[str, list[SizedBox]]
+"""The first boxes of a set with the sizes of their images, by the unit that rows declare."""
 
-@dataclass
-class DeclaredBoxes:
-    """The first boxes of a set with the sizes of their images, by the format that rows declare."""
 
-    boxes: dict[str, list[SizedBox]] = field(default_factory=dict)
+def add_boxes(declared: DeclaredBoxes, row: Row, info: ImageSize | None) -> None:
+    """Add the boxes of a row as it is stored."""
+    unit = UNITS_OF.get(row.columns.get("frame") or "")
+    if unit is not None and len(boxes := declared.setdefault(unit, [])) < KEPT:
+        size = (info.width, info.height) if info is not None else UNKNOWN
+        boxes += [(box, size) for box in row.boxes if box is not None]
 
-    def __add__(self, other: DeclaredBoxes) -> DeclaredBoxes:
-        both = {**self.boxes, **other.boxes}
-        return DeclaredBoxes(
-            {name: self.boxes.get(name, []) + other.boxes.get(name, []) for name in both}
+
+def misdeclared(declared: DeclaredBoxes, path: Path) -> str | None:
+    """Say why the set cannot be meant as declared, and what to declare; None if it can."""
+    for unit, boxes in declared.items():
+        sized = [box for box in boxes if box[1] != UNKNOWN]
+        judged = sized or boxes
+        others = ["unit"]  # of few boxes, each row says what else is wrong
+        if len(judged) >= ENOUGH:
+            others += ["norm1000", "percent", *(["pixels"] if sized else [])]
+        wrong = misfit(judged, READINGS[unit], [READINGS[other] for other in others])
+        if wrong is None:
+            continue
+        if not (names := [way.unit for way in wrong.better if way.unit != "percent"]):
+            return f"{wrong.said()}; multiply them by 10 to get norm1000"
+        return (
+            f"{wrong.said()}. Say so in a column frame ({' or '.join(names)}), or, where rows "
+            f"have none, with vlrft data convert {path} OUT --unit {names[0]}"
         )
-
-    def add(self, row: Row, info: ImageSize | None) -> None:
-        """Add the boxes of a row as it is stored."""
-        unit = UNITS_OF.get(row.columns.get("frame") or "")
-        if unit is None or not row.has_boxes:
-            return
-        boxes = self.boxes.setdefault(unit, [])
-        if len(boxes) < KEPT and (gold := read_boxes(gold_text(row.solution))) is not None:
-            size = (info.width, info.height) if info is not None else UNKNOWN
-            boxes += [(box, size) for box in gold.boxes if box is not None]
-
-    def problem(self, path: Path) -> str | None:
-        """Say why the set cannot be meant as declared, and what to declare; None if it can."""
-        for unit, boxes in self.boxes.items():
-            sized = [box for box in boxes if box[1] != UNKNOWN]
-            judged = sized or boxes
-            others = ["unit"]  # of few boxes, each row says what else is wrong
-            if len(judged) >= ENOUGH:
-                others += ["norm1000", "percent", *(["pixels"] if sized else [])]
-            wrong = misfit(judged, READINGS[unit], [READINGS[other] for other in others])
-            if wrong is None:
-                continue
-            if not (names := [way.unit for way in wrong.better if way.unit != "percent"]):
-                return f"{wrong.said()}; multiply them by 10 to get norm1000"
-            return (
-                f"{wrong.said()}. Say so in a column frame ({' or '.join(names)}), or, where rows "
-                f"have none, with vlrft data convert {path} OUT --unit {names[0]}"
-            )
-        return None
+    return None

@@ -67,22 +67,6 @@ def open_image(image: Mapping[str, Any], place: RowLocation | None = None) -> Im
     return shown
 
 
-class ImageSizeReader:
-    """The reader calls ``try_image_size`` row after row, once for rows that show the same image."""
-
-    def __init__(self) -> None:
-        self._known: dict[str | None, ImageSize | str] = {}  # by path; None: the last bytes
-        self._content: Any = None
-
-    def __call__(self, image: Mapping[str, Any]) -> ImageSize | str:
-        content = image.get("bytes")
-        key = str(image.get("path")) if content is None else None
-        if key not in self._known or (key is None and content is not self._content):
-            self._known[key] = try_image_size(image)
-            self._content = content if key is None else self._content
-        return self._known[key]
-
-
 def try_image_size(image: Mapping[str, Any]) -> ImageSize | str:
     """Return the same, or why it cannot be trained on, for callers that go on with the next row."""
     try:
@@ -113,10 +97,10 @@ def size_problem(
     )
 
 
-def upright_bytes(image: Mapping[str, Any], place: RowLocation | None = None) -> dict[str, Any]:
+def upright_bytes(image: Mapping[str, Any]) -> dict[str, Any]:
     """Return the image as an upright RGB PNG."""
     buffer = io.BytesIO()
-    open_image(image, place).save(buffer, "PNG", compress_level=1)
+    open_image(image).save(buffer, "PNG", compress_level=1)
     return {"bytes": buffer.getvalue(), "path": image.get("path")}
 
 

@@ -39,7 +39,6 @@ def _form(keys: str, forms: list[str]) -> re.Pattern[str]:
 
 _RANGE = [re.compile(_any_of(list(texts.values()))) for texts in RANGES]
 _STATED = {name: re.compile(_any_of([texts[name] for texts in RANGES])) for name in RANGES[0]}
-_PIXELS = re.compile(_any_of([texts["pixels"] for texts in RANGES]))
 _BOX, _POINT = _form(KEYS, _TABLE["forms"]["box"]), _form(_POINT_KEYS, _TABLE["forms"]["point"])
 _OTHER = re.compile(_any_of(_TABLE["other"]["sentences"]))
 _WRITE = re.compile(r"\nWrite each (?:box|point) as \{.*\}\.$")
@@ -136,10 +135,3 @@ def without_box_format(problem: str) -> str:
     for known in (*_RANGE, _BOX, _POINT):
         problem = re.sub(rf"\{{?(?:{known.pattern})\}}?", " ", problem)
     return " ".join(problem.split())
-
-
-def stated_size(problem: str) -> Size | None:
-    """Return the image size named in a prompt in pixels."""
-    match = _PIXELS.search(problem)
-    sides = [int(side) for side in match.groups() if side] if match else []
-    return (sides[0], sides[1]) if sides else None

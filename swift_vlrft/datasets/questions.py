@@ -23,13 +23,6 @@ from swift_vlrft.rewards import TASK_NAMES
 _OPTION = re.compile(r"(?:^|[\s(（\[])([A-Z])[.):：、．）\]]", re.MULTILINE)
 
 
-class Pictures(dict[str, str]):
-    """The first row of each picture, by its content or its path."""
-
-    def __add__(self, other: Pictures) -> Pictures:
-        return Pictures(other | self)
-
-
 @dataclass
 class Questions:
     """The questions of a set's rows so far; ``by_content``: pictures are compared by their bytes,
@@ -37,7 +30,7 @@ class Questions:
     """
 
     by_content: bool = False
-    pictures: Pictures = field(default_factory=Pictures)
+    pictures: dict[str, str] = field(default_factory=dict)
     asked: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Gold and place of each question's first row."""
     found: dict[str, list[str]] = field(default_factory=dict)
@@ -84,7 +77,7 @@ class Questions:
         return [f"{path}: {len(at)} {what}, such as {at[0]}" for what, at in self.found.items()]
 
 
-def shared_pictures(of: Mapping[str, Pictures]) -> Iterator[str]:
+def shared_pictures(of: Mapping[str, dict[str, str]]) -> Iterator[str]:
     """Say how many pictures stand in two of the splits or sets, which are called by their names."""
     for n, (name, pictures) in enumerate(of.items()):
         for other in [*of][n + 1 :]:

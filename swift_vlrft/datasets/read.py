@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.opening import open_set
-from swift_vlrft.datasets.row import BOX_TASKS, AnnotatedSize, BadRow, Row, RowLocation, safe_name
+from swift_vlrft.datasets.row import BOX_TASKS, AnnotatedSize, BadRow, Row, safe_name
 from swift_vlrft.datasets.schema import (
     Context,
     MisreadBoxes,
@@ -33,31 +34,14 @@ STATED = frozenset(("problem", "solution", "task", "frame"))
 
 
 def read_rows(
-    path: str | os.PathLike[str],
-    *,
-    split: str = "train",
-    root: str | os.PathLike[str] | None = None,
-    keep_going: bool = False,
-    rename: Mapping[str, str] | None = None,
-    task: str | None = None,
-    box_format: str | None = None,
-    boxes: str | None = None,
-    unit: str | None = None,
+    path: str | os.PathLike[str], *, keep_going: bool = False, **options: Any
 ) -> Iterator[Row | BadRow]:
-    """Yield the rows of a set in order, one at a time.
+    """Yield the rows of a set in order, one at a time. ``options`` are ``open_set``'s.
 
-    ``root`` is the folder that relative image paths start from, and that none may leave (default:
-    ms-swift's ROOT_IMAGE_DIR, else the set's own folder). ``rename`` maps its columns to ours,
-    ``task`` and ``box_format`` hold where a row's own columns state none; ``boxes`` (xyxy, xywh,
-    cxcywh, yxyx) and ``unit`` (pixels, unit, percent, norm1000) say what a column of boxes holds,
-    as to `vlrft data convert`. DataError for a set that cannot be used at all, and for a row that
-    cannot be read; with ``keep_going`` that is a BadRow.
+    DataError for a set that cannot be used at all, and for a row that cannot be read; with
+    ``keep_going`` that is a BadRow.
     """
-    stored = open_set(
-        path, split=split, rename=rename, root=root, task=task, box_format=box_format,
-        boxes=boxes, unit=unit,
-    )  # fmt: skip
-    for row in rows_of(stored):
+    for row in rows_of(open_set(path, **options)):
         if isinstance(row, BadRow) and not keep_going:
             raise DataError(str(row))
         yield row
@@ -73,8 +57,7 @@ def rows_of(stored: StoredSet, *, without_images: bool = False) -> Iterator[Row 
     without_images = without_images and (schema.single or sized)
     columns = [c for c in stored.columns if c != schema.image] if without_images else None
     labels = {stored.rename.get(name, name): names for name, names in stored.labels.items()}
-    context = Context(stored, labels)
-    maker = _RowMaker(stored, looks_at_boxes=schema.name == "virft")
+    context, root, is_virft = Context(stored, labels), stored.image_root(), schema.name == "virft"
     for entry in stored.records(columns):
         if isinstance(entry, BadRow):
             yield entry
@@ -87,8 +70,14 @@ def rows_of(stored: StoredSet, *, without_images: bool = False) -> Iterator[Row 
             if record.get("system") is None and "system_prompt" in record:  # ms-swift's other name
                 record["system"] = record.pop("system_prompt")
             annotated = annotated_size_of(record, exact=not schema.single)
+            content, stated = _content(record.get(schema.image)), record.get("task")
             for example in schema.rows(record, context):
-                yield maker.row(context.place, example, record.get("task"), annotated)
+                if not isinstance(example.get("annotated_size"), AnnotatedSize):
+                    example = {**example, "annotated_size": annotated}
+                row = _row(context, dict(example), root, stated, is_virft=is_virft)
+                if content and isinstance(row, Row) and row.image["bytes"] is content:
+                    row = replace(row, column=stored.stored_name(schema.image))
+                yield row
         except MisreadBoxes:  # of the set, not of the row
             raise
         except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
@@ -96,43 +85,42 @@ def rows_of(stored: StoredSet, *, without_images: bool = False) -> Iterator[Row 
             yield BadRow(context.place, text)
 
 
-class _RowMaker:
-    """Examples of a set become rows. ``looks_at_boxes``: rows that state no task may be of any."""
+def _content(image: Any) -> bytes | None:
+    """The bytes in an image column's value."""
+    image = image[0] if isinstance(image, list) and image else image
+    image = image.get("bytes") if isinstance(image, dict) else image
+    return image if isinstance(image, bytes) else None
 
-    def __init__(self, stored: StoredSet, *, looks_at_boxes: bool) -> None:
-        self.stored, self.looks_at_boxes = stored, looks_at_boxes
-        self.root = stored.image_root()
 
-    def row(
-        self, place: RowLocation, example: RawExample, stated: Any, annotated: AnnotatedSize | None
-    ) -> Row | BadRow:
-        """Make a row; ``stated`` is the task that the record holds."""
-        example = dict(example)
-        image, problem, solution = (example.pop(k, None) for k in ("image", "problem", "solution"))
-        if isinstance(example.get("annotated_size"), AnnotatedSize):
-            annotated = example.pop("annotated_size")
-        columns = {safe_name(name): value for name, value in example.items()}
-        if columns.keys() != example.keys():
-            self.stored.renamed_columns |= example.keys() - columns.keys()
-        declared = stated or self.stored.task
-        task = declared or columns.get("task") or None
-        guess = None if declared else task or task_of(solution)
-        if task is None and self.looks_at_boxes and guess == "grounding":
-            guess = "detection"
-        box_format = columns.get("frame") or self.stored.box_format
-        boxed = task in BOX_TASKS
-        if task is None:
-            boxed = guess != "classification"
-            box_format = box_format if read_boxes(gold_text(solution)) is not None else None
-        columns["task"], columns["frame"] = task, box_format or ("norm1000" if boxed else None)
-        try:
-            image = image_of(image, self.stored.folder, self.root)
-        except ValueError as error:
-            return BadRow(place, str(error))
-        if annotated is not None and columns["frame"] == "pixels":
-            annotated = replace(annotated, exact=True)
-        # Whether problem and solution are text is for validate.py to say.
-        return Row(place, image, problem, solution, columns, annotated, guess)  # type: ignore[arg-type]
+def _row(
+    context: Context, example: RawExample, root: Path | None, stated: Any, *, is_virft: bool
+) -> Row | BadRow:
+    """Make a row of an example; ``stated`` is the task that its record holds."""
+    stored, place = context.stored, context.place
+    assert place is not None
+    image, problem, solution = (example.pop(k, None) for k in ("image", "problem", "solution"))
+    annotated = example.pop("annotated_size", None)
+    columns = {safe_name(name): value for name, value in example.items()}
+    stored.renamed_columns |= example.keys() - columns.keys()
+    declared = stated or stored.task
+    task = declared or columns.get("task") or None
+    guess = None if declared else task or task_of(solution)
+    if task is None and is_virft and guess == "grounding":
+        guess = "detection"  # ViRFT's rows of one box ask for all objects of a category
+    box_format = columns.get("frame") or stored.box_format
+    boxed = task in BOX_TASKS
+    if task is None:
+        boxed = guess != "classification"
+        box_format = box_format if read_boxes(gold_text(solution)) is not None else None
+    columns["task"], columns["frame"] = task, box_format or ("norm1000" if boxed else None)
+    try:
+        image = image_of(image, stored.folder, root)
+    except ValueError as error:
+        return BadRow(place, str(error))
+    if annotated is not None and columns["frame"] == "pixels":
+        annotated = replace(annotated, exact=True)
+    # Whether problem and solution are text is for validate.py to say.
+    return Row(place, image, problem, solution, columns, annotated, guess)  # type: ignore[arg-type]
 
 
 def _put_names(record: Record, labels: Mapping[str, list[str]]) -> None:

@@ -61,6 +61,8 @@ class Row:
     columns: dict[str, Any] = field(default_factory=dict)
     annotated_size: AnnotatedSize | None = None
     guess: str | None = None
+    column: str | None = None
+    """The stored column in whose row the image's bytes lie, in Parquet and Arrow."""
 
     @property
     def has_boxes(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from itertools import islice
 from numbers import Real
 from pathlib import Path
@@ -221,18 +222,14 @@ def solution_problem(solution: Any) -> str | None:
     """Say why a value that is no text cannot be a solution: it is missing, or of a wrong type."""
     if solution is None:
         return "the row has no solution"
-    if isinstance(solution, Real) and not isinstance(solution, bool):
-        if math.isfinite(solution):
-            return None
-        return f"the solution is the number {float(solution)}, no answer: a missing value?"
-    if isinstance(solution, (str, list, tuple, dict)):
+    if isinstance(solution, str | list | tuple | dict):
         return None
-    name = type(solution).__name__
-    if name.startswith("bool"):
-        return f"the solution is {str(solution).lower()}, no text; write the answer as text"
-    if name == "Decimal":
-        return None if solution.is_finite() else f"the solution is {solution}: a missing value?"
-    return f"the solution is of the type {name}; text, a number or boxes are needed"
+    if not isinstance(solution, Real | Decimal) or isinstance(solution, bool):
+        kind = type(solution).__name__
+        return f"the solution is {str(solution)[:80]}, of the type {kind}; write the answer as text"
+    if not math.isfinite(solution):
+        return f"the solution is the number {solution}, no answer: a missing value?"
+    return None
 
 
 def further(record: Record, *used: str) -> RawExample:

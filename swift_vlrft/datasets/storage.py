@@ -14,18 +14,15 @@ import base64
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.datasets.image import ImageSize, image_path
+from swift_vlrft.datasets.image import image_path
 from swift_vlrft.datasets.row import BadRow, RowLocation, safe_name
 from swift_vlrft.datasets.splits import SHARD, listed, splits_told
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from datasets import Features
-
     from swift_vlrft.geometry.readings import Reading
 
 Record = dict[str, Any]
@@ -35,8 +32,6 @@ Records = Iterator[Found]
 MAX_SHOWN = 5
 BATCH_ROWS = 16
 """Rows read at once: they may hold photographs."""
-ImageSizes = list[ImageSize | str | None]
-"""The size of every row's image, or why it cannot be read; None if it holds no bytes."""
 
 
 @dataclass
@@ -53,8 +48,6 @@ class StoredSet(ABC):
     files: list[Path] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     labels: dict[str, list[str]] = field(default_factory=dict)
-    features: Features | None = None
-    """The features of ``datasets``, where it reads the files."""
     rename: dict[str, str] = field(default_factory=dict)
     root: Path | None = None
     task: str | None = None
@@ -83,12 +76,6 @@ class StoredSet(ABC):
     def image_root(self) -> Path | None:
         """Return the folder that image paths may not leave."""
         return self.root
-
-    def has_inline_images(self, column: str) -> bool:
-        """Tell whether images lie in a column that can be handed on as it is stored."""
-        if self.features is None or column not in self.columns:
-            return False
-        return has_inline_bytes(self.features.arrow_schema.field(self.stored_name(column)).type)
 
     def add(self, file: Path) -> None:
         """Add a file; FileError if it cannot be read, or does not go with those before."""
@@ -126,8 +113,8 @@ def image_of(value: Any, folder: Path, root: Path | None) -> dict[str, Any]:
         if len(value) != 1:
             raise ValueError(f"the row has {len(value)} images; rows need one image each")
         value = value[0]
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return {"bytes": bytes(value), "path": None}
+    if isinstance(value, bytes):
+        return {"bytes": value, "path": None}
     if isinstance(value, str):
         if value.startswith("data:"):
             return {"bytes": _of_data_url(value), "path": None}
@@ -151,91 +138,42 @@ def _of_data_url(text: str) -> bytes:
         raise ValueError(f"the image {kind[:60]}... is no base64 text ({error})") from error
 
 
-def has_inline_bytes(kind: pa.DataType) -> bool:
-    """Tell whether an image column of this type can be handed on as it lies.
-
-    It holds {bytes, path}, bytes, or lists of these then; else paths, or other types.
-    """
-    import pyarrow as pa
-
-    kind = kind.value_type if pa.types.is_list(kind) else kind
-    parts = {part.name: part.type for part in kind} if pa.types.is_struct(kind) else {"bytes": kind}
-    path = parts.get("path", pa.null())
-    texts = (pa.string(), pa.large_string(), pa.null())
-    return parts.get("bytes") in (pa.binary(), pa.large_binary()) and path in texts
-
-
 # ---- what was downloaded ---------------------------------------------------------------------
 
 
 @dataclass
 class Table(StoredSet):
-    """Rows in memory or memory-mapped, with the sizes of the images that lie in a column."""
+    """Rows that ``datasets`` opened: in memory, or memory-mapped."""
 
     table: Any = None
-    image: str = "image"
-    """The column of images."""
-    origin: list[tuple[Path, int]] = field(default_factory=list)
-    """The number of rows of each file, in order."""
-    image_sizes: ImageSizes = field(default_factory=list)
 
     @property
-    def images(self) -> pa.ChunkedArray:
-        return self.table.column(self.stored_name(self.image))
-
-    def number_of(self, place: RowLocation) -> int:
-        """Return the number in the table of a row of a file."""
-        before = takewhile(lambda part: part[0] != place.file, self.origin)
-        return sum(count for _, count in before) + (place.row or 0)
-
-    def image_at(self, number: int) -> dict[str, Any]:
-        """Return the image in a row of the table; ValueError says what is wrong with it."""
-        return image_of(self.images[number].as_py(), self.folder, self.image_root())
-
-    def name_at(self, number: int) -> str | None:
-        """Return the path beside an image's bytes, which stay unread."""
-        import pyarrow as pa
-
-        image = self.images[number]
-        image = image[0] if pa.types.is_list(image.type) else image
-        named = pa.types.is_struct(image.type) and image.type.get_field_index("path") >= 0
-        return image["path"].as_py() if named else None
+    def key(self) -> str:
+        """The name of the table in this process."""
+        return f"{self.path}, table {id(self.table)}"
 
     def _read(self, names: list[str]) -> Records:
-        start = 0
-        light = self.table.select(names)
-        for file, count in self.origin:
-            row = 0
-            for batch in light.slice(start, count).to_batches(max_chunksize=BATCH_ROWS):
-                for record in batch.to_pylist():
-                    yield RowLocation(file, row), record
-                    row += 1
-            start += count
+        batches = self.table.select(names).to_batches(max_chunksize=BATCH_ROWS)
+        records = chain.from_iterable(batch.to_pylist() for batch in batches)
+        return ((RowLocation(self.path, row), record) for row, record in enumerate(records))
 
 
 # ---- what is told of a set -----------------------------------------------------------------------
 
 
-def left_out_notes(stored: StoredSet) -> list[str]:
-    """Say how much of the set made no row though nothing is wrong with it; ask when all rows were
-    read. Also which columns rewards get under another name.
+def left_out_notes(stored: StoredSet, places: bool = True) -> list[str]:
+    """Say which columns rewards get under another name; ask when all rows were read. With
+    ``places`` also how much of the set made no row though nothing is wrong with it.
     """
-    notes = reserved_notes(stored)
-    for reason, places in stored.left_out.items():
-        some = "; ".join(places[:MAX_SHOWN]) + ("; ..." if len(places) > MAX_SHOWN else "")
-        notes.append(f"{stored.path}: {len(places)} times {reason} ({some})")
+    notes, path = [], stored.path
+    if taken := sorted(stored.renamed_columns):
+        names = ", ".join(f"{name} as {safe_name(name)}" for name in taken)
+        columns = f"rewards get the column{'s' * (len(taken) > 1)} {names}"
+        notes.append(f"{path}: {columns}, since ms-swift uses a column of the first name itself")
+    for reason, at in stored.left_out.items() if places else ():
+        some = "; ".join(at[:MAX_SHOWN]) + ("; ..." if len(at) > MAX_SHOWN else "")
+        notes.append(f"{path}: {len(at)} times {reason} ({some})")
     return notes
-
-
-def reserved_notes(stored: StoredSet) -> list[str]:
-    """Name the columns that rewards get under another name; ask when all rows were read."""
-    if not (taken := sorted(stored.renamed_columns)):
-        return []
-    names = ", ".join(f"{name} as {safe_name(name)}" for name in taken)
-    return [
-        f"{stored.path}: rewards get the column{'s' * (len(taken) > 1)} {names}, since ms-swift "
-        "uses a column of the first name itself"
-    ]
 
 
 def file_notes(stored: StoredSet) -> list[str]:

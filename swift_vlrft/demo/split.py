@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from swift_vlrft.datasets.asks import unasked
-from swift_vlrft.datasets.check import ask_boxes, check_splits
+from swift_vlrft.datasets.check import ask_boxes, check_splits, unasked
 from swift_vlrft.datasets.convert import image_base, written_row
 from swift_vlrft.datasets.image import stored_image
 from swift_vlrft.datasets.opening import splits_of

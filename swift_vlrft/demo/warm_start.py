@@ -157,7 +157,7 @@ def write_lessons(
 
     ``folder`` then holds lessons.jsonl, images and random.
     """
-    dataset, box_format = _training_set(data, family, folder)
+    dataset, box_format = _training_set(data, family)
     rows = [*dataset.remove_columns("images")]
     answers = [_answer(row, box_format) for row in rows]
     prompts = [row["messages"][-1]["content"].replace("<image>", "") for row in rows]
@@ -199,13 +199,13 @@ def _file(content: bytes, folder: Path) -> str:
     return str(file)
 
 
-def _training_set(data: Path, family: str, cache: Path) -> tuple[Any, str]:
+def _training_set(data: Path, family: str) -> tuple[Any, str]:
     """Return the training rows as GRPO gets them, and the box format: the family's own."""
     images = known_family(family).images
     assert images is not None, "a compact model sees images"
     resize = ImageResize(family, *images.limits())
     box_format, key = native_format(str(data), known_family(family))
-    options = LoadOptions(cache=cache, box_format=box_format, box_key=key, resize=resize)
+    options = LoadOptions(box_format=box_format, box_key=key, resize=resize)
     splits = splits_of(data)
     stored = open_set(data, split="train" if "train" in splits else splits[0])
     return training_set(stored, options)[0], box_format

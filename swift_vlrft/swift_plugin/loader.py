@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from modelscope.hub.utils.utils import get_cache_dir
-from swift.dataset import DatasetMeta
+from swift.dataset import DatasetMeta, DatasetSyntax, register_dataset
 from swift.dataset.loader import DatasetLoader
 from swift.utils import get_logger, safe_ddp_context
 
@@ -24,11 +23,11 @@ from swift_vlrft.datasets.instances import forget
 from swift_vlrft.datasets.opening import check_columns, image_root, open_set
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of
 from swift_vlrft.datasets.storage import StoredSet
+from swift_vlrft.datasets.stored_image import aligned
 from swift_vlrft.datasets.syntax import DatasetName
 from swift_vlrft.datasets.training import LoadOptions, training_set
 from swift_vlrft.families import known_family
 from swift_vlrft.files.text import lines
-from swift_vlrft.files.writing import DiskFull
 from swift_vlrft.recipe.rules.data import unasked_prompts
 from swift_vlrft.recipe.rules.finding import PROBLEM
 from swift_vlrft.recipe.rules.rows import (
@@ -47,11 +46,17 @@ from swift_vlrft.swift_plugin.model import text_tokens, wanted_box_format
 logger = get_logger()
 
 SHOWN = 20
-CACHE = Path(get_cache_dir()) / "datasets" / "vlrft"
 MODEL_TYPE: dict[str, str | None] = {"given": None}
 """The argument of ``register(model_type=...)``, for use without a command line."""
 READ: dict[tuple[str, LoadOptions], tuple[Any, Report]] = {}
 """Sets that were read when the plugin was imported, until they are loaded."""
+
+
+class AlignedLoader(DatasetLoader):
+    """Loads ms-swift's own sets as ever, with images of one type with ours."""
+
+    def load(self, *args: Any, **options: Any) -> Any:
+        return aligned(super().load(*args, **options))
 
 
 class VlrftLoader(DatasetLoader):
@@ -112,7 +117,7 @@ class VlrftLoader(DatasetLoader):
             formats = [n for n in options.subset if n not in TASK_NAMES or n in options.tasks]
             refuse_subset(name, formats or [options.box_format])
             self.remove_unused_columns = self._remove_asked
-            return usual(dataset, **further)
+            return aligned(usual(dataset, **further))
         if self.streaming:
             raise DataError(no_stream(name))
         stored = table_of(Path(name), dataset)
@@ -133,7 +138,6 @@ def options_of(
     rules = rules_of(run, subset.tasks, wanted, text_tokens)
     return LoadOptions(
         **vars(rules),
-        cache=CACHE,
         subset=tuple(subsets),
         strict=strict,
         num_proc=num_proc or 1,
@@ -146,8 +150,6 @@ def read_set(stored: StoredSet, options: LoadOptions) -> tuple[Any, Report]:
     """Return the rows of a set as they train, and the report on it."""
     try:
         return training_set(stored, options)
-    except DiskFull as error:
-        raise DiskFull(f"{error}. MODELSCOPE_CACHE names the place of this cache") from error
     finally:
         forget()
 
@@ -214,3 +216,13 @@ def dataset_meta(name: str, source: Source | None = None) -> DatasetMeta:
     )
     meta.vlrft_source = source
     return meta
+
+
+def align(name: str) -> None:
+    """Let a set that ms-swift loads itself train beside ours."""
+    for use_hf in (True, False):
+        meta = DatasetSyntax(name).get_dataset_meta(use_hf)
+        if not (meta.ms_dataset_id or meta.hf_dataset_id or meta.dataset_path):
+            register_dataset(DatasetMeta(dataset_path=name, loader=AlignedLoader), exist_ok=True)
+        elif meta.loader is DatasetLoader:
+            meta.loader = AlignedLoader

@@ -35,7 +35,7 @@ from swift_vlrft.rewards import REWARDS, TASK_NAMES, RewardFunction
 from swift_vlrft.shared_prefix import settings as shared_prefix
 from swift_vlrft.swift_plugin import vision_tokens
 from swift_vlrft.swift_plugin.command_line import run_of, running_run
-from swift_vlrft.swift_plugin.loader import MODEL_TYPE, READ, dataset_meta, read_ahead
+from swift_vlrft.swift_plugin.loader import MODEL_TYPE, READ, align, dataset_meta, read_ahead
 from swift_vlrft.swift_plugin.metrics import metric_of
 from swift_vlrft.swift_plugin.model import register_model_of, wanted_box_format
 from swift_vlrft.swift_plugin.zoom import ZoomScheduler
@@ -112,7 +112,7 @@ def _register_set(dataset: str, run: Run, *, check: bool) -> None:
     ready = any(name == asked.name and of.rewards == names for name, of in READ)
     stored = None if ready else local_set(asked.path, rename=renamed(run))
     if not ready and (stored is None or not is_ours(stored, names)):
-        return
+        return align(asked.name)
     if check:
         wanted_box_format(run, subset_of(asked.subsets, dataset).box_format, asked.name)
     register_dataset(dataset_meta(asked.name), exist_ok=True)
@@ -127,6 +127,8 @@ def _register_hub_id(asked: DatasetName, run: Run, *, check: bool) -> None:
         new = not any(m.ms_dataset_id or m.hf_dataset_id or m.dataset_path for m in metas)
         if new and set(asked.subsets) <= {"default", *SUBSETS, *TASK_NAMES}:
             register_dataset(dataset_meta(asked.name), exist_ok=True)
+        elif not new:
+            align(asked.name)
         return
     use_hf = run.true("use_hf") if "use_hf" in run.given else use_hf_hub()
     hint = source.other_hub(use_hf if asked.hub is None else asked.hub == "hf")

@@ -211,7 +211,7 @@ def test_python_states_what_a_column_of_boxes_holds(tmp_path):
         list(read_rows(folder))
     first, second = read_rows(folder, boxes="xywh")
     assert first.boxes == [(16, 42, 484, 458)] and first.labels == ["dog"] and first.size == FAR
-    assert to_dataset(folder, boxes="xywh", cache=tmp_path)["solution"][1] == second.solution
+    assert to_dataset(folder, boxes="xywh")["solution"][1] == second.solution
     for wrong in ({"boxes": "xywh", "unit": "inch"}, {"unit": "percent"}, {"boxes": "corners"}):
         with pytest.raises(ValueError, match="--unit inch|needs --boxes|--boxes corners"):
             list(read_rows(folder, **wrong))
@@ -222,4 +222,4 @@ def test_python_states_what_a_column_of_boxes_holds(tmp_path):
     assert (row.boxes, row.labels) == ([], [])
     (tmp_path / "bad.jsonl").write_text(json.dumps(named | {"task": "counting"}))
     with pytest.raises(DataError, match="bad.jsonl, row 0: "):
-        to_dataset(tmp_path / "bad.jsonl", cache=tmp_path)
+        to_dataset(tmp_path / "bad.jsonl")

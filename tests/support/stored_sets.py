@@ -105,9 +105,9 @@ def parquet_of_plain_bytes(folder):
     return write_table(folder / "rows.parquet", columns() | {"image": [picture()] * 3})
 
 
-def train_on(path, cache, **options):
+def train_on(path, _cache=None, **options):
     """The Dataset that ms-swift would train on, and the report."""
-    return training_set(open_set(path), LoadOptions(cache=cache, **options))
+    return training_set(open_set(path), LoadOptions(**options))
 
 
 def shown(row):

@@ -9,6 +9,7 @@ import pytest
 from support.drawn_rows import boxed_rows
 from support.plugin_run import answer_of, check_refusals, refusals
 from support.stored_sets import columns, command, picture, train_on
+from support.written_sets import write_rows
 
 from swift_vlrft.datasets import Source
 from swift_vlrft.datasets.training import LoadOptions
@@ -232,6 +233,21 @@ print(json.dumps(Counter(load_dataset(sys.argv[2:4], shuffle=True)[0]["task"])))
     assert min(counts.values()) >= 3
 
 
+def test_rows_of_ms_swifts_own_train_beside_ours(sets, tmp_path):
+    """Images of both are of one type, in either order."""
+    (tmp_path / "1.png").write_bytes(picture())
+    row = {"messages": [{"role": "user", "content": "<image>?"}], "solution": "red"}
+    write_rows(tmp_path / "own.jsonl", *[row | {"images": [str(tmp_path / "1.png")]}] * 3)
+    then = """
+from swift.dataset import load_dataset
+rows = [*load_dataset(sys.argv[2:4])[0], *load_dataset(sys.argv[3:1:-1])[0]]
+print(json.dumps([len(rows), sorted({bool(row["images"][0]["bytes"]) for row in rows})]))
+"""
+    given = ("--dataset", f"{sets}/shapes", tmp_path / "own.jsonl")
+    (count, stored), _ = answer_of(*given, "--reward_funcs", "vlrft_detection_iou", then=then)
+    assert count > 6 and stored == [False, True]
+
+
 def test_a_set_that_is_on_the_other_hub_says_what_to_type():
     dataset = "laolao77/ViRFT_COCO"
     _, said = answer_of("--dataset", dataset, "--use_hf", "false", then="print(0)")
@@ -245,7 +261,7 @@ def test_what_a_hub_hands_over_becomes_rows(tmp_path):
     from swift_vlrft.swift_plugin.loader import VlrftLoader
 
     def rows_of(given, source=None, usual=None, streaming=False, **options):
-        loader, asked = VlrftLoader(streaming=streaming), LoadOptions(tmp_path, **options)
+        loader, asked = VlrftLoader(streaming=streaming), LoadOptions(**options)
         return list(loader._hub("me/set", source, asked, usual, given))
 
     source = Source("laolao77/ViRFT_COCO", "detection", "norm1000")

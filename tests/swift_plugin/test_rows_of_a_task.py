@@ -68,7 +68,7 @@ def test_signs_in_a_path_are_no_subset(sets, dataset):
 
 @pytest.mark.parametrize("name", ["gold", "image", "prompt", "users"])
 def test_rows_that_are_not_asked_for_stop_nothing(sets, tmp_path, name):
-    options = LoadOptions(cache=tmp_path, rewards=("vlrft_ocr",), tasks=("ocr",), strict=True)
+    options = LoadOptions(rewards=("vlrft_ocr",), tasks=("ocr",), strict=True)
     stored = open_set(sets[name])
     table, report = training_set(stored, options)
     assert table["task"][:] == ["ocr"] * 2 and report.rows == 2

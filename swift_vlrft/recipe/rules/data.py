@@ -14,10 +14,9 @@ from functools import partial
 
 from swift_vlrft.datasets import SOURCES, DataError
 from swift_vlrft.datasets import box_format as formats
-from swift_vlrft.datasets.asks import unasked
-from swift_vlrft.datasets.check import Report
+from swift_vlrft.datasets.check import Report, unasked
 from swift_vlrft.datasets.opening import check_columns, image_root, is_ours, local_set
-from swift_vlrft.datasets.questions import Pictures, shared_pictures
+from swift_vlrft.datasets.questions import shared_pictures
 from swift_vlrft.datasets.schemas import is_for_swift
 from swift_vlrft.datasets.storage import StoredSet
 from swift_vlrft.datasets.syntax import DatasetName, is_a_path, parse
@@ -171,7 +170,7 @@ def data_sets(run: Run, judge: Judge = first_images) -> Iterator[Finding]:
     reports: list[Report | None] = []
     rows: list[int] = []
     notes: list[Finding] = []
-    pictures = {"--val_dataset": Pictures(), "--dataset": Pictures()}
+    pictures: dict[str, dict[str, str]] = {"--val_dataset": {}, "--dataset": {}}
     names = run.texts("reward_funcs")
     rewards = names if set(names) & set(REWARDS) else ()  # where one of them is ours
     named = [(flag, value) for flag in ("dataset", "val_dataset") for value in run.texts(flag)]
@@ -184,7 +183,7 @@ def data_sets(run: Run, judge: Judge = first_images) -> Iterator[Finding]:
         else:
             yield from _of_set(run, data_set)
             report, known = data_set.report, data_set.rows
-            pictures[f"--{flag}"] += report.pictures if report else Pictures()
+            pictures[f"--{flag}"] |= report.pictures if report else {}
         if flag == "dataset":
             reports.append(report)
             rows.append(known)
