@@ -10,9 +10,9 @@ Answers are random text, so rewards mean nothing. Prints a JSON line a run: seco
 its parts in the mean without the first step, and peaks of each phase beside the plan. It needs a
 recipe of Qwen2.5-VL-3B. Flags behind it are for both runs.
 
-With --stock the second run has the flags of ms-swift's example for a Qwen2.5-VL with colocated
-vLLM (STOCK), and of ours the rewards, the loader, and that no answer holds an image token; images,
-completions a step and their length are the recipe's. A last line has the example's seconds by ours.
+With --stock the second run has the flags of ms-swift's example for Qwen2.5-VL (STOCK), and of ours
+rewards, loader, and that no answer holds an image token; images, answers a step and their length
+are the recipe's. A last line has the example's seconds by ours.
 """
 
 from __future__ import annotations
@@ -93,8 +93,9 @@ def run(
 
     model, data, train = out / "model", out / "data", out / ("stock" if by_stock else "train")
     if not model.exists():
-        make = [sys.executable, str(REPOSITORY / "benchmarks" / "full_size.py"), str(model)]
-        subprocess.run(["vlrft", "tiny", "qwen2_5_vl", str(model)] if tiny else make, check=True)
+        full_size = [sys.executable, str(REPOSITORY / "benchmarks" / "full_size.py")]
+        make = ["vlrft", "tiny", "qwen2_5_vl"] if tiny else full_size
+        subprocess.run([*make, str(model)], check=True, stdout=sys.stderr)
     if not data.exists():
         write_rows(data)
     paths = {"MODEL": model, "DATASET": data, "OUTPUT_DIR": train}
