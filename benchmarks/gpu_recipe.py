@@ -1,14 +1,13 @@
 """Run a recipe as it stands, a model of full size and random weights: planned and measured memory.
 
     python benchmarks/gpu_recipe.py recipes/qwen2_5_vl_3b/detection_lora_1x24g.sh
-    python benchmarks/gpu_recipe.py RECIPE.sh --steps 2 --sleep_level 2 --beta 0
     python benchmarks/gpu_recipe.py RECIPE.sh --stock     then by ms-swift's own example, and ratios
     python benchmarks/gpu_recipe.py RECIPE.sh --tiny      the same on a CPU, with a tiny model
 
 Needs ms-swift and what the recipe uses, neither network nor data: pictures are noise of 1024 x 768.
 Answers are random text, so rewards mean nothing. Prints a JSON line a run: seconds of each step, of
 its parts in the mean without the first step, and peaks of each phase beside the plan. It needs a
-recipe of Qwen2.5-VL-3B. Flags behind it are for both runs.
+recipe of Qwen2.5-VL-3B. Flags behind it (`--sleep_level 2`) are for both runs.
 
 With --stock the second run has the flags of ms-swift's example for Qwen2.5-VL (STOCK), and of ours
 rewards, loader, and that no answer holds an image token; images, answers a step and their length
