@@ -21,7 +21,6 @@ import hashlib
 import json
 import os
 import random
-import resource
 import shutil
 import signal
 import statistics
@@ -42,24 +41,15 @@ RESULTS = HERE / "results" / "time_to_reward.jsonl"
 ENOUGH, LAST = 0.8, 5
 TASKS = ("colours", "detection", "digits")
 """Of the table; the demo has the first alone now, and the others were measured at 6f52f50."""
-PEER = {
-    "vlrft_classification": ["visual_rft_accuracy_reward", "visual_rft_format_reward"],
-    "vlrft_detection_iou": [
-        *("visual_rft_accuracy_reward_iou", "visual_rft_accuracy_reward_confidence"),
-        "visual_rft_format_reward",
-    ],
-}
+PEER = ("visual_rft_accuracy_reward", "visual_rft_format_reward")
 
 
 @dataclass(frozen=True)
 class Variant:
-    """``keep``: first `vlrft eval --samples 8`, whose answers count among the tokens."""
-
     flags: Sequence[str] = ()
     beta: float = 0.04  # ms-swift's default; the recipe of the demo trains with 0
     updates: int = 1  # of each rollout
     shared_prefix: bool = False
-    keep: str = ""
 
 
 DAPO = ("--loss_type", "dapo", "--epsilon_high", "0.28")
@@ -79,12 +69,11 @@ VARIANTS = {
     "dapo, beta 0": Variant(DAPO, beta=0),
     "num_iterations 2": Variant(updates=2),
     "shared prefix": Variant(shared_prefix=True),
-    "keep 0.1:0.9": Variant(keep="0.1:0.9"),
     "together": Variant(DAPO, beta=0, updates=2, shared_prefix=True),
 }
 
 
-REWARD, KIND = "vlrft_classification", "classification"
+REWARD = "vlrft_classification"
 LONGEST, STEPS, RATE = 12, 100, 5e-4
 """Tokens of an answer, steps and learning rate of the task."""
 
@@ -104,31 +93,6 @@ def prepared(task: str, seed: int, work: Path) -> Path:
     return folder
 
 
-def kept_rows(folder: Path, task: str, keep: str) -> tuple[Path, dict[str, float]]:
-    """The rows that the model gets right now and then, and what asking for all of them took."""
-    out, kept = folder / "rates", folder / f"keep_{keep.replace(':', '_')}"
-    for earlier in (out, kept):
-        shutil.rmtree(earlier, ignore_errors=True)
-    rates = ["eval", str(folder / "start"), str(folder / "train"), "--task", KIND]
-    rates += ["--samples", "8", "--temperature", "1", "--split", "train", "--out", str(out)]
-    rates += ["--engine", "transformers", "--workers", "1", "--batch-size", "64"]
-    rates += ["--max-tokens", str(LONGEST)]
-    kept_of = ["data", "convert", str(folder / "train"), str(kept), "--split", "train"]
-    begin, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    for command in (rates, [*kept_of, "--pass-rates", str(out), "--keep", keep]):
-        done = subprocess.run(
-            ["vlrft", *command], capture_output=True, text=True, env=environment()
-        )
-        if done.returncode != 0:
-            raise ChildProcessError(done.stdout[-2000:] + done.stderr[-2000:])
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
-    lines = (out / "predictions.jsonl").read_text(encoding="utf-8").splitlines()
-    tokens = sum(json.loads(line)["tokens"] for line in lines)
-    took = {"tokens": tokens, "seconds": time.perf_counter() - begin, "cpu": cpu}
-    return kept, took
-
-
 def digest(model: Path) -> str:
     """Of its weights: another processor rounds otherwise, and makes another start of the seed."""
     return hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()[:12]
@@ -141,11 +105,8 @@ def environment(**more: Any) -> dict[str, str]:
 
 def measured(task: str, name: str, seed: int, peers: str, work: Path) -> dict[str, Any]:
     folder, variant = prepared(task, seed, work), VARIANTS[name]
-    reward = REWARD
-    names = [reward, "vlrft_format"]
-    if "Visual-RFT" in name:
-        names = [*PEER[reward], reward]
-    weights = ["0" if one == reward and len(names) > 2 else "1" for one in names]
+    names = [*PEER, REWARD] if "Visual-RFT" in name else [REWARD, "vlrft_format"]
+    weights = ["0" if one == REWARD and len(names) > 2 else "1" for one in names]
     steps = 2 * STEPS * variant.updates
     log, out = folder / "rollouts.jsonl", folder / "out"
     shutil.rmtree(out, ignore_errors=True)
@@ -158,15 +119,12 @@ def measured(task: str, name: str, seed: int, peers: str, work: Path) -> dict[st
     command += ["--beta", str(variant.beta), "--num_iterations", str(variant.updates)]
     command += ["--external_plugins", str(HERE.parent / "plugins" / "vlrft.py")]
     command += [str(HERE / "time_to_reward_plugin.py")]
-    data, before = folder / "train", dict.fromkeys(("tokens", "seconds", "cpu"), 0.0)
-    if variant.keep:
-        data, before = kept_rows(folder, task, variant.keep)
     variables = environment(
         MODEL=folder / "start",
-        DATASET=data,
+        DATASET=folder / "train",
         OUTPUT_DIR=out,
         VLRFT_SHARED_PREFIX=int(variant.shared_prefix),
-        TIME_TO_REWARD_MEASURED=reward,
+        TIME_TO_REWARD_MEASURED=REWARD,
         TIME_TO_REWARD_LOG=log,
         TIME_TO_REWARD_PEERS=peers,
     )
@@ -186,7 +144,7 @@ def measured(task: str, name: str, seed: int, peers: str, work: Path) -> dict[st
     last = found or _rollouts(log)[-1]
     run = {"task": task, "variant": name, "seed": seed, "start": digest(folder / "start")}
     run |= {"reached": found is not None, "step": last["step"]}
-    return run | {unit: last[unit] + before[unit] for unit in before}
+    return run | {unit: last[unit] for unit in ("tokens", "seconds", "cpu")}
 
 
 def _reached(process: subprocess.Popen[bytes], log: Path) -> dict[str, Any] | None:
@@ -296,10 +254,9 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print what is measured, run nothing")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "time_to_reward")
     options = parser.parse_args()
-    for name, seed, variant in [] if options.table else list(wanted(options)):
-        task = name
+    for task, seed, variant in [] if options.table else list(wanted(options)):
         start = digest(prepared(task, seed, options.work) / "start")
-        beside = any(r["variant"] == OURS and _begin(r) == (name, seed, start) for r in kept())
+        beside = any(r["variant"] == OURS and _begin(r) == (task, seed, start) for r in kept())
         for one in [variant] if beside or variant == OURS else [OURS, variant]:
             run = measured(task, one, seed, options.peers, options.work)
             print(json.dumps(run), flush=True)

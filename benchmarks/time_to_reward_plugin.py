@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from peers import visual_rft, visual_rft_classification
+from peers import visual_rft_classification
 from swift.rewards import orms
 from swift.rlhf_trainers import GRPOTrainer
 
@@ -37,11 +37,7 @@ def of_peer(name: str, function: Callable[..., list[float]]) -> Any:
 
 
 def register_peers(folder: Path) -> None:
-    import math_verify
-
-    found = visual_rft(folder, math_verify) or {}
-    of_boxes = {n: found[n] for n in found if n.startswith("accuracy_reward_")}
-    for name, function in {**of_boxes, **(visual_rft_classification(folder) or {})}.items():
+    for name, function in (visual_rft_classification(folder) or {}).items():
         orms[f"visual_rft_{name}"] = of_peer(f"visual_rft_{name}", function)
 
 

@@ -26,6 +26,7 @@ from swift_vlrft.demo.trial import TrialConfig, run_trial
 from tests.support.drawn_rows import boxed_rows
 
 FAMILY = "qwen2_5_vl"
+SETS = ("drawn", "coins")
 WINDOW = 77  # pixels: the largest coin is 65 wide, the held-out part 78 high
 CUT = 225  # the row of pixels between the third and the fourth row of coins
 BOXES = [
@@ -71,12 +72,13 @@ def write_set(name: str, folder: Path, seed: int, rows: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--tiny", action="store_true", help="two steps on the CPU, one seed")
     asked = parser.parse_args()
     print("| set | seed | device | held-out AP | 95 % of the difference | seconds |")
     print("|---|---|---|---|---|---|")
-    for name in ("drawn", "coins"):
+    for name in asked.sets:
         for seed in range(1 if asked.tiny else asked.seeds):
             data, out = (asked.out / kind / f"{name}-{seed}" for kind in ("data", "trial"))
             if not data.exists():

@@ -57,6 +57,6 @@ swift rlhf \
     --save_steps 1000 \
     --logging_steps 1 \
     --log_completions true \
-    --report_to tensorboard \
+    --report_to none \
     --callbacks graceful_exit \
     "$@"

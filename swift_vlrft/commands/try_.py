@@ -45,16 +45,17 @@ def try_(
     """
     from swift_vlrft.demo.card import WARM_STEPS, NoCard, free_card
     from swift_vlrft.demo.trial import TrialConfig, run_trial
-    from swift_vlrft.recipe.gpus import gpus_here
 
     hide_bars()
     there = data.absolute() if data.exists() else data  # else an address, or an error names it
     folder = out or Path("runs", "try", data.stem if data.suffix else data.name)
     config, card = TrialConfig(str(there), family, steps=steps), None
-    if device == "cuda" or (device == "auto" and gpus_here()):
+    if device != "cpu":
         try:
             card = free_card(family, config.side)
         except NoCard as error:
+            if device == "cuda":
+                raise
             say(f"on the CPU: {error}", error=True)
         else:
             config = replace(config, device=card.name, warm_steps=WARM_STEPS)

@@ -67,19 +67,25 @@ class Card:
 
 def free_card(family: str, side: int) -> Card:
     """Return the first GPU that is free for a trial of this family."""
-    if missing := [name for name in ("vllm", "deepspeed") if find_spec(name) is None]:
-        raise NoCard(f"{' and '.join(missing)} not installed")
+    import torch
+
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     refused = []
     try:
         rows = ask_gpus("index", "name", "memory.total", "memory.used", "compute_cap")
     except OSError as error:
         raise NoCard(str(error)) from None
+    if not rows:
+        raise NoCard("nvidia-smi is missing or lists no GPU")
+    if missing := [name for name in ("vllm", "deepspeed") if find_spec(name) is None]:
+        raise NoCard(f"{' and '.join(missing)} not installed")
+    if torch.version.cuda is None:
+        raise NoCard(f"torch {torch.__version__} has no CUDA: install requirements/gpu.txt")
     for index, name, total, used, capability in rows:
         if visible is not None and index not in visible.split(","):
             continue
-        if not (total.isdigit() and used.isdigit()):
-            why = "nvidia-smi does not say how much memory it has"
+        if not (total.isdigit() and used.isdigit() and capability[:1].isdigit()):
+            why = "nvidia-smi does not say how much memory and which compute capability it has"
         elif float(capability) < CAPABILITY:
             why = f"compute capability {capability}, and bfloat16 in vLLM needs {CAPABILITY}"
         elif int(used) > FREE * int(total):
@@ -89,7 +95,7 @@ def free_card(family: str, side: int) -> Card:
         else:
             why = f"too small: {total} MiB do not hold the smallest model"
         refused.append(f"GPU {index} ({name}): {why}")
-    raise NoCard("; ".join(refused) or f"no GPU is visible (CUDA_VISIBLE_DEVICES={visible})")
+    raise NoCard("; ".join(refused) or f"no GPU's number is in CUDA_VISIBLE_DEVICES={visible}")
 
 
 def fitting_size(family: str, side: int, gib: float) -> TinySize | None:

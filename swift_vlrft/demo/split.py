@@ -66,7 +66,7 @@ def write_halves(source: Path, folder: Path, seed: int = 0, box_format: str = "n
     if "test" in items:
         halves.notes += _without_held_out_pictures(items)
     else:
-        items = _divided(source, items["train"], seed, why)
+        items = _divided(items["train"], seed)
     _refuse(source, items, why)
     halves.notes += _without_lone_tasks(source, items)
     for half, rows in items.items():
@@ -120,15 +120,9 @@ def _picture(row: dict[str, Any]) -> str:
     return sha256(row["image"]["bytes"]).hexdigest()
 
 
-def _divided(source: Path, rows: list[dict[str, Any]], seed: int, why: str) -> Items:
+def _divided(rows: list[dict[str, Any]], seed: int) -> Items:
     """Divide the rows by picture: none is in both halves, however many rows ask about it."""
     pictures = sorted(set(map(_picture, rows)))
-    if len(pictures) < LEAST:
-        raise DataError(
-            f"{source} has {len(rows)} rows that are fit to train on, of {len(pictures)} different "
-            f"pictures; {LEAST} or more are needed to hold some out and tell a difference from "
-            f"chance{why}"
-        )
     count = round(HELD_OUT_SHARE * len(pictures))
     held_out = set(random.Random(seed).sample(pictures, count))
     items: Items = {"train": [], "test": []}
@@ -166,8 +160,9 @@ def _refuse(source: Path, items: Items, why: str) -> None:
         pictures = len(set(map(_picture, rows)))
         if pictures < (least := LEAST_OF[half]):
             raise DataError(
-                f"{source}: its {half} half has {pictures} pictures that are fit to train on; "
-                f"{least} or more are needed to tell a difference from chance{why}"
+                f"{source}: its {half} half has {pictures} different pictures that are fit to "
+                f"train on; {least} or more are needed, {LEAST} in all, to tell a difference from "
+                f"chance{why}"
             )
     answers = {row["solution"] for row in items["train"]}
     if len(answers) == 1:

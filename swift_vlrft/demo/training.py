@@ -90,11 +90,3 @@ def logged_steps(out: Path) -> list[tuple[int, dict[str, Any]]]:
     key = "global_step/max_steps"
     # The last lines sum the run up.
     return [(int(row[key].partition("/")[0]), row) for row in rows if key in row and "loss" in row]
-
-
-def reward_curve(out: Path, reward: str | None = None) -> dict[int, float]:
-    """Return the mean of a reward, or of their sum, by training step. With several tasks, a step
-    lacks the rewards of tasks that it has no row of.
-    """
-    key = f"rewards/{reward}/mean" if reward else "reward"
-    return {step: float(row[key]) for step, row in logged_steps(out) if key in row}

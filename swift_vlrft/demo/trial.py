@@ -26,13 +26,14 @@ import msgspec
 
 from swift_vlrft.demo.card import Card
 from swift_vlrft.demo.split import Halves, write_halves
-from swift_vlrft.demo.training import TrialError, flags_of, reward_curve, training
+from swift_vlrft.demo.training import TrialError, flags_of, training
 from swift_vlrft.demo.warm_start import RECORD, Progress, WarmStart, write_warm_start
 from swift_vlrft.families import known_family
 from swift_vlrft.files.records import as_json, read_record, write_record
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.files.writing import write_atomically
 from swift_vlrft.report.curves import ends
+from swift_vlrft.report.run_log import Series, read_run
 from swift_vlrft.tiny.compact import compact
 
 FORMAT = "vlrft_format"
@@ -84,18 +85,19 @@ def run_trial(config: TrialConfig, folder: Path, card: Card | None = None) -> di
     # A page shows one evaluation before and after; several tasks have curves each.
     sides = [folder / "eval" / side for side in ("before", "after")]
     write_report(folder / "grpo", sides if len(tasks) == 1 else [], folder / "report.html")
-    curves = {name: reward_curve(folder / "grpo", name) for name in (*names, FORMAT)}
+    logged = read_run(folder / "grpo").series
+    means = {name: _ends(logged[f"rewards/{name}/mean"]) for name in (*names, FORMAT)}
     too_long = f"rows whose answers are too long for a tiny model to learn: {start.left_out}"
     summary: dict[str, Any] = {
         **as_json(config),
         "train": halves.train,
         "test": halves.test,
         "notes": halves.notes + [too_long] * (start.left_out > 0),
-        "format": _ends(curves[FORMAT]),
+        "format": means[FORMAT],
         "tasks": {
             task: {
                 "reward": name,
-                **_ends(curves[name]),
+                **means[name],
                 "rows": halves.test[task],
                 **_compared([_of_task(side, task, tasks) for side in sides], name),
             }
@@ -203,8 +205,6 @@ def _train(
         "REWARDS": " ".join(rewards),
         "VLRFT_TRACK_MEMORY": "1",  # where a step's time goes, for the report
     }
-    if card:
-        flags |= {"add_version": "false", "report_to": "none"}
     script = shipped_file("recipes", "demo_gpu.sh" if card else "demo_cpu.sh")
     with training(["bash", str(script), *flags_of(flags)], out, **variables) as logged:
         if card is None:
@@ -265,8 +265,8 @@ def _of_task(folder: Path, task: str, tasks: Mapping[str, Any]) -> Path:
     return folder / task if len(tasks) > 1 else folder
 
 
-def _ends(curve: dict[int, float]) -> dict[str, float]:
-    return dict(zip(("first", "last"), ends([*curve.values()]), strict=True))
+def _ends(points: Series) -> dict[str, float]:
+    return dict(zip(("first", "last"), ends([value for _, value in points]), strict=True))
 
 
 def _compared(sides: list[Path], reward: str) -> dict[str, Any]:

@@ -195,7 +195,7 @@ def _curves(run: RunLog) -> list[str]:
         ("KL to the reference", series.get("kl", ()), {}),
         ("gradient norm", series.get("grad_norm", ()), {}),
         ("engine against trainer", series.get("rollout_correction/k3_kl", ()), {"note": K3}),
-        *_parse_rates(run),
+        *((f"parse rate of {name}", of, unit) for name, of in run.parse_rate.items()),
         *((name, series[name], {}) for name in sorted(series) if name.startswith("memory(")),
     ]
     drawn = [curve(title, values, **options) for title, values, options in figures]
@@ -211,8 +211,3 @@ def _flat(values: Sequence[float]) -> str:
     if min(ends(values)) >= NEARLY_FULL:
         return f"over {NEARLY_FULL} from the beginning: it has little left to teach"
     return ""
-
-
-def _parse_rates(run: RunLog) -> list[tuple[str, Any, dict[str, Any]]]:
-    """The parse rates of logged completions."""
-    return [(f"parse rate of {name}", of, {"unit": True}) for name, of in run.parse_rate.items()]

@@ -6,9 +6,8 @@
 The largest of each since the start, and its seconds in the step, for which the GPU is waited for at
 the end of every phase. (ms-swift times some parts, too, for wandb and swanlab alone.) ``card`` is
 what the whole GPU has in use, vLLM included, as `nvidia-smi` says: `vlrft plan` prints the same
-phases. Torch's own ``allocated`` and ``reserved`` are logged where no engine shares the process:
-with a colocated one they count memory that sleeping vLLM has given back. Without a GPU only the
-resident memory of the process is known: memory/<phase>_rss_gib.
+phases. (Torch's own figures count memory that sleeping vLLM has given back.) Without a GPU only
+the resident memory of the process is known: memory/<phase>_rss_gib.
 """
 
 from __future__ import annotations
@@ -86,7 +85,6 @@ class MemoryCallback(TrainerCallback):
         self.peaks: dict[str, float] = {}
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.since = time.perf_counter()
-        self.engine_inside = args.use_vllm and args.vllm_mode == "colocate"
         self.card = "card"
         self.sampled: PeakMemory | None = None
         if torch.cuda.is_available():
@@ -167,12 +165,7 @@ class MemoryCallback(TrainerCallback):
         if self.sampled is None:
             return {"rss": psutil.Process().memory_info().rss}
         torch.cuda.synchronize()  # kernels run on after the call that launched them
-        values = {self.card: self.sampled.take()}
-        if not self.engine_inside:
-            values["allocated"] = torch.cuda.max_memory_allocated()
-            values["reserved"] = torch.cuda.max_memory_reserved()
-            torch.cuda.reset_peak_memory_stats()
-        return values
+        return {self.card: self.sampled.take()}
 
 
 class TimedRollout(SwiftsTrainer):

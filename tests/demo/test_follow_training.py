@@ -7,7 +7,7 @@ import time
 import pytest
 
 from swift_vlrft.demo import training as training_module
-from swift_vlrft.demo.training import TrialError, reward_curve, training
+from swift_vlrft.demo.training import TrialError, training
 
 
 @pytest.fixture
@@ -33,8 +33,6 @@ def test_steps_come_as_they_are_logged(script, tmp_path):
     )
     with training(command, out, OUT=str(out)) as steps:
         assert list(steps) == [*enumerate(logged, 1)]
-    assert reward_curve(out, "vlrft_classification") == {1: 0.25, 2: 0.5}
-    assert reward_curve(out, "vlrft_format") == {1: 1.0, 2: 0.875, 3: 0.5}
 
 
 def test_a_failed_run_says_how_its_output_ends(script, tmp_path):

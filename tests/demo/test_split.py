@@ -87,12 +87,12 @@ def test_a_prompt_that_the_family_cannot_be_asked_is_left_out_where_it_stands(tm
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (rows(LEAST - 1), f"of {LEAST - 1} different pictures; {LEAST} or more"),
+        (rows(LEAST - 1), f"has 31 different pictures .*; 32 or more are needed, {LEAST} in all"),
         (rows(60, answer=lambda i: "<answer>2</answer>"), "every row has the same answer"),
         (boxed(60, 40), "set: 60 of 60 boxes do not fit .* in percent"),
         (
             [row | {"task": "poetry"} for row in rows(60)],
-            "of 0 different pictures.*unknown task 'poetry'",
+            "has 0 different pictures.*unknown task 'poetry'",
         ),
     ],
 )

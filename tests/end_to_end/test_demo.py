@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 from swift_vlrft.cli import app
 from swift_vlrft.datasets.writer import write_folder
 from swift_vlrft.demo.rows import stored
-from swift_vlrft.demo.training import reward_curve
 from swift_vlrft.demo.warm_start import write_warm_start
 from swift_vlrft.hub.cards import model_files
 from swift_vlrft.hub.checkpoint import open_checkpoint
 from swift_vlrft.hub.push import staged
+from swift_vlrft.report.run_log import read_run
 from swift_vlrft.swift_plugin.evaluate import evaluate
 from swift_vlrft.tiny.compact import COMPACT
 from tests.support.drawn_rows import boxed_rows
@@ -82,7 +82,7 @@ def test_the_demo_learns(tmp_path):
     # Both rewards weigh: what the format was, it stays, in every tenth of the run.
     weights = json.loads((tmp_path / "grpo" / "args.json").read_text())["reward_weights"]
     assert weights is None or min(weights) > 0  # None: equal
-    kept = [*reward_curve(tmp_path / "grpo", "vlrft_format").values()]
+    kept = [v for _, v in read_run(tmp_path / "grpo").series["rewards/vlrft_format/mean"]]
     tenth = len(kept) // 10
     assert min(mean(kept[i : i + tenth]) for i in range(0, 10 * tenth, tenth)) >= 0.9
     assert summary["format"]["last"] == pytest.approx(mean(kept[-tenth:]))

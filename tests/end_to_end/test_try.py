@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from end_to_end.recipe_run import CPU, CPU_VLLM, SUPPORT
 from support.own import free_port
 from support.swift_run import DEEPSPEED_ON_CPU, ON_CPU, VLLM_ON_CPU, forking
@@ -76,6 +77,7 @@ def test_the_road_on_a_card_with_the_engines_of_a_cpu(tmp_path, monkeypatch):
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setattr(card, "ask_gpus", lambda *_: [["0", "H100", "81559", "4", "9.0"]])
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(card, "SIZES", (SIZE,))
     monkeypatch.setattr(card, "WARM_STEPS", 40)
     plugins = (str(shipped_file("plugins", "vlrft.py")), str(SUPPORT / "cpu_engines.py"))
