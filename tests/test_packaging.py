@@ -90,7 +90,7 @@ RECIPE = REPOSITORY / "recipes" / "qwen2_5_vl_3b" / "detection_4x80g.sh"
 def test_the_core_works_alone_and_says_what_it_lacks(core, tmp_path):
     runs = [f"check {RECIPE}", f"plan {RECIPE} --gpus 4x80", "score answers.jsonl"]
     runs += ["data check set.jsonl", "eval --predictions answers.jsonl"]
-    lacking = {"tiny internvl tiny": "torchvision", "try set.jsonl": "torchvision"}
+    lacking = {"tiny internvl tiny": "torchvision", "try set.jsonl": "torch"}
     lacking["score answers.jsonl --external_plugins mine.py"] = "swift"
     lacking["eval model set.jsonl --task grounding"] = "torch"
     places = {"PYTHONPATH": str(core), "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
