@@ -9,9 +9,10 @@ row stood: json_files.py.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,8 @@ class ColumnFiles(StoredSet):
 
     kind: str = "Parquet"
     schema: pa.Schema | None = None
+    changed: dict[str, int] = field(default_factory=dict)
+    """When each file did last before it was read, in nanoseconds."""
 
     def add(self, file: Path) -> None:
         import pyarrow as pa
@@ -39,6 +42,7 @@ class ColumnFiles(StoredSet):
         from datasets import Features
 
         with damage_named(file):
+            self.changed[os.path.abspath(file)] = os.stat(file).st_mtime_ns
             schema = pq.read_schema(file)
             if len(set(schema.names)) < len(schema.names):
                 raise ValueError(f"two of its columns have one name: {', '.join(schema.names)}")

@@ -82,19 +82,25 @@ def aligned(rows: Any) -> Any:
 def _in_table(path: str, column: str, row: int, changed: int | None) -> dict[str, Any]:
     if path in TABLES:
         return image_of(TABLES[path].column(column)[row].as_py(), Path(), None)
-    if os.stat(path).st_mtime_ns != changed:
-        raise FileError(Path(path), "it has changed since the run read it; start the run again")
-    with damage_named(Path(path)), pq.ParquetFile(path, memory_map=True) as file:
-        group = 0
-        while row >= (count := file.metadata.row_group(group).num_rows):
-            group, row = group + 1, row - count
-        value = _batch(path, column, group, row // BATCH_ROWS)[row % BATCH_ROWS]
+    if changed is None:
+        why = "another process opened it; Parquet (vlrft data convert) is read by any"
+        raise FileError(Path(path), why)
+    with damage_named(Path(path)):
+        if os.stat(path).st_mtime_ns != changed:
+            raise FileError(Path(path), "it has changed since the run read it; start the run again")
+        with pq.ParquetFile(path, memory_map=True) as file:
+            group = 0
+            while row >= (count := file.metadata.row_group(group).num_rows):
+                group, row = group + 1, row - count
+        value = _batch(path, changed, column, group, row // BATCH_ROWS)[row % BATCH_ROWS]
         return image_of(value, Path(), None)
 
 
 @lru_cache(maxsize=4)
-def _batch(path: str, column: str, group: int, number: int) -> list[Any]:
-    """A few images of a group of rows; the next rows of the group are often asked for next."""
+def _batch(path: str, changed: int, column: str, group: int, number: int) -> list[Any]:
+    """A few images of a group of rows, of the file as it was when it ``changed`` last; the next
+    rows of the group are often asked for next.
+    """
     with pq.ParquetFile(path, memory_map=True) as file:
         parts = file.iter_batches(BATCH_ROWS, row_groups=[group], columns=[column])
         images: list[Any] = next(islice(parts, number, None)).column(0).to_pylist()

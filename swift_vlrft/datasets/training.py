@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from swift_vlrft.datasets.check import Report, sized_rows, validate_rows
+from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.image import ImageSize
 from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.row import BadRow, Row
@@ -99,7 +100,8 @@ def _where(row: Row, stored: StoredSet) -> Image:
     if isinstance(stored, Table):
         return where | {"path": stored.key}
     path = os.path.abspath(row.place.file)
-    return where | {"path": path, "changed": os.stat(path).st_mtime_ns}
+    assert isinstance(stored, ColumnFiles)
+    return where | {"path": path, "changed": stored.changed[path]}
 
 
 # ---- columns ---------------------------------------------------------------------------------

@@ -264,7 +264,8 @@ def _typed(text: str, words: Sequence[Node]) -> Iterator[Note]:
                 # A blank or nothing may belong to a name of another alphabet.
                 if new.strip() or word.text.replace(match[0], "").isascii():
                     lines.setdefault(word.line, []).append(Patch(start, end, new))
-                    spoilt.setdefault(word.line, []).append(word.text)
+                    meant = word.text.replace(match[0], new)
+                    spoilt.setdefault(word.line, []).extend((word.text, meant))
     for line, patches in lines.items():
         found = {text[start:end]: new for start, end, new in patches}
         shown = ", ".join(
@@ -341,8 +342,9 @@ def not_exported(
         for assigned in node.Cmd.Assigns if not node.Cmd.Args else ():
             name = assigned.Name.Value
             use = re.compile(rf"(?<!\w){name}(?!\w|\+?=)")
+            meant = [c for c in commands if c.line >= node.line][:1] or commands
             if OF_BASH.fullmatch(name) or any(
-                c.lost or name in c.environment or name in c.unknown for c in commands
+                c.lost or name in c.environment or name in c.unknown for c in meant
             ):
                 continue
             known, own = is_read(name) or almost(name), len(use.findall(assigned.text))

@@ -22,6 +22,7 @@ from support.stored_sets import command, train_on, write_table
 
 from swift_vlrft.datasets import DataError, open_image, read_rows
 from swift_vlrft.datasets.check import check_set
+from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.convert import convert_folder
 from swift_vlrft.datasets.image import try_image_size
 from swift_vlrft.report.set_page import page_of
@@ -405,3 +406,22 @@ def test_a_model_is_not_asked_about_a_picture_of_another_size(tmp_path):
             assert answer_batch(ask, SimpleNamespace(n=1), settings, asked, problems) == []
         (told,) = problems.counts.values() or [0]
         assert told == (not fits), case
+
+
+def test_a_file_that_is_written_anew_lends_no_picture_to_other_rows(tmp_path, monkeypatch):
+    old, new = ([saved(photo(seed=seed), "PNG")] for seed in (1, 2))
+    file = parquet(old, tmp_path)
+    kept = train_on(file)[0]
+    assert kept[0]["images"][0]["bytes"] == old[0]
+    parquet(new, tmp_path)
+    assert train_on(file)[0][0]["images"][0]["bytes"] == new[0]
+    with pytest.raises(DataError, match="has changed"):
+        kept[0]
+    records = ColumnFiles.records
+    monkeypatch.setattr(ColumnFiles, "records", lambda *a: (parquet(old, tmp_path), records(*a))[1])
+    while_read = train_on(file)[0]
+    with pytest.raises(DataError, match="has changed"):
+        while_read[0]
+    file.unlink()
+    with pytest.raises(DataError, match="cannot be read"):
+        kept[0]
