@@ -389,6 +389,7 @@ def test_eval_refuses_answers_to_a_turned_picture(tmp_path):
         assert fits or "image 7: x/1.jpg is 48x64" in said
 
 
+@pytest.mark.slow
 def test_a_model_is_not_asked_about_a_picture_of_another_size(tmp_path):
     from swift_vlrft.evaluation.predictions import EvaluationError, Problems
     from swift_vlrft.evaluation.queries import QuerySet, Settings

@@ -147,6 +147,7 @@ def test_a_file_that_names_no_reward_is_scored_by_those_of_its_tasks(tmp_path):
     assert list(report.rewards) == ["vlrft_detection_iou", "vlrft_ocr"]
 
 
+@pytest.mark.slow
 def test_rewards_of_a_plugin_are_asked(tmp_path):
     """With the columns of the rows, all at once, as ms-swift asks."""
     (tmp_path / "mine.py").write_text(

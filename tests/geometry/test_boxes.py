@@ -25,6 +25,7 @@ def as_tuples(boxes):
     return [tuple(box) for box in boxes.tolist()]
 
 
+@pytest.mark.slow
 def test_iou_and_giou_agree_with_torchvision():
     import torch
     from torchvision import ops
