@@ -3,7 +3,7 @@
 # set, a recipe beside ms-swift's own example, then two more seeds of both sets. Each part leaves its
 # table when it ends, and what is there is not run again.
 #
-# run      bash benchmarks/on_a_card.sh             # one GPU; ten minutes, and thirty for the seeds
+# run      bash benchmarks/on_a_card.sh             # one GPU; how long it takes there was not measured
 #          bash benchmarks/on_a_card.sh --tiny      # a rehearsal on a CPU, of two steps each
 #          OUT is read from the environment. Neither network nor data are needed.
 set -euo pipefail

@@ -4,11 +4,9 @@ validate.py judges a row.
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field, fields
 from itertools import islice
@@ -16,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.declared import DeclaredBoxes, add_boxes, misdeclared
-from swift_vlrft.datasets.image import ImageSize, try_image_size
+from swift_vlrft.datasets.image import ImageSize
 from swift_vlrft.datasets.opening import open_set, splits_of
 from swift_vlrft.datasets.questions import Questions
-from swift_vlrft.datasets.read import rows_of
+from swift_vlrft.datasets.read import rows_of, sized_rows
 from swift_vlrft.datasets.row import STOPS, BadRow, Kind, Row, RowLocation
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import MAX_SHOWN, StoredSet, file_notes, left_out_notes
@@ -35,10 +33,6 @@ from swift_vlrft.rewards import REWARDS
 from swift_vlrft.rewards.contract import Asked
 
 NO_TASK = "without a task"
-MAX_THREADS = 4
-"""Images looked at at once, unless ``--dataset_num_proc`` asks for more."""
-PART_ROWS = 32
-"""Rows in memory with their images."""
 
 
 @dataclass
@@ -304,31 +298,6 @@ def _with_sizes(
     first = islice(sized_rows(looked_at), images)
     for row in rows_of(stored, without_images=True):
         yield row, next((size for _, size in first), None)
-
-
-def sized_rows(
-    stored: StoredSet, num_proc: int = 1
-) -> Iterator[tuple[Row | BadRow, ImageSize | str | None]]:
-    """Yield every row with the size of its image, or why it cannot be trained on; several images
-    are looked at at once.
-    """
-    sizes: dict[str | int, ImageSize | str] = {}
-    rows = rows_of(stored)
-    with ThreadPoolExecutor(max(num_proc, min(os.cpu_count() or 1, MAX_THREADS))) as pool:
-        while part := list(islice(rows, PART_ROWS)):
-            images = {_key(row.image): row.image for row in part if isinstance(row, Row)}
-            new = [key for key in images if key not in sizes]
-            looked = pool.map(try_image_size, [images[key] for key in new])
-            sizes |= dict(zip(new, looked, strict=True))
-            for row in part:
-                yield row, sizes[_key(row.image)] if isinstance(row, Row) else None
-            sizes = {key: size for key, size in sizes.items() if isinstance(key, str)}
-
-
-def _key(image: dict[str, Any]) -> str | int:
-    """The same for rows that show one image: a file, or the bytes of one record."""
-    content = image["bytes"]
-    return str(image["path"]) if content is None else id(content)
 
 
 def unasked(

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft.datasets.image import ImageSize, try_image_size
 from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.row import BOX_TASKS, AnnotatedSize, BadRow, Row, safe_name
 from swift_vlrft.datasets.schema import (
@@ -31,6 +34,10 @@ from swift_vlrft.parsing.answers import gold_text, read_boxes
 
 STATED = frozenset(("problem", "solution", "task", "frame"))
 """Columns of which a row is made, besides its image."""
+MAX_THREADS = 4
+"""Images looked at at once, unless ``--dataset_num_proc`` asks for more."""
+PART_ROWS = 32
+"""Rows in memory with their images."""
 
 
 def read_rows(
@@ -83,6 +90,31 @@ def rows_of(stored: StoredSet, *, without_images: bool = False) -> Iterator[Row 
         except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
             text = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
             yield BadRow(context.place, text)
+
+
+def sized_rows(
+    stored: StoredSet, num_proc: int = 1
+) -> Iterator[tuple[Row | BadRow, ImageSize | str | None]]:
+    """Yield every row with the size of its image, or why it cannot be trained on; several images
+    are looked at at once.
+    """
+    sizes: dict[str | int, ImageSize | str] = {}
+    rows = rows_of(stored)
+    with ThreadPoolExecutor(max(num_proc, min(os.cpu_count() or 1, MAX_THREADS))) as pool:
+        while part := list(islice(rows, PART_ROWS)):
+            images = {_key(row.image): row.image for row in part if isinstance(row, Row)}
+            new = [key for key in images if key not in sizes]
+            looked = pool.map(try_image_size, [images[key] for key in new])
+            sizes |= dict(zip(new, looked, strict=True))
+            for row in part:
+                yield row, sizes[_key(row.image)] if isinstance(row, Row) else None
+            sizes = {key: size for key, size in sizes.items() if isinstance(key, str)}
+
+
+def _key(image: dict[str, Any]) -> str | int:
+    """The same for rows that show one image: a file, or the bytes of one record."""
+    content = image["bytes"]
+    return str(image["path"]) if content is None else id(content)
 
 
 def _content(image: Any) -> bytes | None:

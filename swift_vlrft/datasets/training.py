@@ -15,10 +15,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.datasets.check import Report, sized_rows, validate_rows
+from swift_vlrft.datasets.check import Report, validate_rows
 from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.image import ImageSize
 from swift_vlrft.datasets.opening import open_set
+from swift_vlrft.datasets.read import sized_rows
 from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import StoredSet, Table, left_out_notes

@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -225,4 +226,4 @@ def align(name: str) -> None:
         if not (meta.ms_dataset_id or meta.hf_dataset_id or meta.dataset_path):
             register_dataset(DatasetMeta(dataset_path=name, loader=AlignedLoader), exist_ok=True)
         elif meta.loader is DatasetLoader:
-            meta.loader = AlignedLoader
+            register_dataset(replace(meta, loader=AlignedLoader), exist_ok=True)
