@@ -62,10 +62,13 @@ def pytest_terminal_summary(terminalreporter):
 
 
 @pytest.fixture(autouse=True, scope="session")
-def worker_folders(tmp_path_factory):
+def worker_folders(tmp_path_factory, request):
     """Folders for the fixtures that several tests share. What uv has downloaded stays."""
     os.environ.setdefault("UV_CACHE_DIR", str(Path.home() / ".cache" / "uv"))
     os.environ.update(own_folders(tmp_path_factory.getbasetemp() / "own"))
+    yield
+    quick = "not slow" in request.config.option.markexpr
+    assert not (quick and "torch" in sys.modules), "a test that imports torch is a slow one"
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
 import typer
 
 import swift_vlrft
@@ -46,6 +47,7 @@ def named(text):
     return [name.replace("_", "-") for name in OPTION.findall(text)]
 
 
+@pytest.mark.slow
 def test_an_option_in_a_message_is_one_of_the_command_that_the_message_names():
     of_commands = options_by_command(typer.main.get_command(app))
     flags = {name.replace("_", "-") for name in facts().commands}

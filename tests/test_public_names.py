@@ -57,6 +57,7 @@ def test_evaluate_scores_existing_predictions(tmp_path):
         swift_vlrft.evaluate("model", "data/held_out")
 
 
+@pytest.mark.slow
 def test_the_listed_names_are_there():
     table = (ROOT / "docs" / "reference" / "python.md").read_text()
     for line in table.splitlines():

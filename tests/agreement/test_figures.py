@@ -13,6 +13,7 @@ LOGPS = st.floats(-30, 0)
 PAIRS = st.lists(st.lists(st.tuples(LOGPS, LOGPS), max_size=5), max_size=4)
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(PAIRS, st.floats(0, 30))
 def test_figures_are_those_of_the_formulas(rows, bound):

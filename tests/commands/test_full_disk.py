@@ -81,6 +81,7 @@ def test_a_command_loses_nothing_and_succeeds_when_there_is_room(here, command, 
     assert contents(here) == whole
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_really_full(here):
     with small_disk(here / "disk", "48k") as mounted:
         if not mounted:

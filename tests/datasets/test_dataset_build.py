@@ -180,6 +180,7 @@ def test_lvis_negatives_only_where_lvis_says_so_and_no_row_where_labels_lack(coc
     assert [row["image"]["path"] for row in rows] == ["images/0000.jpg"]
 
 
+@pytest.mark.slow
 def test_the_named_lists():
     from torchvision.models._meta import _COCO_CATEGORIES
 
@@ -240,6 +241,7 @@ def test_named_categories_narrow_the_question_and_negatives_come_when_asked_for(
     assert f'{len(empty)} rows with gold "No Objects" in train' in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [[], ["--per-category"]], ids=["picture", "category"])
 def test_held_out_pictures_are_in_no_row_of_train(form, coco, tmp_path):
     splits = []

@@ -95,6 +95,7 @@ def test_a_parquet_set_without_sizes_is_judged_by_its_images(tmp_path):
     assert done.exit_code == 2 and "an image of 640 x 480, lie inside" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("box", [[600, 10, 100, 50], [60, 60, -50, 50]])
 def test_a_slip_in_a_hundred_makes_a_bad_row(box, tmp_path):
     file = instances(tmp_path, [[10, 10, 50, 50], box, *[[10, 10, 400, 40]] * 98])

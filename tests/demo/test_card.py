@@ -10,6 +10,7 @@ from swift_vlrft.cli import app
 from swift_vlrft.demo import card
 from tests.support.drawn_rows import write_coco
 
+pytestmark = pytest.mark.slow  # torch is imported
 TAKEN, FREE = "echo 0, a card, 81559, 70000, 9.0", "echo 1, a card, 81559, 4, 9.0"
 
 
@@ -23,7 +24,6 @@ def nvidia_smi(tmp_path, monkeypatch):
     return lambda bash: file.write_text(f"#!/bin/bash\n{bash}\n")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("smi", "visible", "layers", "said"),
     [
@@ -53,7 +53,6 @@ def test_the_first_free_card_and_a_model_that_fits_or_why_not(
     assert found.size.layers == layers and found.variables["CUDA_VISIBLE_DEVICES"] == "1"
 
 
-@pytest.mark.slow
 def test_without_a_card_cuda_ends_in_a_line_and_auto_says_why(tmp_path, monkeypatch, nvidia_smi):
     monkeypatch.setattr(torch.version, "cuda", None)
     data = write_coco(tmp_path / "few", 2)  # too few to train on: said next, and nothing runs

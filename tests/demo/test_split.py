@@ -16,6 +16,8 @@ from swift_vlrft.demo.split import LEAST, write_halves
 from swift_vlrft.demo.training import TrialError
 from swift_vlrft.demo.trial import TrialConfig, begin_trial, remove_trial
 
+pytestmark = pytest.mark.slow  # torch is imported
+
 
 def rows(n, *, answer=lambda i: f"<answer>{i % 3}</answer>", each=1):
     from PIL import Image

@@ -281,6 +281,7 @@ def test_answers_of_one_prompt_are_a_group_whatever_was_looked_at():
 OFTEN = ("no format", "reward flat at 0", "learns the format")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in OFTEN)) for name in CASES]
 )

@@ -73,6 +73,7 @@ def test_average_precision_is_that_of_pycocotools(seed):
         assert every_image_once[name] == pytest.approx([scores.mean[name]] * 2, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sets", [30, pytest.param(1000, marks=pytest.mark.nightly)])
 def test_lists_in_python_score_as_pycocotools(sets):
     for seed in range(sets):
@@ -95,6 +96,7 @@ def test_lists_in_python_score_as_pycocotools(sets):
         assert precision_recall_f1(*sides, box_format="xywh")["f1_50"] == pytest.approx(f1)
 
 
+@pytest.mark.slow
 def test_equal_scores_rank_against_the_model_in_any_order(tmp_path):
     box, miss = [0, 0, 9, 9], [50, 50, 60, 60]
     for said in ([box, miss], [miss, box]):

@@ -252,6 +252,7 @@ def test_compare_is_paired_and_names_what_flipped(sides):
     assert result["lost"] == [] and "green" in result["gained"][0]["why_a"]
 
 
+@pytest.mark.slow
 def test_compare_of_average_precision(sides):
     rows = detection_set(images=8)[0]
     a, b = sides(rows, [row | {"completion": answer(row["solution"])} for row in rows])

@@ -75,6 +75,7 @@ def kept_metrics(*arguments, out="kept") -> None:
         assert result["metrics"][name]["b"] == metric["value"], name
 
 
+@pytest.mark.slow
 def test_a_list_of_boxes_is_kept_and_compared(folder):
     results = detection_set()[2]
     Path("boxes.json").write_text(json.dumps(results))
@@ -91,6 +92,7 @@ def test_a_list_of_boxes_is_kept_and_compared(folder):
     assert "with --gold" in refusal("compare", "fewer", "kept")
 
 
+@pytest.mark.slow
 def test_rows_are_kept_with_what_they_are_scored_by(folder):
     rows = detection_set()[0]
     write_lines(Path("p.jsonl"), rows)

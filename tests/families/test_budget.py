@@ -1,5 +1,6 @@
 """Gemma 4 resizes images as transformers' processor does."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ BUDGETS = (70, 140, 280, 560, 1120)
 SIDES = st.integers(1, 1500)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(width=SIDES | st.integers(1, 40_000), height=SIDES, budget=st.sampled_from(BUDGETS))
 def test_sizes_are_the_processors(width, height, budget):

@@ -57,6 +57,7 @@ def drawn_boxes(draw):
     return found
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(drawn_boxes(), st.sampled_from(READINGS))
 def test_the_reading_that_boxes_were_written_in_fits_and_gives_them_back(drawn, reading):
@@ -81,6 +82,7 @@ def test_boxes_in_small_pictures_are_never_proposed_to_be_thousandths(drawn, siz
     assert wrong is None or {way.unit for way in wrong.better}.isdisjoint({"norm1000"})
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     drawn_boxes(),

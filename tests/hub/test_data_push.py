@@ -92,6 +92,7 @@ def test_a_card_that_is_there_goes_up_as_it_is(folder):
     assert dataset_files(folder, "hf", "me/x")["README.md"] == folder / "README.md"
 
 
+@pytest.mark.slow
 def test_bad_input_is_one_clear_error(folder, tmp_path):
     for n, image in enumerate([None, "/home/me/1.jpg", {"bytes": None, "path": "1.jpg"}, 5]):
         (tmp_path / f"named{n}" / "data").mkdir(parents=True)

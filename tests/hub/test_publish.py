@@ -151,6 +151,7 @@ def test_what_must_not_go_up_is_refused_by_name(demo, may_go_up):
     assert "Zq81" not in said and "hf_abc" not in said and contents(folder) == before
 
 
+@pytest.mark.slow
 def test_what_is_no_checkpoint_no_hub_and_no_name_is_refused(demo, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("x")

@@ -4,6 +4,8 @@ import importlib.util
 import re
 from pathlib import Path
 
+import pytest
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 RECIPES = sorted((REPOSITORY / "recipes").glob("*/*.sh"))
 
@@ -15,6 +17,7 @@ FIGURES = re.compile(r"peak (\d+\.\d) GiB of (\d+) per GPU in ([\w/ -]+) \(vlrft
 TEXTS = {str(path.relative_to(REPOSITORY / "recipes"))[:-3]: path.read_text() for path in RECIPES}
 
 
+@pytest.mark.slow
 def test_the_shipped_recipes_are_the_rendered_table():
     rendered = headers.rendered()
     stale = [name for name, text in rendered.items() if TEXTS.get(name) != text]

@@ -215,6 +215,7 @@ LLAMA = {
 }
 
 
+@pytest.mark.slow
 def test_any_checkpoints_folder_is_planned(tmp_path):
     def model_of(config):
         (tmp_path / "config.json").write_text(json.dumps(config))
@@ -234,6 +235,7 @@ def test_any_checkpoints_folder_is_planned(tmp_path):
     assert plan["verdict"] == "fits"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "said"),
     [
@@ -279,6 +281,7 @@ def test_the_table_adds_up_and_fits_into_a_terminal_of_80_columns(tmp_path):
     assert reserved == float(peak[1]) > allocated
 
 
+@pytest.mark.slow
 def test_a_plan_of_a_shipped_model_loads_neither_torch_nor_transformers(tmp_path):
     program = (
         "import sys; sys.modules['torch'] = sys.modules['transformers'] = None\n"

@@ -140,6 +140,7 @@ def test_what_recipe_refuses_in_one_line(words, said, tmp_path):
     assert len(done.output.strip().splitlines()) == 1 and not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_callers_shell_changes_no_plan_for_other_machines(monkeypatch):
     def plans():
         shown = json.loads(invoke("plan", RECIPE, "--gpus", "4x24", "--json").output)

@@ -129,6 +129,7 @@ def test_a_configuration_is_named_and_left_alone(text, tmp_path):
     assert path.read_text() == text and len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.slow
 def test_every_version_of_a_fixed_recipe_is_kept(tmp_path):
     path = tmp_path / "run.sh"
     versions = [f"swift rlhf --rlhf_type grpo --train_type lora --beta {n}\n" for n in range(3)]
@@ -162,6 +163,7 @@ the script that --fix has made, beside those of @G@; ``variables``: some that th
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", SLIPS, ids=lambda row: row["script"])
 def test_a_slip_is_said_with_its_place_and_mended(row, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -45,6 +45,7 @@ def disagreement(ours, by_bash, unknown):
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["why"][:50])
 def test_what_is_known_is_what_bash_says_and_nothing_is_wrong_with_it(row, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

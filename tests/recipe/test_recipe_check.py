@@ -251,6 +251,7 @@ def test_the_table_of_old_flags_is_true_of_this_ms_swift():
     assert {meant.split()[0] for meant in OF_OTHERS.values()} <= set(flags)
 
 
+@pytest.mark.slow
 def test_16_bits_lose_a_step_of_1e_6_and_the_weight_sync_makes_lora_weights_16_bit():
     """Why the notes are there: AdamW on bfloat16 weights of a usual size stands still; ms-swift's
     weight sync calls what peft has.

@@ -44,6 +44,7 @@ def flags_of(recipe):
     return {f.name: list(f.values) if f.known else None for f in recipe.flags if f.name}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", table("run.jsonl"), ids=lambda row: row["why"])
 def test_every_command_that_bash_reaches_is_read(row, script):
     path = script(row["script"])

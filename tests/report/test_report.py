@@ -226,6 +226,7 @@ def test_what_ran_is_what_its_folder_says(run):
     assert places[1:] == sorted(places[1:])
 
 
+@pytest.mark.slow
 def test_examples_are_of_different_kinds(run):
     """Each row once, and of the wrong ones the commonest reasons."""
 

@@ -114,6 +114,7 @@ def test_adding_a_wrong_box_never_raises_the_score(case, wrong, place):
         assert score(name, more, golds) <= score(name, predictions, golds) + 1e-9, name
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(detections(least=1), st.integers(0, 5), confidence)
 def test_repeating_a_box_does_not_raise_the_score(case, pick, stated):
@@ -179,6 +180,7 @@ def test_nothing_outside_the_last_answer_changes_a_content_reward(before, closed
         assert REWARDS[name](dressed, golds) == REWARDS[name](blocks, golds), name
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(completion=st.text(max_size=60) | around, inner=st.text(max_size=40) | around)
 def test_every_score_of_any_text_is_finite_and_in_range(completion, inner):
