@@ -44,11 +44,3 @@ def ask_gpus(*properties: str) -> list[list[str]]:
         reason = (done.stderr or done.stdout).strip().splitlines()
         raise OSError(reason[0] if reason else "nvidia-smi fails")
     return [[part.strip() for part in line.split(",")] for line in done.stdout.splitlines()]
-
-
-def gpus_here() -> int:
-    """Return how many GPUs nvidia-smi lists; 0 if it is missing or fails."""
-    try:
-        return len(installed_gpus())
-    except OSError:
-        return 0
