@@ -207,7 +207,7 @@ def _trainer_changes(settings: Settings) -> Iterator[Change]:
         if settings.learning_rate is not None and settings.learning_rate < LORA_LEARNING_RATE:
             flags["learning_rate"] = f"{LORA_LEARNING_RATE:.0e}".replace("e-0", "e-")
         if settings.sharding in ("none", "ddp") and settings.dtype != "float32":
-            # The weight sync would make the adapter 16 bits (recipe/rules/batches.py).
+            # The weight sync would make the adapter 16 bits (recipe/rules/clashes.toml).
             flags["deepspeed"] = "zero2"
         yield _change(10, "an adapter learns, not the model", **flags)
 

@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from swift_vlrft.files.text import InputError
@@ -43,29 +44,9 @@ NOT_OURS = {
 }
 """Keys of a configuration that is for Ray or `megatron`."""
 
-OTHERS = {
-    "a notebook": (r"\.ipynb$", r"\s*\{\s*\"(?:cells|nbformat)\""),
-    "a Dockerfile": (
-        r"^(?:docker|container)file|\.dockerfile$",
-        r"(?:\s*#.*\n|ARG .*\n|\s)*FROM\s+\S+",
-    ),
-    "a fish script": (r"\.fish$", r"#!.*\bfish\b|(?:.*\n)*?\s*set -(?:g?x|xg|Ux) +\w+ +\S"),
-    "a zsh script, which splits no $FLAGS": (r"\.zsh$", r"#!.*\bzsh\b"),
-    "a csh script": (r"\.t?csh$", r"#!.*\bt?csh\b|(?:.*\n)*?\s*setenv "),
-    "a batch file of Windows": (
-        r"\.(?:bat|cmd)$",
-        r"(?i)(?:.*\n)*?(?:\s*@?echo off\b|\s*rem\s|.*\s%[a-z_]\w+%\s)"
-        r"|(?![\s\S]*\\\r?\n)[\s\S]*\s\^\r?\n",
-    ),
-    "a PowerShell script": (
-        r"\.ps1$",
-        r"(?:.*\n)*?(?:\s*\$(?:env:)?\w+\s+=\s|\s*\$env:\w+=|.*(?:swift|--\w).*\s`\r?\n)",
-    ),
-    "a Python program": (r"\.py$", r"#!.*\bpython"),
-    "a makefile": (r"^makefile$|\.mk$", r"\0\0"),
-    "Markdown": (r"\.md$", r"\0\0"),
-    "UTF-16 text": (r"\0", "\udcff\udcfe|\udcfe\udcff"),
-}
+OTHERS = msgspec.toml.decode(
+    Path(__file__).with_name("no_bash.toml").read_bytes(), type=dict[str, tuple[str, str]]
+)
 """What is no bash script, by its name or its beginning."""
 SLIPS = ("continuation", "joined", "not-exported", "stray-variable", "typographic", "comment")
 """Kinds of notes on words that are lost or spoilt."""

@@ -280,14 +280,14 @@ def scalar(kind: str, text: str, bounds: str | None = None) -> Value:
         value = int(text) if kind == "int" else float(text)
         if kind == "int" and abs(value) >= 10**DIGITS:
             said = f", of {DIGITS} digits at most"
-        elif not bounds or _within(value, bounds):
+        elif not bounds or within(value, bounds):
             return value
     except ValueError:
         pass
     raise ValueError(f"a {'whole ' * (kind == 'int')}number is needed{said}")
 
 
-def _within(value: float, bounds: str) -> bool:
+def within(value: float, bounds: str) -> bool:
     """Say whether a number lies in an interval that is written as `(0, 1]` or `[1, inf)`."""
     low, high = map(float, bounds[1:-1].split(","))
     return (

@@ -17,7 +17,7 @@ from support.written_sets import write_set
 
 from swift_vlrft.recipe.reader import read_text
 from swift_vlrft.recipe.rules import check_recipes
-from swift_vlrft.recipe.rules.installed import installed
+from swift_vlrft.recipe.rules.clashes import installed
 from swift_vlrft.recipe.run import resolve
 
 TABLE = Path(__file__).with_name("rules.jsonl")

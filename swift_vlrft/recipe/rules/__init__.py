@@ -13,12 +13,10 @@ from pathlib import Path
 
 from swift_vlrft.recipe.reader import read_recipes
 from swift_vlrft.recipe.rules.batches import BATCHES
-from swift_vlrft.recipe.rules.clashes import clashes
+from swift_vlrft.recipe.rules.clashes import clashes, idle, installed
 from swift_vlrft.recipe.rules.data import DATA
-from swift_vlrft.recipe.rules.effects import idle
 from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Finding
 from swift_vlrft.recipe.rules.gpus import visible_gpus
-from swift_vlrft.recipe.rules.installed import installed
 from swift_vlrft.recipe.rules.model import MODEL
 from swift_vlrft.recipe.rules.resume import checkpoint
 from swift_vlrft.recipe.rules.text import TEXT

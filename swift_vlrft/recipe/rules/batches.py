@@ -12,27 +12,16 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from swift_vlrft.families import sees_images
 from swift_vlrft.families.published import attention_heads
 from swift_vlrft.recipe.rules.finding import Finding, note, problem
 from swift_vlrft.recipe.run import Run
 
 MOST_GENERATIONS = 4096
 """Largest number of generations that is proposed."""
-OTHER_REWARDS = ("reward_model", "gym_env", "use_gym_env", "teacher_model", "teacher_model_server")
-
-
-def algorithm(run: Run) -> Iterator[Finding]:
-    if run.command == "rlhf" and "reward_funcs" in run.given and run.omits("rlhf_type"):
-        text = "--reward_funcs without --rlhf_type: ms-swift would train DPO. Add --rlhf_type grpo"
-        yield problem(run, "reward_funcs", "rlhf-type", text)
 
 
 def rewards(run: Run) -> Iterator[Finding]:
-    """A server may be a gym, which gives the rewards."""
     names = run.texts("reward_funcs") if run.grpo else ()
-    if run.grpo and not names and run.omits(*OTHER_REWARDS) and run.text("vllm_mode") != "server":
-        yield problem(run, "rlhf_type", "no-reward", "GRPO without --reward_funcs learns nothing")
     if names and not run.omits("reward_weights"):
         weights, count = run.texts("reward_weights"), len(names) + len(run.texts("reward_model"))
         if len(weights) != count:
@@ -173,53 +162,4 @@ def lengths(run: Run) -> Iterator[Finding]:
         yield note(run, "vllm_max_model_len", "lengths", text)
 
 
-def truncation(run: Run) -> Iterator[Finding]:
-    if not run.grpo:
-        return
-    strategy, sees = run.text("truncation_strategy"), sees_images(run.text("model") or "")
-    if strategy not in ("left", "delete"):
-        text = f"--truncation_strategy {strategy}: GRPO takes left or delete"
-        yield problem(run, "truncation_strategy", "lengths", text)
-    elif strategy == "left" and "max_length" in run.given and sees:
-        text = "--max_length cuts prompts on the left, images too: add --truncation_strategy delete"
-        yield note(run, "max_length", "lengths", text)
-
-
-def sampling(run: Run) -> Iterator[Finding]:
-    """Find settings under which nothing, or not what is meant, is learned."""
-    if not run.grpo:
-        return
-    alike = "answers to one prompt, and their rewards, will be alike"
-    for name, found, why in (
-        ("temperature", run.number("temperature") < 0.3, alike),
-        ("top_k", run.optional("top_k") == 1, alike),
-        ("temperature", run.number("temperature") > 1.5, "answers fall apart"),
-        ("beta", run.number("beta") > 1, "the model is held where it is, whatever earns"),
-        ("max_completion_length", run.integer("max_completion_length") < 8, "no answer fits"),
-    ):
-        if found:
-            yield note(run, name, "sampling", f"--{name} {run.text(name)}: {why}")
-    for name in ("learning_rate", "num_train_epochs"):
-        if run.number(name) == 0 and (name == "learning_rate" or run.integer("max_steps") < 1):
-            yield note(run, name, "sampling", f"--{name} 0: nothing is learned")
-
-
-def precision(run: Run) -> Iterator[Finding]:
-    """Find bfloat16 weights that train without a 32-bit copy."""
-    low = run.text("torch_dtype") in ("bfloat16", "float16")
-    if not run.grpo or not low or not run.omits("deepspeed", "fsdp"):
-        return
-    if run.text("tuner_type") == "full":
-        why = "weights of 16 bits round away the steps of a learning rate like 1e-6"
-    elif run.text("vllm_mode") == "colocate":
-        why = "the weight sync turns LoRA weights into 16 bits, and no checkpoint can be resumed"
-    else:
-        return
-    text = f"without --deepspeed {why}: add --deepspeed zero2, also on one GPU"
-    yield note(run, "torch_dtype", "no-32-bit-copy", text)
-
-
-BATCHES = (
-    *(algorithm, rewards, tensor_parallel, lengths, truncation, sampling),
-    *(generation_batch, evaluation_batch, precision),
-)
+BATCHES = (rewards, tensor_parallel, lengths, generation_batch, evaluation_batch)

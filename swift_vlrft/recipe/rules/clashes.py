@@ -1,82 +1,138 @@
-"""Find flags that do not go together, where ms-swift says so late or never.
+"""Find flags that do not go together, do nothing beside others, or work against learning.
 
 --vllm_mode colocate without --use_vllm true       answers come from transformers
+--kl_coef 0.05                                     is PPO's: in GRPO --beta is the weight of the KL
+--temperature 0.1                                  answers to one prompt will be alike
+
+A row of clashes.toml each; what ms-swift's own arguments refuse in the first seconds has none.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+
+import msgspec
 
 from swift_vlrft.families import sees_images
-from swift_vlrft.recipe.rules.finding import Finding, problem
+from swift_vlrft.recipe.facts import installed_versions
+from swift_vlrft.recipe.history import OF_OTHERS
+from swift_vlrft.recipe.rules.batches import engine_mode
+from swift_vlrft.recipe.rules.finding import PROBLEM, Finding, note, problem
 from swift_vlrft.recipe.rules.model import family
-from swift_vlrft.recipe.run import NoValue, Run
+from swift_vlrft.recipe.run import NoValue, Run, within
 
 
-class Clash(NamedTuple):
+class Clash(msgspec.Struct, frozen=True):
+    """A row of the table, whose head says what its fields are."""
+
     flag: str
-    """Where the finding stands."""
-    holds: Callable[[Run], bool]
+    when: dict[str, str]
     text: str
-    """With `{given}` for what the flag has been given."""
+    rule: str = "clash"
+    level: str = PROBLEM
+
+
+TABLE = msgspec.toml.decode(
+    Path(__file__).with_name("clashes.toml").read_bytes(), type=dict[str, tuple[Clash, ...]]
+)
+
+
+def _pixels(run: Run) -> str:
+    """Say what is wrong with the limits of images; either may be the family's default."""
+    known = family(run)
+    if known is None or known.images is None:
+        return ""
+    free = known.images.adjustable and run.omits("max_pixels")
+    if not known.images.from_environment:
+        return "by flag alone" * free
+    low, high = known.images.limits(run.text("model"), run.image_limits)
+    seen = any(map(run.variable, ("MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM")))
+    unlimited = free and not seen and run.omits("model_kwargs")
+    return "crossed" if low > high else "unlimited" * unlimited
 
 
 def _sees(run: Run) -> bool:
     known = family(run)
-    return known.images is not None if known else sees_images(Path(run.text("model") or "").name)
+    return known.images is not None if known else _named_so(run)
 
 
-def _frozen(run: Run) -> bool:
-    parts = all(run.true(f"freeze_{part}") for part in ("llm", "vit", "aligner"))
-    more = ("trainable_parameters", "trainable_parameters_regex", "modules_to_save", "target_regex")
-    return parts and _sees(run) and run.omits(*more)
+def _named_so(run: Run) -> bool:
+    return sees_images(Path(run.text("model") or "").name)
 
 
-def _crossed(run: Run) -> bool:
-    """MIN_PIXELS is above MAX_PIXELS; either may be the family's default."""
-    known = family(run)
-    if known is None or known.images is None or not known.images.from_environment:
-        return False
-    low, high = known.images.limits(run.text("model"), run.image_limits)
-    return low > high
+def _of_text(run: Run) -> set[str]:
+    flags = ("template", "model_type")
+    return {flag for flag in flags if run.text(flag) in run.facts.names[f"{flag} of text"]}
 
 
-def _of_text(run: Run, flag: str) -> bool:
-    sees = sees_images(Path(run.text("model") or "").name)
-    return sees and run.text(flag) in run.facts.names[f"{flag} of text"]
+STATES: dict[str, Callable[[Run], object]] = {
+    "command": lambda run: run.command,
+    "engine": engine_mode,
+    "images": _sees,
+    "images by name": _named_so,
+    "of text": _of_text,
+    "pixels": _pixels,
+    "rest of processes": lambda run: run.processes % run.integer("sequence_parallel_size"),
+}
+"""What a condition may ask beside settings."""
 
 
-CLASHES = (
-    Clash("sequence_parallel_size",
-          lambda run: bool(run.processes % run.integer("sequence_parallel_size")),
-          "--sequence_parallel_size {given} does not divide the processes"),
-    Clash("streaming", lambda run: run.true("streaming") and run.integer("max_steps") <= 0,
-          "--streaming true: a stream has no length, so give --max_steps"),
-    Clash("freeze_llm", lambda run: _frozen(run) and run.text("tuner_type") == "full",
-          "everything is frozen (--freeze_vit and --freeze_aligner are true by default)"),
-    Clash("freeze_llm", lambda run: _frozen(run) and run.text("tuner_type") == "lora"
-          and run.texts("target_modules") == ("all-linear",),
-          "no part is left for LoRA (--freeze_vit and --freeze_aligner are true by default)"),
-    Clash("model", _crossed,
-          "MAX_PIXELS is less than MIN_PIXELS (by default 4 tokens, of 784 or 1024 pixels each); "
-          "both count pixels, as 401408"),
-    Clash("template", lambda run: _of_text(run, "template"),
-          "--template {given} is for models without images: no image would be seen"),
-    Clash("model_type", lambda run: _of_text(run, "model_type"),
-          "--model_type {given} takes no images, and this model does: leave it out"),
-    Clash("vllm_mode",
-          lambda run: run.grpo and not run.omits("vllm_mode") and not run.true("use_vllm"),
-          "--vllm_mode {given} needs --use_vllm true"),
-)  # fmt: skip
+def _holds(run: Run, name: str, condition: str) -> bool:
+    if condition in ("given", "absent"):
+        return run.omits(name) == (condition == "absent")
+    if condition[0] in "[(":
+        return within(run.number(name), condition)
+    value = STATES[name](run) if name in STATES else run.texts(name) or run.text(name)
+    values = {*value} if isinstance(value, (tuple, set)) else {str(value)}
+    listed = {*condition.removeprefix("not ").split(", ")}
+    return bool(values & listed) != condition.startswith("not ")
+
+
+def _applies(run: Run, row: Clash) -> bool:
+    return all(_holds(run, name, condition) for name, condition in row.when.items())
 
 
 def clashes(run: Run) -> Iterator[Finding]:
-    for clash in CLASHES if run.trains else ():
+    for row in TABLE["clash"] if run.trains else ():
         with suppress(NoValue):
-            if clash.holds(run):
-                flag = run.given.get(clash.flag)
-                text = clash.text.format(given=" ".join(flag.values) if flag else "")
-                yield problem(run, clash.flag, "clash", text)
+            if _applies(run, row):
+                flag = run.given.get(row.flag)
+                text = row.text.format(given=" ".join(flag.values) if flag else "")
+                yield problem(run, row.flag, row.rule, text, level=row.level)
+
+
+def idle(run: Run) -> Iterator[Finding]:
+    """Yield one finding a flag: of the first thing that it lacks."""
+    for name, flag in run.given.items() if run.command == "rlhf" else ():
+        value = run.as_given(name)
+        off = value in (False, 0, None) or (value == 1 and name.endswith("parallel_size"))
+        for row in TABLE["idle"] if not off and name in run.flags else ():
+            with suppress(NoValue):
+                if re.fullmatch(row.flag, name) and _applies(run, row):
+                    kind, ours = run.text("rlhf_type"), OF_OTHERS.get(name, "")
+                    text = f"--{name} has no effect here: {row.text}"
+                    text += f", and --rlhf_type is {kind}" * row.text.startswith("it is")
+                    text += f"; in GRPO --{ours} is the flag for it" * bool(ours and run.grpo)
+                    yield problem(run, flag, "no-effect", text, level=row.level)
+                    break
+
+
+def installed(run: Run) -> Iterator[Finding]:
+    """Where ms-swift is missing no recipe runs, and what else it needs is missing, too."""
+    if not installed_versions():
+        text = "ms-swift is not installed here: what the recipe needs besides is not checked"
+        yield note(run, "model", "not-installed", text)
+        return
+    known = family(run)
+    resizes = known is not None and known.images is not None and known.images.from_environment
+    for flag, needed, package in (
+        ("use_vllm", run.command == "rollout" or run.true("use_vllm"), "vllm"),
+        ("model", resizes, "qwen-vl-utils"),
+    ):
+        if needed and importlib.util.find_spec(package.replace("-", "_")) is None:
+            text = f"--{flag} needs {package}, which is not installed here: pip install {package}"
+            yield problem(run, flag, "not-installed", text)

@@ -113,20 +113,6 @@ def _digits(text: str) -> str:
     return "".join(re.findall(r"\d", text))
 
 
-def images(run: Run) -> Iterator[Finding]:
-    known = family(run) if run.trains else None
-    if known is None or known.images is None:
-        return
-    if known.images.adjustable and run.omits("max_pixels"):
-        seen = ("MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM")
-        if not known.images.from_environment:
-            text = "ms-swift does not hand MAX_PIXELS to this family: give --max_pixels 401408"
-            yield note(run, "model", "max-pixels", text)
-        elif not any(map(run.variable, seen)) and run.omits("model_kwargs"):
-            text = "MAX_PIXELS is not set: an image may take 16,384 tokens; with 401408 it is 512"
-            yield note(run, "model", "max-pixels", text)
-
-
 def liger(run: Run) -> Iterator[Finding]:
     known = family(run) if run.trains else None
     if known and not known.memory.liger and run.true("use_liger_kernel"):
@@ -163,4 +149,4 @@ def plugins(run: Run) -> Iterator[Finding]:
             yield problem(run, name, "plugin", f"--{name} {value}: {why}")
 
 
-MODEL = (plugins, model, hub_ids, images, liger)
+MODEL = (plugins, model, hub_ids, liger)

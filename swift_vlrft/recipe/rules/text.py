@@ -60,13 +60,6 @@ def removed_flags(run: Run) -> Iterator[Finding]:
             yield problem(run, flag, "removed-flag", text, mends)
 
 
-def missing_mode(run: Run) -> Iterator[Finding]:
-    if run.command == "rlhf" and run.true("use_vllm") and run.omits("vllm_mode"):
-        mode = "colocate" if run.omits("vllm_server_host") else "server"
-        text = "--use_vllm true needs --vllm_mode since ms-swift 3.12.0"
-        yield problem(run, "use_vllm", "vllm-mode", f"{text}: add --vllm_mode {mode}")
-
-
 def not_read(run: Run) -> Iterator[Finding]:
     for remark in run.recipe.notes:
         yield of_note(run, remark, LEVELS.get(remark.kind, PROBLEM))
@@ -261,6 +254,6 @@ def secrets(run: Run) -> Iterator[Finding]:
 
 
 TEXT = (
-    *(removed_flags, missing_mode, not_read, names, values, named_values, commas, variables),
+    *(removed_flags, not_read, names, values, named_values, commas, variables),
     *(near_variables, placeholders, repeated, secrets),
 )

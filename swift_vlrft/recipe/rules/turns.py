@@ -38,11 +38,7 @@ def turns(run: Run) -> Iterator[Finding]:
     if run.text(FLAG) != SCHEDULER:
         return
     most = most_turns(run)
-    if run.true("use_vllm") and run.text("vllm_mode") == "server":
-        if not run.true("vllm_server_pass_dataset"):
-            text = "the engine must know a row's box format: --vllm_server_pass_dataset true"
-            yield problem(run, FLAG, "turns", text)
-    elif run.true("use_vllm"):
+    if run.true("use_vllm") and run.text("vllm_mode") != "server":
         allowed = None
         with suppress(OSError, ValueError):
             allowed = run.json("vllm_limit_mm_per_prompt").get("image")
