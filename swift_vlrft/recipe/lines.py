@@ -32,11 +32,6 @@ PROGRAM = re.compile(r"(?:\S*/)?swift|swift\.cli\.\S+|\S*swift/cli/\S+\.py")
 STARTS = r"(?:swift|nohup|env|python[\d.]*|torchrun|accelerate|deepspeed)(?=\s)"
 JOINED = re.compile(rf"\\\r?\n(?=(--?[A-Za-z]\w*|[A-Za-z_]\w*=|{STARTS}))")
 """A word that goes on in the first column of the next line, with what looks like another word."""
-ANOTHER = re.compile(
-    rf"(?:[A-Z]\w*=\S*(?:[ \t]|\\\r?\n)+)*(?:{STARTS}"
-    r"|(?:vlrft|(?:ba|z)?sh|echo|export|wait|sleep|cd|mkdir|cp|mv|rm|kill|tail|exit)(?=\s|\Z))"
-)
-"""A command of its own, with its variables."""
 GAP = re.compile(r"(?:[^\S\n]|\\\r?\n|\n|(?<=\s)#[^\n]*)*")
 """Between two commands: line ends, empty lines and comments alone."""
 MAKERS = re.compile(
@@ -44,6 +39,10 @@ MAKERS = re.compile(
     r"|scp|clone|lfs|pull|download|sync|vlrft|swift|.*\.(?:sh|py)|(?:ba|da|z|k)?sh)"
 )
 """Words, one of the first three of a command, that may make files which a run reads."""
+NO_NAME = re.compile(r"(?!-|[\"']?\$(?!\w+=)|\")")
+NO_COMMAND = re.compile(r"[A-Za-z_]\w* =|\$\w+=|set [A-Za-z_]\w*=")
+NUMBERS = re.compile(r"[\d.]+(?:,[\d.]*)*")
+"""Words of `export`, and commands, that are meant to set a variable."""
 CONTINUES = re.compile(r"\\\\|[/^]|\\\s*#.*")
 """What is written at the end of a line for a backslash, or with a comment behind it."""
 OF_BASH = re.compile(r"IFS|PATH|PS\d|(?:OPT|HIST|BASH|LC_)\w+|LANG|SHELLOPTS|TIMEFORMAT")
@@ -198,10 +197,8 @@ def _slips(text: str, node: Node) -> Iterator[Note]:
             why += f"{follows} to the word before it. Write a blank before the backslash"
             name = re.sub(r"\\\r?\n", "", word.text)
             yield note_at(text, at, "continuation", why, Patch(at, at, " "), name=name)
-    if exports and command.Variant.Value == "export":
-        yield from _exports(text, args)
-    elif args and not exports:
-        yield from _assignment(text, node, args)
+    if args and (not exports or command.Variant.Value == "export"):
+        yield from _assignments(text, node)
     if exports or _runs_swift(node):
         yield from _typed(text, [*([] if exports else args), *values])
     if not exports and _runs_swift(node):
@@ -216,46 +213,30 @@ def _joins(text: str, word: Node) -> Iterator[tuple[int, str]]:
             yield at, match[1]
 
 
-def _exports(text: str, words: Sequence[Node]) -> Iterator[Note]:
-    for word in words:
-        said = word.text
-        if word.Naked and not word.Name and not re.match(r"-|[\"']?\$(?!\w+=)|\"", said):
-            why = f"bash: export: `{said}': not a valid identifier. No blank stands around `=` or "
-            why += "within a list, and no $ before the name"
-            patches = []
-            start = len(text[: word.Pos.at].rstrip())
-            if said == "=" or text[start - 1] in ",=":
-                end = re.compile(r"\s*").match(text, word.End.at)
-                stop = end.end() if said == "=" and end else word.End.at
-                patches = [Patch(start, stop, said)]
-            name = " ".join(word.Name.Value for word in words if word.Name)
-            yield note_at(text, word.Pos.at, "not-exported", why, *patches, name=name)
-            return
-
-
-def _assignment(text: str, node: Node, args: Sequence[Node]) -> Iterator[Note]:
-    """An assignment with a blank in it, or with `$`, which is a command to bash."""
-    first, second = args[0].text, args[1].text if len(args) > 1 else ""
-    at, patches = args[0].Pos.at, list[Patch]()
-    if second.startswith("=") and first.isidentifier():
-        why = f"bash takes {first} for a command: no blank stands around `=` in {first}=..."
-    elif node.Cmd.Assigns and re.fullmatch(r"[\d.]+(?:,[\d.]*)*", first):
-        why = f"bash takes {first} for a command: no blank stands behind `=` or within a list"
-    elif re.match(r"\$\w+=", first):
-        why = f"bash puts the value of {first.partition('=')[0]} in its place and takes the whole "
-        why += f"for a command: write {first[1:].partition('=')[0]}=..."
-    elif first == "set" and re.match(r"[A-Za-z_]\w*=", second):
-        why = f"`set` sets no variable in bash: write `export {second}`"
-        patches = [Patch(at, args[0].End.at, "export")]
-    else:
-        return
-    yield note_at(text, at, "not-exported", why, *patches)
+def _assignments(text: str, node: Node) -> Iterator[Note]:
+    """What is meant to set a variable and does not: blanks around `=`, a `$`, `set`."""
+    words, exports = node.Cmd.Args, bool(node.Cmd.Variant)
+    wrong = [word for word in words if word.Naked and not word.Name and NO_NAME.match(word.text)]
+    if not exports:
+        listed = node.Cmd.Assigns and NUMBERS.fullmatch(words[0].text)
+        wrong = words if listed or NO_COMMAND.match(" ".join(word.text for word in words)) else []
+    for word in wrong[:1]:
+        said, patches = word.text, list[Patch]()
+        why = f"bash takes `{said}` for a {'name' if exports else 'command'} of its own: write "
+        why += "`export NAME=VALUE`, without $, and blanks neither around = nor within a list"
+        start = len(text[: word.Pos.at].rstrip())
+        if said == "set":
+            patches = [Patch(word.Pos.at, word.End.at, "export")]
+        elif exports and (said == "=" or text[start - 1] in ",="):
+            behind = text[word.End.at :]
+            blanks = len(behind) - len(behind.lstrip()) if said == "=" else 0
+            patches = [Patch(start, word.End.at + blanks, said)]
+        name = " ".join(word.Name.Value for word in words if word.Name)
+        yield note_at(text, word.Pos.at, "not-exported", why, *patches, name=name)
 
 
 def _typed(text: str, words: Sequence[Node]) -> Iterator[Note]:
-    """Dashes, quotes and blanks that no keyboard has, outside quotes; a note a line."""
-    lines: dict[int, list[Patch]] = {}
-    spoilt: dict[int, list[str]] = {}
+    """Dashes, quotes and blanks that no keyboard has, outside quotes."""
     for word in words:
         for part in (part for part in word.Parts if part.Type == "Lit"):
             for match in TYPOGRAPHY.finditer(text[part.Pos.at : part.End.at]):
@@ -263,34 +244,20 @@ def _typed(text: str, words: Sequence[Node]) -> Iterator[Note]:
                 new = TYPED.get(match[0], "-" if text[end : end + 1].isdigit() else "--")
                 # A blank or nothing may belong to a name of another alphabet.
                 if new.strip() or word.text.replace(match[0], "").isascii():
-                    lines.setdefault(word.line, []).append(Patch(start, end, new))
-                    meant = word.text.replace(match[0], new)
-                    spoilt.setdefault(word.line, []).extend((word.text, meant))
-    for line, patches in lines.items():
-        found = {text[start:end]: new for start, end, new in patches}
-        shown = ", ".join(
-            f"{odd if odd.isprintable() else ascii(odd)[1:-1]} ("
-            + (f"write `{new}`)" if new.strip() else "write a blank)" if new else "delete it)")
-            for odd, new in found.items()
-        )
-        why = f"{shown}: from a word processor, and a letter to bash"
-        name = " ".join(spoilt[line])
-        yield note_at(text, patches[0].start, "typographic", why, *patches, name=name)
+                    odd = match[0] if match[0].isprintable() else ascii(match[0])[1:-1]
+                    mend = (
+                        f"write `{new}`" if new.strip() else "write a blank" if new else "delete it"
+                    )
+                    why = f"{odd} is from a word processor, and a letter to bash: {mend}"
+                    spoilt = f"{word.text} {word.text.replace(match[0], new)}"
+                    patch = Patch(start, end, new)
+                    yield note_at(text, start, "typographic", why, patch, name=spoilt)
 
 
 def _behind(text: str, node: Node) -> Iterator[Note]:
-    """Another command or a variable behind the command, and a value that begins a comment."""
+    """A variable behind the command, and a value that begins a comment."""
     args = node.Cmd.Args
     at = next(n for n, word in enumerate(args) if PROGRAM.fullmatch(word.text))
-    for before, word in pairwise(args[at + 1 :]):
-        gap = text[before.End.at : word.Pos.at]
-        if "\\" in gap and (lost := ANOTHER.match(text, word.Pos.at)):
-            why = f"the backslash of line {before.End.line} joins the command "
-            why += f"`{lost[0].split()[-1]} ...` to the one above: delete it"
-            cut = before.End.at + len(gap.partition("\\")[0].rstrip())
-            patch = Patch(cut, before.End.at + gap.index("\\") + 1, "")
-            yield note_at(text, word.Pos.at, "joined", why, patch)
-            return
     for word in args[at + 1 :]:
         if match := re.match(r"([A-Z][A-Z0-9_]{2,})=", word.text):
             why = f"{match[1]}=... stands behind the command, which gets it as a word, and no "
@@ -300,46 +267,31 @@ def _behind(text: str, node: Node) -> Iterator[Note]:
             moved = Patch(node.Pos.at, node.Pos.at, f"{word.text} ")
             yield note_at(text, word.Pos.at, "stray-variable", why, gone, moved, name=word.text)
     comment = re.compile(r"[ \t]+(#\S+)").match(text, node.End.at)
-    name = args[-1].text.lstrip("-").replace("-", "_") if args[-1].text.startswith("--") else ""
-    kinds = facts().commands.get(name, {}).values()
-    start, end = comment.span(1) if comment else (0, 0)
-    if comment and kinds and not any(flag.kind == "bool" for flag in kinds):
-        why = f"the value of --{name} begins with #, and bash takes it for a comment: quote it"
-        mend = Patch(start, end, f"'{comment[1]}'")
-        yield note_at(text, start, "comment", why, mend, name=args[-1].text)
-    elif (
-        comment
-        and len(args) > 1
-        and re.fullmatch(r"#\d+", comment[1])
-        and "dataset" in "".join([word.text for word in args if word.text.startswith("--")][-1:])
-    ):
+    flag, last = next((w.text for w in reversed(args) if w.text[:2] == "--"), ""), args[-1].text
+    kinds = facts().commands.get(flag[2:].replace("-", "_"), {}).values()
+    if comment and last == flag and kinds and not any(kind.kind == "bool" for kind in kinds):
+        why = f"the value of {flag} begins with #, and bash takes it for a comment: quote it"
+        mend = Patch(*comment.span(1), f"'{comment[1]}'")
+        yield note_at(text, comment.start(1), "comment", why, mend, name=flag)
+    elif comment and last != flag and "dataset" in flag and comment[1][1:].isdigit():
         why = f"a blank stands before {comment[1]}, so bash takes it for a comment: write "
-        why += f"{args[-1].text}{comment[1]}"
-        yield note_at(text, start, "comment", why, Patch(node.End.at, start, ""))
-
-
-def _too_late(text: str, node: Node, commands: Sequence[Command]) -> Iterator[Note]:
-    """Exports behind every command that would read them; another program below may be meant."""
-    for word in node.Cmd.Args if node.Cmd.Type == "DeclClause" else ():
-        name = word.Name.Value if word.Name else ""
-        if (is_read(name) or almost(name)) and not any(name in c.environment for c in commands):
-            why = f"{name} is exported behind the command, which does not see it: write it above"
-            yield note_at(text, word.Pos.at, "unused", why, name=name)
+        mend = Patch(node.End.at, comment.start(1), "")
+        yield note_at(text, comment.start(1), "comment", f"{why}{last}{comment[1]}", mend)
 
 
 def not_exported(
     text: str, statements: Sequence[Node], commands: Sequence[Command]
 ) -> Iterator[Note]:
-    """Yield notes on variables that are set for the script alone, and that it never uses."""
+    """Yield notes on variables that no command sees, or whose name nobody reads."""
     nodes = commands_of(statements)
     uses, printed = (re.sub(r"(?m)(?:^|(?<=\s))#.*", "", text) for _ in range(2))
     for node in nodes:
         if node.Cmd.Args and node.Cmd.Args[0].text in ("echo", "printf"):
             uses = uses.replace(node.text, "")
     for node, below in zip_longest(nodes, nodes[1:]):
-        if commands and all(c.line < node.line for c in commands):
-            yield from _too_late(text, node, commands)
-        for assigned in node.Cmd.Assigns if not node.Cmd.Args else ():
+        exports, late = bool(node.Cmd.Variant), all(c.line < node.line for c in commands)
+        alone = node.Cmd.Args if exports and late else () if node.Cmd.Args else node.Cmd.Assigns
+        for assigned in (assigned for assigned in alone if commands and assigned.Name):
             name = assigned.Name.Value
             use = re.compile(rf"(?<!\w){name}(?!\w|\+?=)")
             meant = [c for c in commands if c.line >= node.line][:1] or commands
@@ -347,20 +299,28 @@ def not_exported(
                 c.lost or name in c.environment or name in c.unknown for c in meant
             ):
                 continue
-            known, own = is_read(name) or almost(name), len(use.findall(assigned.text))
-            if not commands or len(use.findall(uses if known else printed)) > own:
+            near, own = almost(name), len(use.findall(assigned.text))
+            known = is_read(name) or bool(near)
+            if (exports and not known) or len(use.findall(uses if known else printed)) > own:
                 continue
             why = f"{name} is set for this script alone, and `swift` does not see it"
             why += ", nor does the script use it" * (not known)
-            patch: Patch | None = Patch(node.Pos.at, node.Pos.at, "export ")
-            if below and "\\" in (gap := text[node.End.at : below.Pos.at]) and GAP.fullmatch(gap):
-                ended, patch = end_of(text, node, below)
+            patches = [Patch(node.Pos.at, node.Pos.at, "export ")]
+            if late:  # another program below may be meant
+                why = f"{name} is set behind the command, which does not see it: write it above"
+                patches = []
+            elif below and "\\" in (gap := text[node.End.at : below.Pos.at]) and GAP.fullmatch(gap):
+                ended, *patches = end_of(text, node, below)
                 why += f": {ended}"
-            elif all(c.line < node.line for c in commands):
-                why, patch = f"{why}, which stands before this line", None
             else:
                 why += f": write `export {name}=...`"
-            if near := almost(name):
-                why += f"; did you mean {near}?"
-            kind, mends = ("not-exported", [patch]) if known else ("unused", [])
-            yield note_at(text, assigned.Pos.at, kind, why, *filter(None, mends), name=name)
+            why += f"; did you mean {near}?" if near else ""
+            kind = "not-exported" if known and not exports else "unused"
+            yield note_at(text, assigned.Pos.at, kind, why, *(patches if known else ()), name=name)
+    for name in dict.fromkeys(name for command in commands for name in command.environment):
+        written = re.search(rf"(?<![\w$]){re.escape(name)}=", text)
+        read = re.search(rf"\$\{{?{re.escape(name)}\b", text)
+        if written and not read and (near := almost(name)):
+            version = facts().versions["ms-swift"]
+            why = f"{name}: neither ms-swift {version} nor this package reads it; near is {near}"
+            yield note_at(text, written.start(), "variable", why)

@@ -48,7 +48,7 @@ OTHERS = msgspec.toml.decode(
     Path(__file__).with_name("no_bash.toml").read_bytes(), type=dict[str, tuple[str, str]]
 )
 """What is no bash script, by its name or its beginning."""
-SLIPS = ("continuation", "joined", "not-exported", "stray-variable", "typographic", "comment")
+SLIPS = ("continuation", "not-exported", "stray-variable", "typographic", "comment")
 """Kinds of notes on words that are lost or spoilt."""
 REMARK = re.compile(r"(?:^|^[^'\"]*\s)#.*")
 
@@ -250,9 +250,6 @@ def miss_what_is_lost(recipes: Sequence[Recipe]) -> None:
             recipe.unknown |= lost | spoilt
             recipe.environment = {n: v for n, v in recipe.environment.items() if n not in spoilt}
             recipe.missed |= {*map(flag_name, lost)}
-            if note.kind == "joined":
-                recipe.flags = [flag for flag in recipe.flags if flag.line < note.line]
-                recipe.missed |= {flag.name for flag in recipe.flags[-1:]}
             recipe.flags = [
                 replace(flag, known=flag.known and not (flag.name in recipe.missed or bad))
                 for flag in recipe.flags

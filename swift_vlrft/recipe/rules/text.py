@@ -16,7 +16,6 @@ from contextlib import suppress
 from swift_vlrft.files.secrets import is_secret_name
 from swift_vlrft.recipe.flags import underscored
 from swift_vlrft.recipe.history import OF_OTHERS, OLD_FLAGS
-from swift_vlrft.recipe.lines import almost
 from swift_vlrft.recipe.plugins import read_plugin
 from swift_vlrft.recipe.reader import Flag
 from swift_vlrft.recipe.rules.finding import (
@@ -32,7 +31,7 @@ from swift_vlrft.recipe.rules.finding import (
 )
 from swift_vlrft.recipe.rules.model import given_plugins
 from swift_vlrft.recipe.run import NoValue, Run, scalar, typed, written
-from swift_vlrft.recipe.tree import Patch, note_at
+from swift_vlrft.recipe.tree import Patch
 
 CLOSED = ("deepspeed", "fsdp", "attn_impl", "lr_scheduler_type", "report_to")
 """Flags whose names no plugin adds to."""
@@ -44,7 +43,7 @@ ELSEWHERE = re.compile(r"[/{,]|\.json$")
 """A file, JSON, an id of a hub (--attn_impl kernels-community/flash-attn), or several at once."""
 LISTED = re.compile(r"[\w./:#-]+(?:,[\w./:#-]+)+|[\w./:#-]+,")
 PRODUCT = re.compile(r"\d+(?:\s*[*+/-]\s*\d+)+")
-LEVELS = dict.fromkeys(("unread", "needed", "unused"), NOTE)
+LEVELS = dict.fromkeys(("unread", "needed", "unused", "variable"), NOTE)
 VARIABLE = re.compile(r"^\s*(?:export\s+)?([A-Z_]+)=[\"']?([^\s\"'$]+)")
 
 
@@ -199,18 +198,6 @@ def variables(run: Run) -> Iterator[Finding]:
             yield problem(run, run.recipe.line, "variable", why, level=level)
 
 
-def near_variables(run: Run) -> Iterator[Finding]:
-    """Find variables that the script exports under names almost those that ms-swift reads."""
-    for name in run.recipe.environment:
-        uses = re.search(rf"\$\{{?{re.escape(name)}\b", run.recipe.text)
-        written = re.search(rf"(?<![\w$]){re.escape(name)}=", run.recipe.text)
-        if written and not uses and (near := almost(name)):
-            version = run.facts.versions["ms-swift"]
-            text = f"{name}: ms-swift {version} reads {near}, and no variable of that name"
-            text = f"{name}: no such variable; near is {near}" if name[:5] == "VLRFT" else text
-            yield of_note(run, note_at(run.recipe.text, written.start(), "variable", text), NOTE)
-
-
 def _is_placeholder(flag: Flag) -> bool:
     return any(map(PLACEHOLDER.search, flag.values))
 
@@ -255,5 +242,5 @@ def secrets(run: Run) -> Iterator[Finding]:
 
 TEXT = (
     *(removed_flags, not_read, names, values, named_values, commas, variables),
-    *(near_variables, placeholders, repeated, secrets),
+    *(placeholders, repeated, secrets),
 )
