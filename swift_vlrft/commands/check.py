@@ -139,15 +139,10 @@ def _rewrite(recipe: Recipe, quiet: bool) -> bool:
         raise RecipeError(f"{error.filename}: cannot be written: {error.strerror}") from None
     if quiet:
         return True
-    for line in _shown(difference(before, after, path)).split("\n")[:-1]:
+    for line in difference(before, after, path).split("\n")[:-1]:
         say_styled((line, {"+": "green", "-": "red"}.get(line[:1], "dim")))
     say(f"{path} rewritten; backup: {backup}")
     return True
-
-
-def _shown(text: str) -> str:
-    """Bytes that are not UTF-8 as question marks."""
-    return text.encode(errors="replace").decode()
 
 
 def _print(findings: Sequence[Finding], name: str) -> None:
@@ -159,4 +154,4 @@ def _print(findings: Sequence[Finding], name: str) -> None:
             else f"{finding.path}:{finding.line}"
         )
         place += f", column {finding.column}" if finding.column else ""
-        say_styled(f"  {place}  ", level, f"  {_shown(finding.text)}")
+        say_styled(f"  {place}  ", level, f"  {finding.text}")

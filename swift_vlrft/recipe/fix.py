@@ -46,7 +46,7 @@ def write_fixed(path: Path, text: str, mode: int | None = None) -> Path | None:
     there was no file, or already this text. The file keeps its mode, a new one gets ``mode``.
     """
     path = path.resolve()
-    data, backup = text.encode(errors="surrogateescape"), None
+    data, backup = text.encode(), None
     if path.exists():
         if path.read_bytes() == data:
             return None

@@ -50,7 +50,6 @@ OTHERS = msgspec.toml.decode(
 """What is no bash script, by its name or its beginning."""
 SLIPS = ("continuation", "not-exported", "stray-variable", "typographic", "comment")
 """Kinds of notes on words that are lost or spoilt."""
-REMARK = re.compile(r"(?:^|^[^'\"]*\s)#.*")
 
 
 class RecipeError(InputError):
@@ -146,11 +145,17 @@ def read_recipes(
 
 
 def read_file(path: Path) -> str:
-    """Read a file; carriage returns stay, and comments that are not UTF-8 become surrogates."""
+    """Read a file; carriage returns stay."""
     try:
-        text = path.read_bytes().decode(errors="surrogateescape")
+        data = path.read_bytes()
+        text = data.decode()
     except OSError as error:
         raise RecipeError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        at = error.start
+        place, byte = data.count(b"\n", 0, at) + 1, f"byte 0x{data[at]:02x} is not UTF-8"
+        mend = "convert the file, with `iconv -f GB18030 -t UTF-8` if it is Chinese"
+        raise RecipeError(f"{path}: cannot be read: line {place}: {byte}; {mend}") from None
     for kind, (name, begins) in OTHERS.items():
         if re.search(name, path.name.lower()) or re.match(begins, text):
             why = "bash scripts and ms-swift's configurations are read: write its `swift` command "
@@ -158,13 +163,6 @@ def read_file(path: Path) -> str:
     if "\0" in text:
         place = text[: text.index("\0")].count("\n") + 1
         raise RecipeError(f"{path}: line {place}: a byte 0, which bash does not accept")
-    for number, line in enumerate(text.split("\n"), 1):
-        code = line if path.suffix in CONFIGURATION else REMARK.sub("", line)
-        if odd := re.search("[\udc80-\udcff]", code):
-            raise RecipeError(
-                f"{path}: cannot be read: line {number}: byte 0x{ord(odd[0]) - 0xDC00:02x} is not "
-                f"UTF-8; convert the file, with `iconv -f GB18030 -t UTF-8` if it is Chinese"
-            )
     return text
 
 

@@ -175,7 +175,7 @@ def test_a_configuration_that_the_script_writes_is_not_read(tmp_path, monkeypatc
         ("a.sh", b'$Model = "m"\nswift rlhf --x 1\n', "PowerShell"),
         ("a.sh", b"A=1 \\\nswift rlhf --x \0 1\n", "line 2: a byte 0"),
         ("binary.sh", b"\xff\xfe\x00", "binary.sh"),
-        ("gbk.sh", "# \u4e2d\nswift rlhf --x '\u4e2d'\n".encode("gbk"), "line 2: byte 0xd6"),
+        ("gbk.sh", "# \u4e2d\nswift rlhf --x '\u4e2d'\n".encode("gbk"), "line 1: byte 0xd6"),
     ],
 )
 def test_what_is_no_recipe(tmp_path, name, content, said):
