@@ -36,7 +36,7 @@ def flags_after(words: Sequence[str], context: typer.Context) -> list[str]:
             near = difflib.get_close_matches(flag.name, [*own, *known], n=3, cutoff=0.6)
             meant = f"; near names: {', '.join(f'--{name}' for name in near)}" if near else ""
             raise ValueError(
-                f"{flag.words[0]}: no flag of ms-swift, and no option of "
+                f"{flag.option}: no flag of ms-swift, and no option of "
                 f"`{context.command_path}` in this place{meant}"
             )
     return list(words)

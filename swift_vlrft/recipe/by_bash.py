@@ -19,7 +19,7 @@ from swift_vlrft.recipe.reader import (
     Flag,
     Recipe,
     RecipeError,
-    miss_what_is_lost,
+    finish,
     read_file,
     read_recipes,
     recipe_of,
@@ -51,13 +51,14 @@ def run_recipes(
         # What is noted of blanks, carriage returns and a byte order mark is mended here.
         meant = statements[0].source if statements else text
         meant = re.sub(r"(\\?)\r\n", r" \1\n", meant)
-        inert = make_inert(re.sub(r"^\ufeff|(?<!\\)\\\Z", " ", meant), str(path))
+        meant = re.sub(r"^\ufeff|(?<!\\)\\\Z", " ", meant)
+        inert, notes = make_inert(meant, str(path))
     except Mistake as mistake:
         raise RecipeError(f"{path}: {mistake}") from None
     except RecursionError:
         raise RecipeError(f"{path}: commands are nested too deeply for --run") from None
-    commands, notes = started(inert, str(path), caller, arguments)
-    notes = [*inert.notes, *notes, *blanks, *wrong_lines(text, statements)]
+    commands, said = started(inert, str(path), caller, arguments)
+    notes += [*said, *blanks, *wrong_lines(text, statements)]
     nodes = commands_of(statements)
     programs = [(n, w) for n in nodes for w in n.Cmd.Args if PROGRAM.fullmatch(w.text)]
     starts = {node.line: word.line for node, word in reversed(programs)}
@@ -77,17 +78,15 @@ def run_recipes(
             notes.append(Note(command.line, "unread", why))
     recipes = [recipe_of(command, path) for command in script.commands]
     notes += [*script.notes, *not_exported(text, statements, recipes)]
-    notes = sorted(dict.fromkeys(notes), key=lambda note: note.line)
     if not recipes:
         why = "; ".join(f"line {note.line}: {note.text}" for note in notes[-3:])
         raise RecipeError(
             f"{path}: bash runs to its end and starts no `swift`" + (why and f". {why}")
         )
     for recipe in recipes:
-        recipe.text = text
-        recipe.notes = [replace(note, line=recipe.line) for note in recipe.notes] + notes
+        recipe.notes = [replace(note, line=recipe.line) for note in recipe.notes]
         recipe.flags = [*_placed(recipe.flags, text, recipe.line)]
-    miss_what_is_lost(recipes)
+    finish(recipes, notes, text)
     return recipes
 
 
@@ -115,7 +114,7 @@ def _placed(flags: Sequence[Flag], text: str, line: int) -> Iterator[Flag]:
     start = sum(map(len, text.splitlines(keepends=True)[: line - 1]))
     seen = dict[str, int]()
     for flag in flags:
-        name = re.escape(flag.name if flag.name.startswith("-") else f"--{flag.name}")
+        name = re.escape(flag.option)
         word = re.compile(rf"(?<![\w-]){name.replace('_', '[-_]')}(?![\w-])")
         match = word.search(code, seen.get(flag.name, start)) or word.search(code)
         if match and flag.name:

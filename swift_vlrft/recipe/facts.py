@@ -3,6 +3,7 @@ and rewards.
 
     facts().flags("rlhf")["beta"]          Flag(kind="float", default=None, choices=())
     facts().flags("rlhf")["rlhf_type"]     Flag(kind="str", default="dpo", choices=("dpo", ...))
+    OLD_FLAGS["train_type"]                Old(since="4.1.0", now="tuner_type")
 
 Importing ms-swift takes seconds, so they are stored: ms_swift.json has them for the versions that
 this package is tested with (dev/ms_swift_facts.py reads them).
@@ -30,6 +31,28 @@ class Flag(msgspec.Struct, array_like=True, frozen=True):
     plural takes several values."""
     default: Any = None
     choices: tuple[str | int | float | None, ...] = ()
+
+
+class Old(msgspec.Struct, frozen=True):
+    """ms-swift 4.6.0 with transformers 5 rejects this flag of an older version.
+
+    ``now`` is the flag that takes its values; without one, drop it (``drop``) or see ``hint``.
+    """
+
+    since: str
+    """The version of ms-swift, as found in its releases."""
+    now: str | None = None
+    hint: str = ""
+    drop: bool = False
+
+
+OLD_FLAGS = msgspec.json.decode(
+    SHIPPED.with_name("old_flags.json").read_bytes(), type=dict[str, Old]
+)
+OF_OTHERS = msgspec.json.decode(
+    SHIPPED.with_name("other_flags.json").read_bytes(), type=dict[str, str]
+)
+"""By names of TRL, verl, OpenRLHF, LLaMA-Factory and EasyR1, the flags of the same meaning."""
 
 
 class Facts(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,22 +1,37 @@
 """Split a command line into flags and values, as ms-swift's argparse does.
 
 flags_of(["--model", "m", "--columns={}", "--strict"])
-GivenFlag("model", ("m",), ("--model", "m")), ("columns", ("{}",), ...), ("strict", (), ...)
+Flag("model", ("m",)), Flag("columns", ("{}",)), Flag("strict", ())
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+
+from swift_vlrft.recipe.tree import Span
 
 
-class GivenFlag(NamedTuple):
-    """``name`` has `_`, as ms-swift's arguments; ``words`` are as they are written."""
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A flag is ``--name value ...``; not ``known``: only bash knows its value, as written here."""
 
     name: str
     values: tuple[str, ...]
-    words: tuple[str, ...]
+    line: int = 1
+    known: bool = True
+    span: Span | None = None
+    """Of ``--name``, without an ``=value``."""
+    value_spans: tuple[Span | None, ...] = ()
+    """One for each of ``values``."""
+    inline: bool = False
+    """Whether it is written ``--name=value``."""
+
+    @property
+    def option(self) -> str:
+        """Return the name as it is written: with two dashes, unless there are others."""
+        return self.name if self.name.startswith("-") else f"--{self.name}"
 
 
 def is_flag(text: str) -> bool:
@@ -40,10 +55,10 @@ def underscored(name: str) -> str:
     return re.sub(r"(?<!\de)-", "_", name)
 
 
-def flags_of(words: Sequence[str]) -> Iterator[GivenFlag]:
+def flags_of(words: Sequence[str]) -> Iterator[Flag]:
     """Yield each flag with its values; words before the first flag are a subcommand or a file."""
     starts = [n for n, word in enumerate(words) if is_flag(word)]
     for start, end in zip(starts, [*starts[1:], len(words)], strict=False):
         first, *values = words[start:end]
         inline = [first.partition("=")[2]] if "=" in first else []
-        yield GivenFlag(flag_name(first), (*inline, *values), tuple(words[start:end]))
+        yield Flag(flag_name(first), (*inline, *values))

@@ -30,6 +30,7 @@ import msgspec
 import yaml
 
 from swift_vlrft.files.text import InputError
+from swift_vlrft.recipe.flags import Flag as Flag
 from swift_vlrft.recipe.flags import flag_name, flags_of, is_flag
 from swift_vlrft.recipe.script import Script
 from swift_vlrft.recipe.tree import Mistake, Note, Span
@@ -54,22 +55,6 @@ SLIPS = ("continuation", "not-exported", "stray-variable", "typographic", "comme
 
 class RecipeError(InputError):
     """A file cannot be read as a recipe; the message names file, place and reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """A flag is ``--name value ...``; not ``known``: only bash knows its value, as written here."""
-
-    name: str
-    values: tuple[str, ...]
-    line: int
-    known: bool = True
-    span: Span | None = None
-    """Of ``--name``, without an ``=value``."""
-    value_spans: tuple[Span | None, ...] = ()
-    """One for each of ``values``."""
-    inline: bool = False
-    """Whether it is written ``--name=value``."""
 
 
 @dataclass(kw_only=True)
@@ -228,19 +213,19 @@ def read_text(
         reasons = "; ".join(f"line {note.line}: {note.text}" for note in reader.notes)
         known = f"`swift {'|'.join(COMMANDS[:4])}`"
         raise RecipeError(f"{path}: no {known} command is read{reasons and f'. {reasons}'}")
-    notes = reader.notes + [note for recipe in recipes for note in recipe.notes]
-    notes = sorted(dict.fromkeys(notes), key=lambda note: note.line)
-    for recipe in recipes:
-        recipe.notes, recipe.text = notes, text
-    miss_what_is_lost(recipes)
+    finish(recipes, reader.notes, text)
     return recipes
 
 
-def miss_what_is_lost(recipes: Sequence[Recipe]) -> None:
-    """Take flags and variables that a slip of the script loses or spoils as not known: what follows
-    is no fault of its own.
+def finish(recipes: Sequence[Recipe], notes: Sequence[Note], text: str) -> None:
+    """Give recipes their text and all notes. Flags and variables that a slip of the script loses or
+    spoils are not known: what follows is no fault of its own.
     """
-    for note in (note for note in recipes[0].notes if note.kind in SLIPS):
+    every = dict.fromkeys([*notes, *(note for recipe in recipes for note in recipe.notes)])
+    notes = sorted(every, key=lambda note: note.line)
+    for recipe in recipes:
+        recipe.notes, recipe.text = [*notes], text
+    for note in (note for note in notes if note.kind in SLIPS):
         lost = {*note.variable.split(" ")} - {""}
         above = max((r.line for r in recipes if r.line <= note.line), default=0)
         for recipe in (r for r in recipes if above in (0, r.line) or note.kind == "not-exported"):

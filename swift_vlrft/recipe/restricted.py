@@ -55,18 +55,10 @@ class Started:
     environment: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Inert:
-    """An inert script has the lines of the script, but no redirection of output."""
-
-    text: str
-    notes: list[Note] = field(default_factory=list)
-
-
 def started(
-    inert: Inert, script: str, environment: Mapping[str, str], arguments: Sequence[str] = ()
+    inert: str, script: str, environment: Mapping[str, str], arguments: Sequence[str] = ()
 ) -> tuple[list[Started], list[Note]]:
-    """Return the commands of a script that matter here, in bash's order, and notes.
+    """Return the commands of an inert script that matter here, in bash's order, and notes.
 
     These commands mention `swift`, change the folder or read other commands; the
     notes say what bash could not do, as no program ran. ``script`` is `$0`. RecipeError if it does
@@ -83,7 +75,7 @@ def started(
     with tempfile.TemporaryFile() as records, tempfile.TemporaryFile() as said:
         end = os.open(f"/proc/self/fd/{records.fileno()}", os.O_WRONLY | os.O_APPEND)
         prelude = PRELUDE.read_text().replace("@FD@", str(end)) + f"enable -n {DISABLED}\nset -r\n"
-        command = ["bash", "--norc", "--noprofile", "-c", prelude + inert.text, script, *arguments]
+        command = ["bash", "--norc", "--noprofile", "-c", prelude + inert, script, *arguments]
         try:
             _run(command, variables | own, end, said)
         finally:
@@ -182,13 +174,15 @@ def _session(leader: int) -> list[int]:
     return alive
 
 
-def make_inert(text: str, script: str) -> Inert:
-    """Make a script inert; RecipeError, with its place, where we refuse it."""
-    inert = Inert(COMMENT_GOES_ON.sub(lambda match: f"{match[0][:-1]} ", text))
+def make_inert(text: str, script: str) -> tuple[str, list[Note]]:
+    """Return the script, line by line, without redirections of output, and notes; RecipeError, with
+    its place, where we refuse it.
+    """
+    inert, notes = COMMENT_GOES_ON.sub(lambda match: f"{match[0][:-1]} ", text), list[Note]()
     edits: list[tuple[int, int, str]] = []
     for node in tree_of(text).walk():
         for redirection in node.Redirs:
-            edits += _without(redirection, node, script, inert)
+            edits += _without(redirection, node, script, notes)
         if node.Background:
             at = node.Semicolon.at
             edits += [(node.Pos.at, node.Pos.at, "( "), (at, at + 1, " );")]
@@ -197,17 +191,17 @@ def make_inert(text: str, script: str) -> Inert:
                 edits.append((name.Pos.at, name.Pos.at + len(other), other))
         if _depends(node):
             why = "a program decides which command runs, and no program was started"
-            inert.notes.append(Note(node.line, "unread", why))
+            notes.append(Note(node.line, "unread", why))
     gone = [(first, last) for first, last, other in edits if not other.strip(" _")]
     for first, last, other in sorted(edits, reverse=True):
         # What stands in a redirection that goes, as in > >(tee log), goes with it.
         if not any(begin < first and last <= end for begin, end in gone):
-            inert.text = inert.text[:first] + other + inert.text[last:]
-    return inert
+            inert = inert[:first] + other + inert[last:]
+    return inert, notes
 
 
 def _without(
-    redirection: Node, node: Node, script: str, inert: Inert
+    redirection: Node, node: Node, script: str, notes: list[Note]
 ) -> list[tuple[int, int, str]]:
     """The edit that takes a redirection of output, or from a file, out of a command."""
     if redirection.Op in ("<<", "<<-", "<<<"):
@@ -220,7 +214,7 @@ def _without(
     name = redirection.Word.text.strip("'\"") if redirection.Word else ""
     if redirection.Op == "<" and name != "/dev/null":
         why = f"what is read from {name} is not known under --run"
-        inert.notes.append(Note(redirection.line, "unread", why))
+        notes.append(Note(redirection.line, "unread", why))
     blank = " " * (last - first)
     return [(first, last, blank if node.Cmd else f"_{blank[1:]}")]  # $(< FILE)
 

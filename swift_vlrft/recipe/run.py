@@ -22,7 +22,7 @@ from typing import Any
 from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.files.environment import truth
 from swift_vlrft.recipe import facts as ms_swift
-from swift_vlrft.recipe.history import OLD_FLAGS
+from swift_vlrft.recipe.facts import OLD_FLAGS
 from swift_vlrft.recipe.reader import Flag, Recipe, read_recipe
 
 Value = bool | int | float | str | tuple[Any, ...] | None
@@ -86,16 +86,14 @@ class Run:
     def setting(self, name: str) -> Value | NoValue:
         """Return the value that ms-swift uses beside other flags, or the error of reading it."""
         if name not in self._settings:
-            self._settings[name] = self._resolved(name, self.as_given(name))
+            value = self.as_given(name)
+            if name in DECIDED and self.trains and not isinstance(value, NoValue):
+                try:
+                    value = _derived(self, name, value)
+                except NoValue as error:
+                    value = error
+            self._settings[name] = value
         return self._settings[name]
-
-    def _resolved(self, name: str, value: Value | NoValue) -> Value | NoValue:
-        if name not in DECIDED or isinstance(value, NoValue) or not self.trains:
-            return value
-        try:
-            return _derived(self, name, value)
-        except NoValue as error:
-            return error
 
     def as_given(self, name: str) -> Value | NoValue:
         """Return the recipe's value or the argument class's default; other flags change nothing."""

@@ -156,7 +156,7 @@ def parse(text: str) -> tuple[Sequence[Node], Sequence[Note]]:
 
 
 def tree_of(text: str) -> Node:
-    """Return the tree of a text as it stands."""
+    """Return the tree of a text as it stands; Mistake where bash refuses it."""
     clean = re.sub(r"^\ufeff|(?<!\\)\\\Z", " ", text)
     clean = COMMENT_GOES_ON.sub(lambda match: f"{match[0][:-1]} ", clean)
     data = clean.encode(errors="replace")
@@ -171,18 +171,13 @@ def tree_of(text: str) -> Node:
             fields["End"] = fields["End"]._replace(at=fields["End"].at - 1)
         return Node(fields, text)
 
-    tree: Node = json.loads(as_json(data), object_hook=node)
-    return tree
-
-
-def as_json(data: bytes) -> bytes:
-    """Return the tree of a bash text as shfmt prints it; Mistake where bash refuses the text."""
     done = subprocess.run([shfmt(), "--to-json", "-ln", "bash"], input=data, capture_output=True)
     if done.returncode:
         match = re.match(r"(?:<.*>:)?(\d+):(\d+): (.*)", done.stderr.decode(errors="replace"))
         line, column, why = match.groups() if match else (1, 1, "it is not bash")
         raise Mistake(int(line), int(column), f"bash refuses it: {why}")
-    return done.stdout
+    tree: Node = json.loads(done.stdout, object_hook=node)
+    return tree
 
 
 @lru_cache

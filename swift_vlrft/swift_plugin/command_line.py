@@ -31,7 +31,7 @@ def running_run(model_type: str | None = None) -> Run:
 
 def run_of(words: Sequence[str], model_type: str | None = None, command: str = "rlhf") -> Run:
     """Return the run of a command's flags in this environment; ``model_type`` is its default."""
-    flags = [Flag(flag.name, flag.values, 1) for flag in flags_of(words)]
+    flags = [*flags_of(words)]
     if model_type:
         flags.insert(0, Flag("model_type", (model_type,), 1))
     environment = dict(os.environ)

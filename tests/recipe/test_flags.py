@@ -24,4 +24,3 @@ def test_words_are_parted_as_argparse_parts_them(groups):
     theirs = vars(parser.parse_args(words))
     ours = {flag.name: list(flag.values) for flag in flags_of(words)}
     assert ours == {name: values for name, values in theirs.items() if values is not None}
-    assert [word for flag in flags_of(words) for word in flag.words] == words

@@ -21,8 +21,7 @@ from typer.testing import CliRunner
 from swift_vlrft.cli import app
 from swift_vlrft.recipe import gpus, tree
 from swift_vlrft.recipe.by_bash import run_recipes
-from swift_vlrft.recipe.facts import facts
-from swift_vlrft.recipe.history import OF_OTHERS, OLD_FLAGS
+from swift_vlrft.recipe.facts import OF_OTHERS, OLD_FLAGS, facts
 from swift_vlrft.recipe.reader import read_recipes, read_text
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
 from swift_vlrft.recipe.run import resolve

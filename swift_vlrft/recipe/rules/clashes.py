@@ -18,8 +18,7 @@ from pathlib import Path
 import msgspec
 
 from swift_vlrft.families import sees_images
-from swift_vlrft.recipe.facts import installed_versions
-from swift_vlrft.recipe.history import OF_OTHERS
+from swift_vlrft.recipe.facts import OF_OTHERS, installed_versions
 from swift_vlrft.recipe.rules.batches import engine_mode
 from swift_vlrft.recipe.rules.finding import PROBLEM, Finding, note, problem
 from swift_vlrft.recipe.rules.model import family

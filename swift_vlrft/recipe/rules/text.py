@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from swift_vlrft.files.secrets import is_secret_name
+from swift_vlrft.recipe.facts import OF_OTHERS, OLD_FLAGS
 from swift_vlrft.recipe.flags import underscored
-from swift_vlrft.recipe.history import OF_OTHERS, OLD_FLAGS
 from swift_vlrft.recipe.plugins import read_plugin
 from swift_vlrft.recipe.reader import Flag
 from swift_vlrft.recipe.rules.finding import (
@@ -48,7 +48,7 @@ VARIABLE = re.compile(r"^\s*(?:export\s+)?([A-Z_]+)=[\"']?([^\s\"'$]+)")
 
 
 def removed_flags(run: Run) -> Iterator[Finding]:
-    """Find flags of older versions of ms-swift (recipe/history.py)."""
+    """Find flags of older versions of ms-swift (recipe/old_flags.json)."""
     for flag in run.recipe.flags:
         if old := OLD_FLAGS.get(flag.name):
             became = f"--{old.now}" if old.now else "gone"
@@ -80,20 +80,15 @@ def names(run: Run) -> Iterator[Finding]:
             text = f"--{flag.name} is taken for --{name}; write it out"
             yield note(run, flag, "abbreviated-flag", text, renamed(flag, name))
         elif not run.is_negated(flag.name):
-            unknown.append(option(flag))
+            unknown.append(flag.option)
             version = run.facts.versions["ms-swift"]
-            text = f"`swift {run.command}` of ms-swift {version} has no {option(flag)}"
+            text = f"`swift {run.command}` of ms-swift {version} has no {flag.option}"
             meant, patches = _meant(run, flag)
             text += f". Did you mean --{meant}?" if meant else ""
             yield problem(run, flag, "unknown-flag", text, patches)
     if unknown and run.true("ignore_args_error"):
         text = f"--ignore_args_error: ms-swift starts without {', '.join(unknown)} and says nothing"
         yield problem(run, "ignore_args_error", "unknown-flag", text)
-
-
-def option(flag: Flag) -> str:
-    """Return a flag as it is written: with two dashes, unless there are others."""
-    return flag.name if flag.name.startswith("-") else f"--{flag.name}"
 
 
 def _meant(run: Run, flag: Flag) -> tuple[str, tuple[Patch, ...]]:
