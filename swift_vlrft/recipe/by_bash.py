@@ -13,16 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from swift_vlrft.recipe.lines import PROGRAM, commands_of, makers_above, not_exported, wrong_lines
+from swift_vlrft.recipe.flags import Flag
+from swift_vlrft.recipe.lines import PROGRAM, commands_of
 from swift_vlrft.recipe.reader import (
     CONFIGURATION,
-    Flag,
     Recipe,
     RecipeError,
-    finish,
     read_file,
     read_recipes,
-    recipe_of,
+    recipes_of,
 )
 from swift_vlrft.recipe.restricted import MARK, Started, make_inert, started
 from swift_vlrft.recipe.script import Script
@@ -58,35 +57,26 @@ def run_recipes(
     except RecursionError:
         raise RecipeError(f"{path}: commands are nested too deeply for --run") from None
     commands, said = started(inert, str(path), caller, arguments)
-    notes += [*said, *blanks, *wrong_lines(text, statements)]
     nodes = commands_of(statements)
     programs = [(n, w) for n in nodes for w in n.Cmd.Args if PROGRAM.fullmatch(w.text)]
     starts = {node.line: word.line for node, word in reversed(programs)}
     script = Script({})
+    script.notes = [*notes, *said, *blanks]
     for command in commands:
+        command.line = starts.get(command.line, command.line)
         name = command.words[0]
         if name == "cd":
             script.folder = None
         elif name in ("source", ".", "eval"):
             script.lost = Note(command.line, "unread", f"{name} is not followed under --run")
-            notes.append(script.lost)
-        elif script.program(_words(script, command)):
-            inner = script.commands[-1]
-            inner.line = starts.get(command.line, command.line)
-            inner.made = makers_above(nodes, inner.line)
-        elif why := not_read(" ".join(command.words).replace(MARK, "$(...)")):
-            notes.append(Note(command.line, "unread", why))
-    recipes = [recipe_of(command, path) for command in script.commands]
-    notes += [*script.notes, *not_exported(text, statements, recipes)]
-    if not recipes:
-        why = "; ".join(f"line {note.line}: {note.text}" for note in notes[-3:])
-        raise RecipeError(
-            f"{path}: bash runs to its end and starts no `swift`" + (why and f". {why}")
-        )
+            script.notes.append(script.lost)
+        elif not script.program(_words(script, command)) and (
+            why := not_read(" ".join(command.words).replace(MARK, "$(...)"))
+        ):
+            script.notes.append(Note(command.line, "unread", why))
+    recipes = recipes_of(script, path, text, statements)
     for recipe in recipes:
-        recipe.notes = [replace(note, line=recipe.line) for note in recipe.notes]
         recipe.flags = [*_placed(recipe.flags, text, recipe.line)]
-    finish(recipes, notes, text)
     return recipes
 
 

@@ -32,8 +32,9 @@ import yaml
 from swift_vlrft.files.text import InputError
 from swift_vlrft.recipe.flags import Flag as Flag
 from swift_vlrft.recipe.flags import flag_name, flags_of, is_flag
+from swift_vlrft.recipe.lines import commands_of, makers_above, not_exported, wrong_lines
 from swift_vlrft.recipe.script import Script
-from swift_vlrft.recipe.tree import Mistake, Note, Span
+from swift_vlrft.recipe.tree import Mistake, Node, Note, Span, parse
 from swift_vlrft.recipe.words import Command, Value
 from swift_vlrft.recipe.wrappers import COMMANDS, called
 
@@ -203,28 +204,36 @@ def read_text(
             raise RecipeError(f"{path}: {why}; check a script with `swift COMMAND {path.name}`")
         _take_flags(recipe, [Value(word, recipe.line) for word in arguments])
         return [recipe]
-    reader = Script(caller, arguments)
+    script = Script(caller, arguments)
     try:
-        reader.read(text)
+        statements, blanks = parse(text)
+        script.run(statements)
+        script.notes += blanks
+        return recipes_of(script, path, text, statements)
     except Mistake as mistake:
         raise RecipeError(f"{path}: {mistake}") from None
-    recipes = [recipe_of(command, path) for command in reader.commands]
+    except RecursionError:
+        raise RecipeError(f"{path}: commands are nested too deeply") from None
+
+
+def recipes_of(script: Script, path: Path, text: str, statements: Sequence[Node]) -> list[Recipe]:
+    """Return the recipes of a script that was read, with all notes; RecipeError if there is none.
+
+    Flags and variables that a slip of the script loses or spoils are not known: what follows is no
+    fault of its own.
+    """
+    for command in script.commands:
+        command.made = makers_above(commands_of(statements), command.line)
+    recipes = [recipe_of(command, path) for command in script.commands]
+    notes = [note for recipe in recipes for note in recipe.notes] + script.notes
+    notes += [*wrong_lines(text, statements), *not_exported(text, statements, recipes)]
+    notes = sorted(dict.fromkeys(notes), key=lambda note: note.line)
     if not recipes:
-        reasons = "; ".join(f"line {note.line}: {note.text}" for note in reader.notes)
+        reasons = "; ".join(f"line {note.line}: {note.text}" for note in notes)
         known = f"`swift {'|'.join(COMMANDS[:4])}`"
         raise RecipeError(f"{path}: no {known} command is read{reasons and f'. {reasons}'}")
-    finish(recipes, reader.notes, text)
-    return recipes
-
-
-def finish(recipes: Sequence[Recipe], notes: Sequence[Note], text: str) -> None:
-    """Give recipes their text and all notes. Flags and variables that a slip of the script loses or
-    spoils are not known: what follows is no fault of its own.
-    """
-    every = dict.fromkeys([*notes, *(note for recipe in recipes for note in recipe.notes)])
-    notes = sorted(every, key=lambda note: note.line)
     for recipe in recipes:
-        recipe.notes, recipe.text = [*notes], text
+        recipe.notes, recipe.text = notes, text
     for note in (note for note in notes if note.kind in SLIPS):
         lost = {*note.variable.split(" ")} - {""}
         above = max((r.line for r in recipes if r.line <= note.line), default=0)
@@ -238,6 +247,7 @@ def finish(recipes: Sequence[Recipe], notes: Sequence[Note], text: str) -> None:
                 for flag in recipe.flags
                 for bad in [bool(lost & {*flag.values})]
             ]
+    return recipes
 
 
 def recipe_of(parsed: Command, path: Path) -> Recipe:

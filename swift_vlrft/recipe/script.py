@@ -16,8 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from swift_vlrft.recipe.lines import commands_of, makers_above, not_exported, wrong_lines
-from swift_vlrft.recipe.tree import Mistake, Node, Note, parse
+from swift_vlrft.recipe.tree import Node, Note
 from swift_vlrft.recipe.words import BY_RUN, NAME, Command, Value, Variable, Words, joined, unread
 from swift_vlrft.recipe.wrappers import ENVIRONMENT, WITHIN, not_read, unwrapped
 
@@ -41,22 +40,8 @@ class Script(Words):
         self._functions = dict[str, Node]()
         self._ended = False
 
-    def read(self, text: str) -> None:
-        """Read a script; its notes are then in the order of its lines. Mistake if bash refuses it
-        or if it is nested too deeply.
-        """
-        try:
-            statements, notes = parse(text)
-            self._run(statements)
-            self.notes += [*notes, *wrong_lines(text, statements)]
-            self.notes += not_exported(text, statements, self.commands)
-        except RecursionError:
-            raise Mistake(1, 1, "commands are nested too deeply") from None
-        for command in self.commands:
-            command.made = makers_above(commands_of(statements), command.line)
-        self.notes = sorted(dict.fromkeys(self.notes), key=lambda note: note.line)
-
-    def _run(self, statements: Iterable[Node]) -> None:
+    def run(self, statements: Iterable[Node]) -> None:
+        """Read statements, until the script ends."""
         for node in statements:
             if not self._ended:
                 self._statement(node, node.Cmd or node)
@@ -73,16 +58,16 @@ class Script(Words):
                 for name in (word.Name.Value for word in command.Args if word.Naked):
                     self.variables[name] = replace(self.get(name), exported=True)
             case "BinaryCmd":
-                self._run([command.X])
+                self.run([command.X])
                 behind = command.Y.Cmd or command.Y
                 if behind.Type == "CallExpr" and behind.Args and not CHANGES.match(behind.text):
                     ended = self._ended
-                    self._run([command.Y])
+                    self.run([command.Y])
                     self._ended = ended
                 else:
                     self._skip(command.Y)
             case "Block":
-                self._run(command.Stmts)
+                self.run(command.Stmts)
             case _ if command.Type != "TestClause" and command.Type:
                 self._skip(node)
 
@@ -158,26 +143,15 @@ class Script(Words):
         inner = unwrapped([value for value in values if not value.vanishes])
         if inner is None:
             return False
-        seen = {name: self.get(name) for name in self.variables} | inner.variables
-        known, unknown = {}, []
+        command, variables = inner
+        command.lost, command.folder = self.lost is not None, self.folder
         notes = [note for value in values if value.vanishes for note in value.notes]
-        for name, variable in seen.items():
+        for name, variable in ({n: self.get(n) for n in self.variables} | variables).items():
             if variable.value and variable.value.known and variable.exported:
-                known[name] = variable.value.text
+                command.environment[name] = variable.value.text
             elif variable.value and variable.exported is not False:
-                unknown.append(name)
+                command.unknown |= {name}
                 notes += variable.value.notes
-        self.commands.append(
-            Command(
-                words=inner.words,
-                environment=known,
-                line=inner.words[0].line,
-                notes=[replace(n, kind="needed") if n.kind == "unset" else n for n in notes],
-                unknown=frozenset(unknown),
-                lost=self.lost is not None,
-                folder=self.folder,
-                launcher=inner.launcher,
-                launched=inner.launched,
-            )
-        )
+        command.notes = [replace(n, kind="needed") if n.kind == "unset" else n for n in notes]
+        self.commands.append(command)
         return True

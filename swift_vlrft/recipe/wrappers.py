@@ -1,17 +1,16 @@
 """Find `swift` in a command: behind nohup, env, torchrun, as a module, as a file.
 
-unwrapped(["nohup", "env", "A=1", "swift", "rlhf"])  -> swift rlhf, A=1
+unwrapped(["nohup", "env", "A=1", "swift", "rlhf"])      swift rlhf, A=1
 """
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from swift_vlrft.recipe.words import Value, Variable, calculated, number
+from swift_vlrft.recipe.words import Command, Value, Variable, calculated, number
 
 COMMANDS = ("rlhf", "sft", "pt", "rollout", "infer", "deploy", "export", "eval", "sample")
 """Of ms-swift (swift/cli/main.py)."""
@@ -41,18 +40,6 @@ WITHIN = re.compile(
 A_SCRIPT = re.compile(r"(?:nohup\s+)?(?:(?:ba|da|z|k)?sh(?!\S)|\S*\.(?:sh|slurm|sbatch)(?!\S))")
 
 
-@dataclass(slots=True)
-class Unwrapped:
-    """The inner command has variables that `env` sets for it; ``launched``: the processes on each
-    node and the nodes that ``launcher``, torchrun and the like, says.
-    """
-
-    words: list[Value]
-    variables: dict[str, Variable] = field(default_factory=dict)
-    launcher: str = ""
-    launched: tuple[str, str] = ("1", "1")
-
-
 def base(word: Value) -> str:
     return os.path.basename(word.text) if word.known else ""
 
@@ -78,19 +65,21 @@ def called(words: Sequence[Value]) -> tuple[str, list[Value]]:
     return (command or "").replace("_", "-"), rest
 
 
-def unwrapped(words: Sequence[Value]) -> Unwrapped | None:
-    """Return the command behind nohup, env, a launcher or python; None if there is none, or if it
-    stands behind anything else.
+def unwrapped(words: Sequence[Value]) -> tuple[Command, dict[str, Variable]] | None:
+    """Return the command behind nohup, env, a launcher or python, and the variables of `env`; None
+    if there is none, or if it stands behind anything else.
     """
     at = command_at(words)
     if at is None:
         return None
-    inner, setter, options = Unwrapped(list(words[at:])), False, False
+    here, line = [*words[at:]], words[at].line
+    inner = Command(environment={}, line=line, words=here, launched=("1", "1"))
+    variables, setter, options = dict[str, Variable](), False, False
     for i, word in enumerate(words[:at]):
         name = MODULES.get(word.text, base(word))
         if setter and (match := re.match(r"([A-Za-z_]\w*)=", word.text)):
             value = replace(word, text=word.text[match.end() :], span=None)
-            inner.variables[match[1]] = Variable(value, exported=True)
+            variables[match[1]] = Variable(value, exported=True)
         elif name in LAUNCHERS:
             _launched(inner, words[i:], name)
             options = True
@@ -101,10 +90,10 @@ def unwrapped(words: Sequence[Value]) -> Unwrapped | None:
             return None  # also `env -u A`, which may clear what the command reads
         else:
             setter = name == "env"
-    return inner
+    return inner, variables
 
 
-def _launched(inner: Unwrapped, words: Sequence[Value], name: str) -> None:
+def _launched(inner: Command, words: Sequence[Value], name: str) -> None:
     """Read how many processes a launcher starts on each node."""
     options: dict[str, str] = {}
     for word, following in zip(words, [*words[1:], Value("", 0)], strict=True):
@@ -128,9 +117,6 @@ def not_read(text: str) -> str | None:
         return None
     if A_SCRIPT.match(text):
         return f"`{shown}` runs another script, which is not read: give it by itself"
-    if (no := re.search(r"(?:^|[\s/])swift\s+([a-z]\w+)", text)) and no[1] not in COMMANDS:
-        for near in difflib.get_close_matches(no[1], COMMANDS, n=1):
-            return f"`swift {no[1]}` is no command of ms-swift; did you mean `swift {near}`?"
     if name == "megatron":
         return "`megatron` is not read: flags of `swift` are checked"
     if WITHIN.search(text):
