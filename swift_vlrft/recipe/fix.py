@@ -51,21 +51,11 @@ def write_fixed(path: Path, text: str, mode: int | None = None) -> Path | None:
         if path.read_bytes() == data:
             return None
         mode = path.stat().st_mode
-        backup = _kept(path)
+        names = (f"{path.name}.orig{f'.{number}' if number else ''}" for number in count())
+        backup = next(copy for copy in map(path.with_name, names) if not os.path.lexists(copy))
+        with beside(backup) as unfinished:
+            shutil.copy2(path, unfinished)
     with beside(path) as unfinished:
         unfinished.write_bytes(data)
         unfinished.chmod(0o644 if mode is None else mode)
     return backup
-
-
-def _kept(path: Path) -> Path:
-    """Copy a file to the first free name, or return an equal copy that exists."""
-    names = (f"{path.name}.orig{f'.{number}' if number else ''}" for number in count())
-    for copy in map(path.with_name, names):
-        if not os.path.lexists(copy):
-            with beside(copy) as unfinished:
-                shutil.copy2(path, unfinished)
-            break
-        if copy.is_file() and copy.read_bytes() == path.read_bytes():
-            break
-    return copy
