@@ -87,7 +87,7 @@ def run(
     from measured_memory import compared, read_run
 
     from swift_vlrft.memory.recipe_plan import plan_recipe
-    from swift_vlrft.recipe.reader import read_recipe
+    from swift_vlrft.recipe.reader import only, read_recipes
     from swift_vlrft.report import run_log
 
     model, data, train = out / "model", out / "data", out / ("stock" if by_stock else "train")
@@ -100,7 +100,7 @@ def run(
     paths = {"MODEL": model, "DATASET": data, "OUTPUT_DIR": train}
     variables = {name: str(path.resolve()) for name, path in paths.items()}
     variables["VLRFT_TRACK_MEMORY"] = "1"
-    recipe = read_recipe(path, os.environ | variables)
+    recipe = only(read_recipes(path, os.environ | variables))
     command = stock(recipe) if by_stock else ["bash", str(path)]
     command += [*SHORT, "--logging_steps", "1", "--max_steps", str(steps)]
     if tiny:  # what a CPU cannot do is overridden as the tests of the recipes do it

@@ -21,7 +21,7 @@ from swift_vlrft.recipe.reader import (
     CONFIGURATION,
     Recipe,
     kept_from,
-    read_recipe,
+    only,
     read_recipes,
 )
 from swift_vlrft.shared_prefix import settings as shared_prefix
@@ -52,7 +52,7 @@ def run_with(path: Path, flags: Mapping[str, str], arguments: Sequence[str] = ()
     named = [(f"--{name}", value) for name, value in flags.items() if not name.isupper()]
     words = [*arguments, *(word for pair in named for word in pair)]
     configured = path.suffix in CONFIGURATION
-    program = " ".join(read_recipe(path).command) if configured else "bash"
+    program = " ".join(only(read_recipes(path)).command) if configured else "bash"
     set_before = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
     command = " ".join([*set_before, program, shlex.join([str(path), *words])])
     if configured:

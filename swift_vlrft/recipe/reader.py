@@ -40,12 +40,9 @@ from swift_vlrft.recipe.wrappers import COMMANDS, called
 
 TRAINS = ("rlhf", "sft", "pt")
 CONFIGURATION = (".yaml", ".yml", ".json")
-NOT_OURS = {
-    *("use_ray", "train", "micro_batch_size", "global_batch_size", "train_iters", "mcore_model"),
-    *("tensor_model_parallel_size", "pipeline_model_parallel_size", "recompute_granularity"),
-}
-"""Keys of a configuration that is for Ray or `megatron`."""
 
+NOT_OURS = {"use_ray", "train", "micro_batch_size", "global_batch_size", "train_iters"}
+"""Keys of a configuration that is for Ray or `megatron`."""
 OTHERS = msgspec.toml.decode(
     Path(__file__).with_name("no_bash.toml").read_bytes(), type=dict[str, tuple[str, str]]
 )
@@ -150,15 +147,6 @@ def read_file(path: Path) -> str:
         place = text[: text.index("\0")].count("\n") + 1
         raise RecipeError(f"{path}: line {place}: a byte 0, which bash does not accept")
     return text
-
-
-def read_recipe(
-    path: str | Path,
-    environment: Mapping[str, str] | None = None,
-    arguments: Sequence[str] = (),
-) -> Recipe:
-    """Return the command of a recipe that trains; if none does, its only command."""
-    return only(read_recipes(path, environment, arguments))
 
 
 def only(recipes: Sequence[Recipe]) -> Recipe:

@@ -23,7 +23,7 @@ from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.files.environment import truth
 from swift_vlrft.recipe import facts as ms_swift
 from swift_vlrft.recipe.facts import OLD_FLAGS
-from swift_vlrft.recipe.reader import Flag, Recipe, read_recipe
+from swift_vlrft.recipe.reader import Flag, Recipe, only, read_recipes
 
 Value = bool | int | float | str | tuple[Any, ...] | None
 
@@ -233,7 +233,7 @@ class Run:
 
 def read_run(path: str | Path, environment: Mapping[str, str] | None = None) -> Run:
     """Read the command of a recipe that trains; if none does, its only command."""
-    return resolve(read_recipe(path, environment))
+    return resolve(only(read_recipes(path, environment)))
 
 
 def resolve(recipe: Recipe, facts: ms_swift.Facts | None = None) -> Run:

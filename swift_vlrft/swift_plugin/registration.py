@@ -28,8 +28,7 @@ from swift_vlrft.diagnostics.watch import watch
 from swift_vlrft.geometry.box_format import SUBSETS
 from swift_vlrft.recipe.rules import PROBLEM, Rule, check_recipe
 from swift_vlrft.recipe.rules.data import data_sets, renamed, reward_names
-from swift_vlrft.recipe.rules.model import liger, plugins
-from swift_vlrft.recipe.rules.resume import checkpoint
+from swift_vlrft.recipe.rules.model import checkpoint, liger, plugins
 from swift_vlrft.recipe.run import Run, resolve
 from swift_vlrft.rewards import REWARDS, TASK_NAMES, RewardFunction
 from swift_vlrft.shared_prefix import settings as shared_prefix

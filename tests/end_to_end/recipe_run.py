@@ -16,7 +16,7 @@ from support.swift_run import (
     run_swift_unchecked,
 )
 
-from swift_vlrft.recipe.reader import Recipe, read_recipe
+from swift_vlrft.recipe.reader import Recipe, only, read_recipes
 
 RECIPES = REPOSITORY / "recipes"
 
@@ -42,7 +42,7 @@ class RecipeRun:
 def read(path: Path, **variables: str) -> Recipe:
     """The recipe as its file stands."""
     needed = {"NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
-    return read_recipe(path, needed | variables)
+    return only(read_recipes(path, needed | variables))
 
 
 def cpu_flags(recipe: Recipe, processes: int) -> list[str]:

@@ -11,7 +11,7 @@ from swift_vlrft.memory.models import read_model
 from swift_vlrft.memory.new_recipe import nearest
 from swift_vlrft.memory.recipe_plan import plan_recipe
 from swift_vlrft.memory.settings import parse_gpus
-from swift_vlrft.recipe.reader import read_recipe
+from swift_vlrft.recipe.reader import only, read_recipes
 from swift_vlrft.recipe.shipped import recipe_path
 
 MODEL = "Qwen/Qwen2.5-VL-3B-Instruct"
@@ -62,7 +62,7 @@ def test_what_new_writes_is_what_was_planned(machine, tmp_path, monkeypatch):
 def test_a_new_recipe_keeps_all_that_the_tested_one_has(tmp_path):
     out = tmp_path / "new.sh"
     flags = data(new(out, "--gpus", "1x80", "--json"))["flags"]
-    before, after = (read_recipe(path, {}) for path in (recipe_path(RECIPE), out))
+    before, after = (only(read_recipes(path, {})) for path in (recipe_path(RECIPE), out))
     changed = {name: (value,) for name, value in flags.items() if not name.isupper()}
     assert {f.name: f.values for f in after.flags} == {
         f.name: f.values for f in before.flags
@@ -93,7 +93,7 @@ def test_what_is_different_for_model_and_task_is_said(tmp_path):
     said = data(new(out, "--gpus", "4x80", "--task", "counting", "--json", model=model))["from"]
     for text in (f"--model {model} in place of {MODEL}", "counting in place of", "DATASET must be"):
         assert text in said
-    recipe = read_recipe(out, {"DATASET": "d"})
+    recipe = only(read_recipes(out, {"DATASET": "d"}))
     assert recipe.values("reward_funcs") == ("vlrft_counting", "vlrft_format")
     assert recipe.get("model") == model and recipe.get("output_dir").endswith(
         "7b_instruct_counting"
@@ -112,7 +112,7 @@ def test_a_data_set_is_asked_for_in_the_models_box_format(tmp_path):
     (tmp_path / "d.jsonl").write_text(json.dumps(row))
     out = tmp_path / "new.sh"
     assert new(out, "--gpus", "4x80", "--dataset", tmp_path / "d.jsonl").exit_code == 0
-    assert read_recipe(out, {}).get("dataset") == f"{tmp_path}/d.jsonl:pixels"
+    assert only(read_recipes(out, {})).get("dataset") == f"{tmp_path}/d.jsonl:pixels"
 
 
 def test_what_cannot_be_planned_is_refused_or_named(tmp_path):

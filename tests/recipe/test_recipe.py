@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies
 from support.limits import time_limit
 
-from swift_vlrft.recipe.reader import RecipeError, read_recipe, read_recipes, read_text
+from swift_vlrft.recipe.reader import RecipeError, only, read_recipes, read_text
 
 TABLE = Path(__file__).with_name("notes.jsonl")
 ROWS = [json.loads(line) for line in TABLE.read_text().splitlines()]
@@ -112,7 +112,7 @@ def test_yaml_and_json_are_read_as_ms_swift_does(tmp_path):
         "rlhf_type: grpo\nreward_funcs:\n  - a\n  - b\n"
         "vllm_limit_mm_per_prompt: {image: 2}\nuse_vllm: true\nENV:\n  MAX_PIXELS: 401408\n  B: 1\n"
     )
-    recipe = read_recipe(yaml, {"B": "2"})
+    recipe = only(read_recipes(yaml, {"B": "2"}))
     assert recipe.command == ("swift", "rlhf")
     assert recipe.values("reward_funcs") == ("a", "b")
     assert recipe.get("vllm_limit_mm_per_prompt") == '{"image": 2}'
@@ -123,16 +123,16 @@ def test_yaml_and_json_are_read_as_ms_swift_does(tmp_path):
     assert shell.get("num_generations") == "4" and shell.get("rlhf_type") == "grpo"
     config = tmp_path / "c.json"
     config.write_text('{"rlhf_type": "grpo",\n "beta": 0.0}')
-    assert read_recipe(config, {}).get("beta") == "0.0"
+    assert only(read_recipes(config, {})).get("beta") == "0.0"
     yaml.write_text("beta: 0.1\ndataset: d\nbeta: 0.2\n")
-    flags = [(f.name, f.values, f.line) for f in read_recipe(yaml, {}).flags]
+    flags = [(f.name, f.values, f.line) for f in only(read_recipes(yaml, {})).flags]
     assert flags == [("beta", ("0.1",), 1), ("dataset", ("d",), 2), ("beta", ("0.2",), 3)]
 
 
 def test_where_a_configuration_says_it(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text("dataset: 'a b'  # why\nreward_funcs:\n  - one\n  - two\n")
-    assert [(f.name, f.line, f.span) for f in read_recipe(path, {}).flags] == [
+    assert [(f.name, f.line, f.span) for f in only(read_recipes(path, {})).flags] == [
         ("dataset", 1, None),
         ("reward_funcs", 2, None),
     ]
@@ -140,7 +140,7 @@ def test_where_a_configuration_says_it(tmp_path):
     assert [flag.line for flag in shell.flags] == [1, 1, 1]
     path.write_text("dataset: d\nmodel:m\nbeta: 1\n")
     with pytest.raises(RecipeError, match="line 2, column 1: .*blank stands behind a name's colon"):
-        read_recipe(path, {})
+        only(read_recipes(path, {}))
 
 
 def test_a_configuration_that_the_script_writes_is_not_read(tmp_path, monkeypatch):

@@ -12,13 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from swift_vlrft.recipe.reader import read_recipes
-from swift_vlrft.recipe.rules.batches import BATCHES
+from swift_vlrft.recipe.rules.batches import BATCHES, visible_gpus
 from swift_vlrft.recipe.rules.clashes import clashes, idle, installed
 from swift_vlrft.recipe.rules.data import DATA
 from swift_vlrft.recipe.rules.finding import NOTE, PROBLEM, Finding
-from swift_vlrft.recipe.rules.gpus import visible_gpus
-from swift_vlrft.recipe.rules.model import MODEL
-from swift_vlrft.recipe.rules.resume import checkpoint
+from swift_vlrft.recipe.rules.model import MODEL, checkpoint
 from swift_vlrft.recipe.rules.text import TEXT
 from swift_vlrft.recipe.rules.turns import turns
 from swift_vlrft.recipe.run import NoValue, Run, resolve

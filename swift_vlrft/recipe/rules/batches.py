@@ -1,4 +1,4 @@
-"""Check rules between flags: batches, engines, lengths.
+"""Check rules between flags: batches, engines, lengths, GPUs.
 
 4 processes x 2 a device x 4 steps = 32 completions; --num_generations 8 divides them
 
@@ -9,7 +9,9 @@ after the model is downloaded.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 from swift_vlrft.families.published import attention_heads
@@ -18,6 +20,7 @@ from swift_vlrft.recipe.run import Run
 
 MOST_GENERATIONS = 4096
 """Largest number of generations that is proposed."""
+A_GPU = re.compile(r"\d+|(?:GPU|MIG)-\S+")
 
 
 def rewards(run: Run) -> Iterator[Finding]:
@@ -160,6 +163,49 @@ def lengths(run: Run) -> Iterator[Finding]:
             f"--vllm_max_model_len {longest}: long prompts get shorter answers"
         )
         yield note(run, "vllm_max_model_len", "lengths", text)
+
+
+def visible_gpus(run: Run) -> Iterator[Finding]:
+    """Find GPUs that do not fit the processes: ms-swift would give two of CUDA_VISIBLE_DEVICES=0,1
+    to NPROC_PER_NODE=1, and DeepSpeed and vLLM refuse that (is_mp in utils/env.py, sft_args.py).
+    """
+    visible = run.variable("CUDA_VISIBLE_DEVICES")
+    if not run.trains or run.variable("SWIFT_SINGLE_DEVICE_MODE") == "1":
+        return
+    processes = run.count("NPROC_PER_NODE") or 1
+    listed = [name.strip() for name in (visible or "").split(",") if name.strip()]
+    if len(set(listed)) < len(listed):
+        text = f"CUDA_VISIBLE_DEVICES={visible} names a GPU twice: CUDA then shows none"
+        yield problem(run, run.recipe.line, "visible-gpus", text)
+        return
+    # As in CUDA, the first invalid entry ends the list.
+    names = [*takewhile(A_GPU.fullmatch, listed)]
+    count = len(names)
+    if not count or count == processes:
+        return
+    if count % processes:
+        why = f'ms-swift ends with "n_gpu: {count}, local_world_size: {processes}"'
+    elif refuses := _refuses(run):
+        why = f'ms-swift ends with "{refuses} is not compatible with `device_map`"'
+    else:
+        return
+    remedy = f"Set NPROC_PER_NODE={count}"
+    if count > processes:
+        remedy += f", or CUDA_VISIBLE_DEVICES={','.join(names[:processes])}"
+    if run.recipe.launcher == "python":
+        remedy = f"Start it by `swift {run.command}`, which reads NPROC_PER_NODE"
+    text = f"NPROC_PER_NODE={processes} for {count} GPUs (CUDA_VISIBLE_DEVICES={visible}): {why}. "
+    yield problem(run, run.recipe.line, "visible-gpus", text + remedy)
+
+
+def _refuses(run: Run) -> str:
+    """What ends the run if a process has several GPUs, in ms-swift's words."""
+    if "deepspeed" in run.given:
+        return "DeepSpeed"
+    kind = run.text("rlhf_type") or ""
+    if run.command == "rlhf" and kind in ("grpo", "gkd") and run.true("use_vllm"):
+        return f"{kind.upper()} with vLLM"
+    return "FSDP2" if "fsdp" in run.given else ""
 
 
 BATCHES = (rewards, tensor_parallel, lengths, generation_batch, evaluation_batch)

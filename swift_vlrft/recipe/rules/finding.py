@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from swift_vlrft.recipe.reader import CONFIGURATION, Flag
-from swift_vlrft.recipe.tree import Note, Patch, column_of
+from swift_vlrft.recipe.tree import Patch, column_of
 
 if TYPE_CHECKING:
     from swift_vlrft.recipe.run import Run
@@ -73,12 +73,6 @@ def problem(
 
 
 note = partial(problem, level=NOTE)
-
-
-def of_note(run: Run, said: Note, level: str) -> Finding:
-    """Return a finding of what the reader noticed."""
-    path, column = run.recipe.path, said.column
-    return Finding(path, said.line, level, said.kind, said.text, said.patches, column)
 
 
 def renamed(flag: Flag, name: str) -> tuple[Patch, ...]:

@@ -1,4 +1,4 @@
-"""Check the model, the size of its images, and plugin files: do they exist, what do they run?"""
+"""Check the model, its checkpoint and plugin files: do they exist, what do they run?"""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from swift_vlrft.datasets.syntax import is_a_path
 from swift_vlrft.families import family_of
 from swift_vlrft.families.family import Family
 from swift_vlrft.families.image_resize import ImageResize
+from swift_vlrft.files.checkpoints import good_checkpoints, why_not
 from swift_vlrft.files.jsonl import LineError, read_json
 from swift_vlrft.recipe.plugins import clash, read_plugin
 from swift_vlrft.recipe.rules.finding import PLACEHOLDER, Finding, left_out, note, problem
 from swift_vlrft.recipe.run import Run
 
+RESUME = "resume_from_checkpoint"
 PLUGINS = ("external_plugins", "custom_register_path")
 SHADOWS = ("datasets", "swift", "json", "torch", "transformers", "vllm", "trl", "peft", "typing")
 
@@ -111,6 +113,25 @@ def hub_ids(run: Run) -> Iterator[Finding]:
 
 def _digits(text: str) -> str:
     return "".join(re.findall(r"\d", text))
+
+
+def checkpoint(run: Run) -> Iterator[Finding]:
+    """Check a run that resumes a checkpoint: is it there, and complete?"""
+    name = run.text(RESUME)
+    if not run.trains or not name:
+        return
+    yield from no_such_path(run, RESUME, "resume", name)
+    folder = run.recipe.at(name)
+    if folder is None or not folder.is_dir() or run.true("resume_only_model"):
+        return
+    if why := why_not(folder):
+        good = good_checkpoints(folder) or good_checkpoints(folder.parent)
+        instead = f"Give {good[-1]}" if good else "No other in or beside it is complete: begin anew"
+        text = f"--{RESUME} {name} is not complete: {why}. {instead}"
+        yield problem(run, RESUME, "resume", text)
+    elif not any(folder.glob("rng_state*.pth")):
+        text = f"--{RESUME} {name} has only weights (--save_only_model): all else begins anew"
+        yield note(run, RESUME, "resume", text)
 
 
 def liger(run: Run) -> Iterator[Finding]:

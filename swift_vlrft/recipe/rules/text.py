@@ -25,7 +25,6 @@ from swift_vlrft.recipe.rules.finding import (
     Finding,
     left_out,
     note,
-    of_note,
     problem,
     renamed,
 )
@@ -60,8 +59,9 @@ def removed_flags(run: Run) -> Iterator[Finding]:
 
 
 def not_read(run: Run) -> Iterator[Finding]:
-    for remark in run.recipe.notes:
-        yield of_note(run, remark, LEVELS.get(remark.kind, PROBLEM))
+    for said in run.recipe.notes:
+        level, place = LEVELS.get(said.kind, PROBLEM), (run.recipe.path, said.line)
+        yield Finding(*place, level, said.kind, said.text, said.patches, said.column)
     if run.facts.note:
         yield note(run, run.recipe.line, "ms-swift", run.facts.note)
 
