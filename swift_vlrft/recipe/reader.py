@@ -247,10 +247,6 @@ def recipe_of(parsed: Command, path: Path) -> Recipe:
     _take_flags(recipe, rest)
     if (ray := recipe.flag("use_ray")) and "".join(ray.values).lower() != "false":
         raise RecipeError(f"{path}: line {recipe.line}: runs on Ray (--use_ray) are not read")
-    processes = recipe.environment.get("NPROC_PER_NODE", "1")
-    if recipe.launcher == "python" and processes != "1":
-        why = f"only `swift` reads NPROC_PER_NODE={processes}: this is one process. Write "
-        recipe.notes.append(Note(recipe.line, "launcher", f"{why}`swift {command}`"))
     return recipe
 
 

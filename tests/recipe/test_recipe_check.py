@@ -24,6 +24,7 @@ from swift_vlrft.recipe.by_bash import run_recipes
 from swift_vlrft.recipe.facts import OF_OTHERS, OLD_FLAGS, facts
 from swift_vlrft.recipe.reader import read_recipes, read_text
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
+from swift_vlrft.recipe.rules.clashes import STATES, TABLE
 from swift_vlrft.recipe.run import resolve
 
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "recipes").rglob("*.sh"))
@@ -248,6 +249,12 @@ def test_the_table_of_old_flags_is_true_of_this_ms_swift():
     assert sorted(set(OLD_FLAGS) & set(flags)) == []
     assert [old.now for old in OLD_FLAGS.values() if old.now and old.now not in every] == []
     assert {meant.split()[0] for meant in OF_OTHERS.values()} <= set(flags)
+
+
+def test_the_table_of_clashes_names_flags_that_there_are():
+    asked = {name for rows in TABLE.values() for row in rows for name in row.when}
+    assert asked <= {*(flags := facts().commands), *STATES, *facts().variables}
+    assert [r for r in TABLE["idle"] if not any(re.fullmatch(r.flag, f) for f in flags)] == []
 
 
 @pytest.mark.slow

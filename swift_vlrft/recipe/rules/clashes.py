@@ -75,6 +75,8 @@ STATES: dict[str, Callable[[Run], object]] = {
     "images by name": _named_so,
     "of text": _of_text,
     "pixels": _pixels,
+    "launcher": lambda run: run.recipe.launcher,
+    "start": lambda run: " ".join([run.recipe.launcher, *(w.text for w in run.recipe.words[:1])]),
     "rest of processes": lambda run: run.processes % run.integer("sequence_parallel_size"),
 }
 """What a condition may ask beside settings."""
@@ -85,7 +87,10 @@ def _holds(run: Run, name: str, condition: str) -> bool:
         return run.omits(name) == (condition == "absent")
     if condition[0] in "[(":
         return within(run.number(name), condition)
-    value = STATES[name](run) if name in STATES else run.texts(name) or run.text(name)
+    if name in STATES:
+        value = STATES[name](run)
+    else:
+        value = run.variable(name) if name.isupper() else run.texts(name) or run.text(name)
     values = {*value} if isinstance(value, (tuple, set)) else {str(value)}
     listed = {*condition.removeprefix("not ").split(", ")}
     return bool(values & listed) != condition.startswith("not ")
@@ -100,7 +105,8 @@ def clashes(run: Run) -> Iterator[Finding]:
         with suppress(NoValue):
             if _applies(run, row):
                 flag = run.given.get(row.flag)
-                text = row.text.format(given=" ".join(flag.values) if flag else "")
+                given = " ".join(flag.values) if flag else ""
+                text = row.text.format(given=given, command=run.command)
                 yield problem(run, row.flag, row.rule, text, level=row.level)
 
 
