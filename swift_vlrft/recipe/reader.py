@@ -215,6 +215,8 @@ def recipes_of(script: Script, path: Path, text: str, statements: Sequence[Node]
     recipes = [recipe_of(command, path) for command in script.commands]
     notes = [note for recipe in recipes for note in recipe.notes] + script.notes
     notes += [*wrong_lines(text, statements), *not_exported(text, statements, recipes)]
+    said = {note.line for note in notes if note.kind == "not-exported"}
+    notes = [note for note in notes if note.kind != "unread" or note.line not in said]
     notes = sorted(dict.fromkeys(notes), key=lambda note: note.line)
     if not recipes:
         reasons = "; ".join(f"line {note.line}: {note.text}" for note in notes)

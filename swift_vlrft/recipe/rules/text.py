@@ -210,16 +210,12 @@ def repeated(run: Run) -> Iterator[Finding]:
     for flag in run.recipe.flags:
         name, values = run.named(flag)
         last = run.given[name]
-        if (
-            not name
-            or flag is last
-            or not last.known
-            or values == last.values
-            or (flag.span and not last.span)
-        ):
+        same = not name or flag is last or not last.known or values == last.values
+        if same or (flag.span and not last.span):
             continue
-        text = f"--{name} {' '.join(values)} is repeated in line {last.line}: the later "
-        yield note(run, flag, "repeated-flag", f"{text}wins, --{name} {' '.join(last.values)}")
+        first, later = (" ".join((f.option, *f.values)) for f in (flag, last))
+        text = f"{first} is repeated in line {last.line}: the later wins, {later}"
+        yield note(run, flag, "repeated-flag", text)
 
 
 def secrets(run: Run) -> Iterator[Finding]:
