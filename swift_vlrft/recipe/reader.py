@@ -94,12 +94,9 @@ class Recipe(Command):
         flag = self.flag(name)
         return flag.values if flag and flag.known else ()
 
-    def may_be_unread(self, *variables: str) -> bool:
-        """Return whether one of the variables may have a value that was not read."""
-        return any(
-            name in self.unknown or (self.lost and name not in self.environment)
-            for name in variables
-        )
+    def may_be_unread(self, variable: str) -> bool:
+        """Return whether a variable may have a value that was not read."""
+        return variable in self.unknown or (self.lost and variable not in self.environment)
 
     def at(self, path: str) -> Path | None:
         """Return a path as the command sees it; None if its folder is not known."""

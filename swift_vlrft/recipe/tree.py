@@ -29,11 +29,7 @@ BLANK_BEHIND = re.compile(r"\\((?:[^\S\r\n]|[\u200b-\u200d\u2060\ufeff])+)(?=\r?
 
 
 class Mistake(ValueError):
-    """bash refuses the text: at this line and column, for this reason."""
-
-    def __str__(self) -> str:
-        line, column, why = self.args
-        return f"line {line}, column {column}: {why}"
+    """bash refuses the text: the message has line, column and reason."""
 
 
 class Patch(NamedTuple):
@@ -175,7 +171,7 @@ def tree_of(text: str) -> Node:
     if done.returncode:
         match = re.match(r"(?:<.*>:)?(\d+):(\d+): (.*)", done.stderr.decode(errors="replace"))
         line, column, why = match.groups() if match else (1, 1, "it is not bash")
-        raise Mistake(int(line), int(column), f"bash refuses it: {why}")
+        raise Mistake(f"line {line}, column {column}: bash refuses it: {why}")
     tree: Node = json.loads(done.stdout, object_hook=node)
     return tree
 
