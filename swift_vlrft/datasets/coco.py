@@ -41,7 +41,6 @@ from swift_vlrft.datasets.instances import (
 )
 from swift_vlrft.datasets.row import AnnotatedSize, BadRow, RowLocation
 from swift_vlrft.datasets.schema import (
-    LOOKED_AT,
     Context,
     RawExample,
     RecordSchema,
@@ -220,8 +219,8 @@ def _reading(context: Context) -> Reading:
         sides = (size.width, size.height) if size else context.size_of(record.get("image"))
         return _objects(record["objects"])[0], sides
 
-    columns, most = (LIGHT, None) if sized else ((*LIGHT, "image"), LOOKED_AT)
-    return context.reading(columns, boxes_of, Reading("xyxy"), rival=COCO, most=most)
+    columns = LIGHT if sized else (*LIGHT, "image")
+    return context.reading(columns, boxes_of, Reading("xyxy"), rival=COCO)
 
 
 COCO_PARQUET_SCHEMA = RecordSchema(

@@ -4,9 +4,11 @@
     open_image(row.image, row.place)                   a PIL image, RGB, upright
 
 What ``image_size`` refuses is refused everywhere: a file that is no image, or too large for Pillow;
-one that is cut off or damaged (a JPEG is decoded at an eighth of its size, any other image as a
-whole); numbers of more than 8 bits, of which no value is known to be white; and one more than 200
-times as long as wide, which no model's processor takes.
+one that is cut off or damaged; numbers of more than 8 bits, of which no value is known to be white;
+and one more than 200 times as long as wide, which no model's processor takes. A JPEG is decoded at
+an eighth of its size, any other image as a whole. At the start of a training, which passes
+``decoded=False``, a JPEG that has its end mark and a PNG whose checksums hold are not decoded: what
+is damaged inside comes up when its row is read.
 
 Upright: a camera's EXIF orientation is applied, as every viewer and annotation tool does and
 ms-swift does not. Width and height are always those of the upright image. Of several frames or
@@ -18,10 +20,12 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from swift_vlrft.datasets.source import AnnotatedSize, DataError, RowLocation
 from swift_vlrft.families.resize import MAX_RATIO
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
 
 ORIENTATION = 0x0112
 LARGEST_FILE = 1 << 30
+JPEG_END = 1 << 16
+"""The end mark of a JPEG is looked for in so many last bytes: cameras write more behind it."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +48,11 @@ class ImageSize:
     plain: bool
 
 
-def image_size(image: Mapping[str, Any]) -> ImageSize:
-    """Return the size of the upright image; DataError says why it cannot be trained on."""
-    size, mode, turned, _ = _look(image, decode=False)
+def image_size(image: Mapping[str, Any], *, decoded: bool = True) -> ImageSize:
+    """Return the size of the upright image; DataError says why it cannot be trained on. Not
+    ``decoded``: a JPEG or PNG that is there from beginning to end is taken to be in order.
+    """
+    size, mode, turned, _ = _look(image, shown=False, trusting=not decoded)
     # Of a file, Qwen's own loader would put white behind what is transparent; of bytes, and in
     # vLLM, transparency is let go.
     whitened = mode == "RGBA" and image.get("bytes") is None
@@ -60,17 +68,17 @@ def image_size(image: Mapping[str, Any]) -> ImageSize:
 def open_image(image: Mapping[str, Any], place: RowLocation | None = None) -> Image:
     """Open the image, RGB and upright. DataError names the place where it cannot be decoded."""
     try:
-        shown = _look(image, decode=True)[3]
+        shown = _look(image, shown=True)[3]
     except DataError as error:
         raise DataError(f"{place}: {error}" if place is not None else str(error)) from error
     assert shown is not None
     return shown
 
 
-def try_image_size(image: Mapping[str, Any]) -> ImageSize | str:
+def try_image_size(image: Mapping[str, Any], *, decoded: bool = True) -> ImageSize | str:
     """Return the same, or why it cannot be trained on, for callers that go on with the next row."""
     try:
-        return image_size(image)
+        return image_size(image, decoded=decoded)
     except DataError as error:
         return str(error)
 
@@ -111,7 +119,7 @@ def stored_image(
     upright and RGB where ms-swift would show it otherwise. DataError if it cannot be trained on;
     a ``size`` that is given says that it can.
     """
-    stored = {"bytes": _content(image), "path": image.get("path")}
+    stored = {"bytes": content(image), "path": image.get("path")}
     size = size or image_size(stored)
     if image.get("bytes") is None:
         full = Path(os.path.abspath(str(stored["path"])))
@@ -121,7 +129,7 @@ def stored_image(
 
 def image_hash(image: Mapping[str, Any]) -> str:
     """Return the first 16 digits of the SHA-256 of an image's file; DataError if it is unread."""
-    return hashlib.sha256(_content(image)).hexdigest()[:16]
+    return hashlib.sha256(content(image)).hexdigest()[:16]
 
 
 def image_path(path: str, folder: Path, root: Path | None) -> Path:
@@ -141,39 +149,60 @@ def image_path(path: str, folder: Path, root: Path | None) -> Path:
 
 
 def _look(
-    image: Mapping[str, Any], *, decode: bool
+    image: Mapping[str, Any], *, shown: bool, trusting: bool = False
 ) -> tuple[tuple[int, int], str, int, Image | None]:
-    """Return the upright image's size, its mode, and how it is turned (1 to 8, as in EXIF); with
-    ``decode`` also the image itself.
+    """Return the upright image's size, its mode and how it is turned, 1 to 8 as in EXIF. If it is
+    to be ``shown``, also the image itself. ``trusting``: one that ``_has_its_end`` is not decoded.
     """
     from PIL import Image as pil
     from PIL import ImageOps, UnidentifiedImageError
 
-    try:
-        opened = pil.open(io.BytesIO(_content(image)))
-    except DataError:
-        raise
-    except Exception as error:
-        unknown = isinstance(error, UnidentifiedImageError)  # whose text tells an address in memory
-        why = "its bytes are in no known format" if unknown else error
-        raise _refused(image, f"is no image that is read ({why}): get it again") from error
-    with opened:
+    with _file(image) as file:
+        try:
+            opened = pil.open(file)
+        except Exception as error:
+            unknown = isinstance(error, UnidentifiedImageError)  # its text tells an address
+            why = "its bytes are in no known format" if unknown else error
+            raise _refused(image, f"is no image that is read ({why}): get it again") from error
         mode, (width, height) = opened.mode, opened.size
         if mode.startswith(("I", "F")):
             text = f"has numbers of more than 8 bits (Pillow's mode {mode}), and no value is known"
             raise _refused(image, f"{text} to be white; save it as 8-bit RGB")
         try:
-            if not decode and opened.format == "JPEG":
+            if not shown and opened.format == "JPEG":
                 opened.draft(None, (1, 1))  # all of the data is read, and few pixels are made
-            opened.load()
+            if not (trusting and _has_its_end(opened, file)):
+                opened.load()
             turned = _turned(opened)
-            shown = None
-            if decode:
+            upright = None
+            if shown:
                 upright = opened if turned == 1 else ImageOps.exif_transpose(opened)
-                shown = upright.convert("RGB")
+                upright = upright.convert("RGB")
         except Exception as error:  # Pillow raises many kinds on broken files
             raise _refused(image, f"is broken ({error}); get it again") from error
-        return (height, width) if turned >= 5 else (width, height), mode, turned, shown
+        return (height, width) if turned >= 5 else (width, height), mode, turned, upright
+
+
+def _has_its_end(opened: Image, file: BinaryIO) -> bool:
+    """Tell whether a JPEG has its end mark, and all parts of a PNG the right checksums. A PNG ends
+    with its picture, too. False: decoding tells.
+    """
+    start = file.tell()  # of a JPEG behind the head, which may hold a small picture with its end
+    if opened.format == "JPEG":
+        file.seek(max(start, file.seek(0, os.SEEK_END) - JPEG_END))
+        return b"\xff\xd9" in file.read()
+    if opened.format != "PNG":
+        return False
+    file.seek(8)
+    last = kind = b""
+    while kind != b"IEND":
+        last, length = kind, int.from_bytes(file.read(4))
+        part = file.read(4 + length)
+        kind = part[:4]
+        if len(kind) < 4 or zlib.crc32(part) != int.from_bytes(file.read(4)):
+            file.seek(start)
+            return False
+    return last == b"IDAT"
 
 
 def _refused(image: Mapping[str, Any], text: str) -> DataError:
@@ -181,7 +210,14 @@ def _refused(image: Mapping[str, Any], text: str) -> DataError:
     return DataError(f"the image {name} {text}")
 
 
-def _content(image: Mapping[str, Any]) -> bytes:
+def content(image: Mapping[str, Any]) -> bytes:
+    """Return the bytes of an image's file; DataError if it is unread."""
+    with _file(image) as file:
+        return file.read()
+
+
+@contextmanager
+def _file(image: Mapping[str, Any]) -> Iterator[BinaryIO]:
     content, path = image.get("bytes"), image.get("path")
     if content is not None:
         if not isinstance(content, bytes | bytearray | memoryview):
@@ -189,7 +225,8 @@ def _content(image: Mapping[str, Any]) -> bytes:
                 f"the image in the row has {type(content).__name__} for bytes; store the bytes "
                 "themselves, in Parquet, or a path"
             )
-        return bytes(content)
+        yield io.BytesIO(content)
+        return
     if not path:
         raise DataError("the image is empty; bytes or a path is needed")
     if not os.path.isfile(str(path)):  # /dev/zero never ends, a pipe waits for its writer
@@ -197,15 +234,18 @@ def _content(image: Mapping[str, Any]) -> bytes:
     if (size := os.path.getsize(str(path))) > LARGEST_FILE:
         raise DataError(f"the image {_short(path)} is {size / 1e9:.1f} GB; is it an image?")
     try:
-        return Path(str(path)).read_bytes()
+        with open(str(path), "rb") as file:
+            yield file
     except OSError as error:
         raise DataError(f"the image {_short(path)} cannot be read ({error.strerror})") from error
 
 
 def _turned(image: Image) -> int:
     """The orientation that Pillow finds; 1, as stored, where there is none to read."""
-    try:
-        turned = image.getexif().get(ORIENTATION, 1)
+    from PIL.Image import Image as Plain
+
+    try:  # of a PNG its own method decodes, as the block may stand behind the picture
+        turned = Plain.getexif(image).get(ORIENTATION, 1)
     except Exception:  # a malformed block, for which Pillow raises many kinds; the pixels are fine
         return 1
     return int(turned) if turned in range(1, 9) else 1

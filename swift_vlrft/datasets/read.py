@@ -65,6 +65,8 @@ def rows_of(stored: StoredSet, *, without_images: bool = False) -> Iterator[Row 
     columns = [c for c in stored.columns if c != schema.image] if without_images else None
     labels = {stored.rename.get(name, name): names for name, names in stored.labels.items()}
     context, root, is_virft = Context(stored, labels), stored.image_root(), schema.name == "virft"
+    if schema.image in stored.columns:
+        context.image_column = stored.stored_name(schema.image)
     for entry in stored.records(columns):
         if isinstance(entry, BadRow):
             yield entry
@@ -81,10 +83,7 @@ def rows_of(stored: StoredSet, *, without_images: bool = False) -> Iterator[Row 
             for example in schema.rows(record, context):
                 if not isinstance(example.get("annotated_size"), AnnotatedSize):
                     example = {**example, "annotated_size": annotated}
-                row = _row(context, dict(example), root, stated, is_virft=is_virft)
-                if content and isinstance(row, Row) and row.image["bytes"] is content:
-                    row = replace(row, column=stored.stored_name(schema.image))
-                yield row
+                yield _row(context, dict(example), root, stated, content, is_virft=is_virft)
         except MisreadBoxes:  # of the set, not of the row
             raise
         except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
@@ -93,19 +92,25 @@ def rows_of(stored: StoredSet, *, without_images: bool = False) -> Iterator[Row 
 
 
 def sized_rows(
-    stored: StoredSet, num_proc: int = 1
+    stored: StoredSet, num_proc: int = 1, *, decoded: bool = True
 ) -> Iterator[tuple[Row | BadRow, ImageSize | str | None]]:
     """Yield every row with the size of its image, or why it cannot be trained on; several images
-    are looked at at once.
+    are looked at at once, and ``decoded`` as in ``image_size``.
     """
     sizes: dict[str | int, ImageSize | str] = {}
-    rows = rows_of(stored)
-    with ThreadPoolExecutor(max(num_proc, min(os.cpu_count() or 1, MAX_THREADS))) as pool:
+    rows, threads = rows_of(stored), max(num_proc, min(os.cpu_count() or 1, MAX_THREADS))
+
+    def look(images: list[Mapping[str, Any]]) -> list[ImageSize | str]:
+        return [try_image_size(image, decoded=decoded) for image in images]
+
+    with ThreadPoolExecutor(threads) as pool:
         while part := list(islice(rows, PART_ROWS)):
             images = {_key(row.image): row.image for row in part if isinstance(row, Row)}
             new = [key for key in images if key not in sizes]
-            looked = pool.map(try_image_size, [images[key] for key in new])
-            sizes |= dict(zip(new, looked, strict=True))
+            shares = [new[n::threads] for n in range(threads)]
+            looked = pool.map(look, [[images[key] for key in share] for share in shares])
+            for share, found in zip(shares, looked, strict=True):
+                sizes |= zip(share, found, strict=True)
             for row in part:
                 yield row, sizes[_key(row.image)] if isinstance(row, Row) else None
             sizes = {key: size for key, size in sizes.items() if isinstance(key, str)}
@@ -125,9 +130,17 @@ def _content(image: Any) -> bytes | None:
 
 
 def _row(
-    context: Context, example: RawExample, root: Path | None, stated: Any, *, is_virft: bool
+    context: Context,
+    example: RawExample,
+    root: Path | None,
+    stated: Any,
+    content: bytes | None,
+    *,
+    is_virft: bool,
 ) -> Row | BadRow:
-    """Make a row of an example; ``stated`` is the task that its record holds."""
+    """Make a row of an example; ``stated`` is the task that its record holds, ``content`` the bytes
+    in its image column.
+    """
     stored, place = context.stored, context.place
     assert place is not None
     image, problem, solution = (example.pop(k, None) for k in ("image", "problem", "solution"))
@@ -151,8 +164,10 @@ def _row(
         return BadRow(place, str(error))
     if annotated is not None and columns["frame"] == "pixels":
         annotated = replace(annotated, exact=True)
+    inside = content is not None and image["bytes"] is content
+    column = context.image_column if inside else None
     # Whether problem and solution are text is for validate.py to say.
-    return Row(place, image, problem, solution, columns, annotated, guess)  # type: ignore[arg-type]
+    return Row(place, image, problem, solution, columns, annotated, guess, column)  # type: ignore
 
 
 def _put_names(record: Record, labels: Mapping[str, list[str]]) -> None:

@@ -24,8 +24,8 @@ from datasets import Dataset, List, Value
 from datasets.features.features import register_feature
 
 from swift_vlrft.datasets.column_files import damage_named
-from swift_vlrft.datasets.image import upright_bytes
-from swift_vlrft.datasets.source import FileError
+from swift_vlrft.datasets.image import content, image_size, upright_bytes
+from swift_vlrft.datasets.source import DataError, FileError
 from swift_vlrft.datasets.storage import BATCH_ROWS, image_of
 
 TABLES: dict[str, pa.Table] = {}
@@ -38,6 +38,7 @@ TYPE = pa.struct(
         "row": pa.int64(),
         "changed": pa.int64(),  # when that file did, in nanoseconds
         "upright": pa.bool_(),  # ms-swift would show it otherwise than it is meant
+        "place": pa.string(),  # its row's, where it may still prove to be broken
     }
 )
 
@@ -57,11 +58,24 @@ class StoredImage:
         image = {"bytes": value["bytes"], "path": value["path"]}
         if value["row"] is not None:
             image = _in_table(*(value[k] for k in ("path", "column", "row", "changed")))
-        if value["upright"]:
-            image = upright_bytes(image)
+        try:
+            if value["upright"]:
+                image = upright_bytes(image)
+            elif value["place"] is not None:
+                image_size(image)
+        except DataError as error:
+            raise DataError(f"{value['place']}: {error}") from error
         if image["bytes"] is not None and image["path"] and os.path.exists(image["path"]):
             image["path"] = None  # ms-swift would read that file rather than the bytes
         return image
+
+    def cast_storage(self, storage: pa.StructArray) -> pa.StructArray:
+        return storage.cast(TYPE)
+
+    def embed_storage(self, storage: pa.StructArray, *_: Any, **__: Any) -> pa.StructArray:
+        """Return the pictures themselves, to be written by ``datasets``."""
+        shown = map(self.decode_example, storage.to_pylist())
+        return pa.array([{"bytes": content(image)} for image in shown], TYPE)
 
 
 with catch_warnings(action="ignore"):  # that a feature of one's own is experimental

@@ -85,13 +85,13 @@ def _loaded(
     stored: StoredSet, options: LoadOptions
 ) -> Iterator[tuple[Row | BadRow, ImageSize | str | None, Image]]:
     """Yield every row with the size of its image, and where that lies; its bytes are let go."""
-    for row, size in sized_rows(stored, options.num_proc):
+    for row, size in sized_rows(stored, options.num_proc, decoded=False):
         if isinstance(row, BadRow):
             yield row, None, {}
         else:
             turned = isinstance(size, ImageSize) and not size.plain
             let_go = replace(row, image={"bytes": None, "path": row.image["path"]})
-            yield let_go, size, _where(row, stored) | {"upright": turned}
+            yield let_go, size, _where(row, stored) | {"upright": turned, "place": str(row.place)}
 
 
 def _where(row: Row, stored: StoredSet) -> Image:
@@ -108,16 +108,18 @@ def _where(row: Row, stored: StoredSet) -> Image:
 # ---- columns ---------------------------------------------------------------------------------
 
 
-def _columns(rows: Sequence[Row], options: LoadOptions) -> dict[str, list[Any]]:
+def _columns(rows: Sequence[Row], options: LoadOptions) -> dict[str, Any]:
     def turns(row: Row) -> list[dict[str, str]]:
         answer = [{"role": "assistant", "content": str(row.solution)}]
         return with_prompt(row) + answer * options.with_answers
 
-    columns: dict[str, list[Any]] = {
+    import pyarrow as pa
+
+    columns: dict[str, Any] = {
         "messages": [turns(row) for row in rows],
-        "solution": [row.solution for row in rows],
-        "task": [row.columns["task"] for row in rows],
-        "frame": [row.columns.get("frame") for row in rows],
+        "solution": pa.array([str(row.solution) for row in rows], pa.string()),
+        "task": pa.array([row.columns["task"] for row in rows], pa.string()),
+        "frame": pa.array([row.columns.get("frame") for row in rows], pa.string()),
     }
     if options.box_format == "pixels":
         # The size that boxes in pixels are measured in, for rewards and checks in training.

@@ -20,7 +20,7 @@ import pytest
 from PIL import Image, ImageOps
 from support.stored_sets import command, train_on, write_table
 
-from swift_vlrft.datasets import DataError, open_image, read_rows
+from swift_vlrft.datasets import DataError, open_image, read_rows, to_dataset
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.convert import convert_folder
@@ -64,6 +64,19 @@ def bomb(png):
     return png[:16] + head + struct.pack(">I", zlib.crc32(b"IHDR" + head)) + png[33:]
 
 
+def with_exif_behind(png):
+    """The block that says how it is turned, behind the picture."""
+    at = png.index(b"eXIf") - 4
+    end = at + 12 + int.from_bytes(png[at : at + 4])
+    return png[:at] + png[end:-12] + png[at:end] + png[-12:]
+
+
+def with_a_bad_table(jpeg):
+    """Whole, but a decoder ends on a table of codes that is none."""
+    at = jpeg.index(b"\xff\xc4") + 5
+    return jpeg[:at] + b"\xff" * 8 + jpeg[at + 8 :]
+
+
 GREY16 = np.linspace(0, 65535, 24 * 40).astype(np.uint16).reshape(24, 40)
 
 
@@ -82,6 +95,7 @@ def pictures():
         **{f"{form} {mode}": saved(clear.convert(mode), form) for form, mode in pairs},
         **{f"JPEG turned {n}": saved(p, "JPEG", exif=turned_by(n)) for n in range(1, 9)},
         "PNG turned": saved(large, "PNG", exif=turned_by(6)),
+        "PNG turned, as is said behind": with_exif_behind(saved(p, "PNG", exif=turned_by(6))),
         "GIF animated": saved(p, "GIF", save_all=True, append_images=[photo(seed=1)]),
         "JPEG, bytes behind": saved(large, "JPEG") + bytes(9000),  # as some cameras write
         "JPEG, no EXIF that is read": saved(p, "JPEG", exif=b"Exif\0\0garbage"),
@@ -224,12 +238,40 @@ def test_what_is_wrong_with_a_picture_is_said(name):
     problem = try_image_size({"bytes": content, "path": "1.pic"})
     assert "'1.pic'" in problem and message in problem
     assert " at 0x" not in problem  # no address in memory
+    assert try_image_size({"bytes": content, "path": "1.pic"}, decoded=False) == problem
 
 
 def test_an_image_is_opened_as_pillow_shows_it():
     for name, content in GOOD.items():
         shown = open_image({"bytes": content, "path": None})
         assert np.array_equal(shown, expected(name)), name
+        sizes = [try_image_size({"bytes": content}, decoded=decoded) for decoded in (True, False)]
+        assert sizes[0] == sizes[1], name
+
+
+@pytest.mark.parametrize("way", ["parquet", "jsonl", "base64"])
+def test_damage_inside_a_jpeg_is_found_by_check_and_named_when_its_row_trains(way, tmp_path):
+    path = WAYS[way]([UPRIGHT, with_a_bad_table(saved(PHOTO, "JPEG"))], tmp_path)
+    (problem,) = check_set(path).problems
+    dataset, report = train_on(path, tmp_path / "cache")
+    assert "is broken" in problem.problem and report.good == len(dataset) == 2
+    assert dataset[0]["images"]
+    with pytest.raises(DataError) as error:
+        dataset[1]
+    assert str(problem.place) in str(error.value) and problem.problem in str(error.value)
+
+
+@pytest.mark.parametrize("way", ["parquet", "jsonl"])
+def test_datasets_writes_rows_with_their_pictures_and_parquet_without(way, tmp_path):
+    from datasets import Dataset, load_from_disk
+
+    dataset = to_dataset(path := WAYS[way]([UPRIGHT] * 2, tmp_path))
+    dataset.to_parquet(tmp_path / "out.parquet")
+    assert [*Dataset.from_parquet(f"{tmp_path}/out.parquet")] == [*dataset]
+    dataset.save_to_disk(tmp_path / "saved")
+    path.unlink()
+    for row in load_from_disk(tmp_path / "saved"):
+        assert row["images"] == [{"bytes": UPRIGHT, "path": None}]
 
 
 # ---- boxes and the picture that they were drawn on -------------------------------------------
