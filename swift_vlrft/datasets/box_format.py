@@ -130,6 +130,8 @@ def row_in_box_format(row: Row, frame: str, size: Size, seen: Size, key: str | N
         key=key,
         points=row.columns.get("task") in POINT_TASKS,
     )
+    if frame == stored_in != "pixels" and (problem, solution) == (row.problem, row.solution):
+        return row
     sides = {"width": seen[0], "height": seen[1]} if frame == "pixels" else {}
     columns = row.columns | {"frame": frame} | sides
     return replace(row, problem=problem, solution=solution, columns=columns)

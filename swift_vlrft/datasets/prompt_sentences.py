@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from functools import lru_cache
 from pathlib import Path
 from unicodedata import normalize
 
@@ -24,6 +25,8 @@ _POINT_KEYS = "point_2d|point|coordinate"
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 RANGES: list[dict[str, str]] = _TABLE["range"]
 """Sentences by box format; the first is for a prompt that says nothing."""
+SAME = 1024
+"""Prompts of which the answer is kept: thousands of rows often ask the same."""
 
 
 def _any_of(texts: list[str]) -> str:
@@ -62,6 +65,7 @@ _NUMBERS = re.compile(
 _WORDS = re.compile(rf"(?<![a-z])(?:{_any_of(_TABLE['unclear']['words'])})(?!\d)", re.IGNORECASE)
 
 
+@lru_cache(SAME)
 def said_of_coordinates(problem: str, *, points: bool = False) -> str | None:
     """Return the numbers or the unclear word of a prompt that no sentence of the table explains.
 
@@ -82,6 +86,7 @@ def _unknown(problem: str, points: bool) -> str:
     return normalize("NFKC", problem)
 
 
+@lru_cache(SAME)
 def contradiction(problem: str, of: BoxFormat) -> str | None:
     """Return the sentence of another format in a prompt that has none of this format."""
     name = "norm1000" if of.name == "yx1000" else of.name
@@ -99,6 +104,7 @@ def sentence(of: BoxFormat, size: Size, number: int = 0) -> str:
     return texts.get(of.name, texts["norm1000"]).format(width=size[0], height=size[1])
 
 
+@lru_cache(SAME)
 def prompt_in(
     problem: str, after: BoxFormat, seen: Size, key: str | None, *, points: bool = False
 ) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,7 @@ from string import ascii_uppercase
 
 from swift_vlrft.datasets.image import image_hash
 from swift_vlrft.datasets.row import Row
-from swift_vlrft.parsing.answers import gold_text, read_boxes
+from swift_vlrft.parsing.answers import gold_text
 from swift_vlrft.rewards import TASK_NAMES
 
 _OPTION = re.compile(r"(?:^|[\s(（\[])([A-Z])[.):：、．）\]]", re.MULTILINE)
@@ -40,10 +39,8 @@ class Questions:
     def add(self, row: Row, task: str) -> None:
         """Add a row that is fit to train on, as a row of ``task``."""
         gold, place = gold_text(row.solution), str(row.place)
-        boxes = read_boxes(gold) if row.has_boxes else None
-        if boxes and any(
-            count > 1 for count in Counter(zip(boxes.boxes, boxes.labels, strict=True)).values()
-        ):
+        boxes = [*zip((held := row.gold).boxes, held.labels, strict=True)]
+        if len(set(boxes)) < len(boxes):
             self._say("solutions hold a box twice: for one object, keep one", place)
         listed = "".join(dict.fromkeys(_OPTION.findall(row.problem))) if task == "choice" else ""
         letter = TASK_NAMES[task].read_gold(gold)

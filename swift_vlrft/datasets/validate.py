@@ -18,6 +18,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
 
 from swift_vlrft.datasets.box_format import (
     UnknownSentence,
@@ -25,7 +27,7 @@ from swift_vlrft.datasets.box_format import (
     row_in_box_format,
 )
 from swift_vlrft.datasets.image import ImageSize, size_problem
-from swift_vlrft.datasets.prompt_sentences import contradiction, without_box_format
+from swift_vlrft.datasets.prompt_sentences import SAME, contradiction, without_box_format
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Kind, Row
 from swift_vlrft.datasets.schema import solution_problem, task_of
 from swift_vlrft.families.image_resize import ImageResize
@@ -40,6 +42,8 @@ Problems = Iterator[tuple[str, Kind]]
 TooLong = Callable[[Row, ImageSize], str | None]
 ASKED: set[Asked] = {asked for reward in REWARDS.values() for asked in reward.asks or ()}
 """What the prompts of some rewards must ask for."""
+OF_COLUMNS = [reward.problem_of for reward in REWARDS.values() if reward.problem_of is not None]
+"""What says whether the columns that a reward reads are in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,8 +160,8 @@ def _problems(
         yield f"unknown task {task!r}; known: {', '.join(TASK_NAMES)}", Kind.GOLD
     if text := solution_problem(row.solution):
         yield text, Kind.GOLD
-    for reward in REWARDS.values():
-        if problem := reward.problem_of(row.columns):
+    for problem_of in OF_COLUMNS:
+        if problem := problem_of(row.columns):
             yield problem, Kind.GOLD
     gold = gold_text(row.solution)
     for name, value in (("problem", row.problem), ("system", system or ""), ("solution", gold)):
@@ -227,16 +231,24 @@ def _task_problems(
     stated = {**row.columns, "solution": text}
     if problem := TASK_NAMES[task].problem_of(stated):
         yield problem, Kind.GOLD
-    answer_of = TASK_NAMES[task].answer_of
-    answer = text if answer_of is None else answer_of(gold)
-    completion = f"<think>.</think><answer>{answer}</answer>"
     for name in PAYING[task] if every_reward else PAYING[task][:1]:
         known = ("task", *REWARDS[name].takes)
-        further = {k: [v] for k, v in row.columns.items() if k in known}
-        score = REWARDS[name]([completion], [text], **further)[0]
+        further = {k: v for k, v in row.columns.items() if k in known}
+        plain = all(v is None or isinstance(v, str) for v in further.values())
+        earned = _earned if plain else _earned.__wrapped__
+        score = earned(name, task, text, tuple(further.items()))
         if score is None or score < 1.0 - 1e-9:
             problem = f"the gold answer {text[:80]!r} scores {score} under {name}, not 1.0"
             yield problem, Kind.ROW
+
+
+@lru_cache(SAME)
+def _earned(name: str, task: str, text: str, further: tuple[tuple[str, Any], ...]) -> float | None:
+    """What a readable gold earns as an answer."""
+    answer_of = TASK_NAMES[task].answer_of
+    answer = text if answer_of is None else answer_of(TASK_NAMES[task].read_gold(text))
+    completion = f"<think>.</think><answer>{answer}</answer>"
+    return REWARDS[name]([completion], [text], **{k: [v] for k, v in further})[0]
 
 
 def fitting_tasks(row: Row, size: ImageSize | None = None, known: Sequence[str] = ()) -> list[str]:
@@ -295,7 +307,11 @@ def named_tasks(rewards: Iterable[str]) -> dict[str, list[str]]:
 
 def lacks(row: Row, system: str) -> list[Asked]:
     """Return what the row's prompt never asks for, nor ``system`` where the row has no turn."""
-    text = f"{row.columns.get('system') or system}\n{row.problem}"
+    return _lacks(f"{row.columns.get('system') or system}\n{row.problem}")
+
+
+@lru_cache(SAME)
+def _lacks(text: str) -> list[Asked]:
     return [asked for asked in ASKED if not re.search(asked.pattern, text)]
 
 

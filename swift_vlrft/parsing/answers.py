@@ -17,7 +17,7 @@ import re
 import threading
 from collections.abc import Callable
 from decimal import Decimal
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, TypeVar
 
 from swift_vlrft.geometry.boxes import Box
@@ -108,6 +108,7 @@ class Answer:
         return reasoned and rest.count("\\boxed") == 1 and any(boxed(rest))
 
 
+@lru_cache(maxsize=16)  # the checks of a row ask for its gold several times
 def answer_text(completion: str) -> str | None:
     """Return the text of the last complete answer block after the last ``</think>``, stripped."""
     span = answer_span(completion)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from swift_vlrft.geometry.boxes import Box, array_of
@@ -72,6 +72,7 @@ class BoxList:
         self.labels.append(label)
 
 
+@lru_cache(maxsize=16)  # the checks of a row ask for its gold several times
 def read_boxes(text: str) -> BoxList | None:
     """Return all boxes in ``text``, of all lists: a second guess costs as much as an extra box.
 

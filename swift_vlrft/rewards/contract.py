@@ -171,7 +171,7 @@ class Reward:
     """It scores how the answer is written, not whether it is right."""
     zero_without: str | None = None
     """A column of ``takes`` without which a row earns 0."""
-    problem_of: Callable[[Mapping[str, Any]], str | None] = lambda columns: None
+    problem_of: Callable[[Mapping[str, Any]], str | None] | None = None
     """What is wrong with its columns of a row, for the checks of data."""
     reason: tuple[str, str] | None = None
     """Code and text of why it pays less, where that is not the form of the answer."""
