@@ -10,11 +10,8 @@ import typer
 from swift_vlrft.commands.data_check import (
     AsJson,
     Columns,
-    Model,
-    ModelType,
     Plugins,
     Root,
-    asked_format,
     check,
     renamed,
 )
@@ -26,8 +23,7 @@ Source = Annotated[
     Path,
     typer.Argument(
         metavar="SRC",
-        help="A set on disk, in any form; SRC:unit (or norm1000, pixels, yx1000, native) for "
-        "boxes in that format.",
+        help="A set on disk, in any form.",
     ),
 ]
 Target = Annotated[Path, typer.Argument(metavar="DST", help="Parquet folder to write.")]
@@ -47,10 +43,7 @@ data.command()(check)
 def coco(
     instances: Annotated[
         Path,
-        typer.Argument(
-            help="instances_*.json, or lvis_v1_*.json; FILE:FORMAT (pixels, unit, yx1000, native) "
-            "writes the boxes in that format, else in norm1000."
-        ),
+        typer.Argument(help="instances_*.json, or lvis_v1_*.json."),
     ],
     images: Annotated[Path, typer.Argument(help="Folder of the images.")],
     folder: Target,
@@ -90,8 +83,6 @@ def coco(
     split: Annotated[
         str | None, typer.Option(help="Name of the split that is written. Default: train.")
     ] = None,
-    model: Model = None,
-    model_type: ModelType = None,
     keep_going: KeepGoing = False,
     as_json: AsJson = False,
 ) -> None:
@@ -105,7 +96,6 @@ def coco(
     from swift_vlrft.datasets.build import build_folder
     from swift_vlrft.geometry.readings import reading_named
 
-    instances, box_format, key, _ = asked_format(instances, model, model_type)
     written = build_folder(
         instances,
         images,
@@ -118,8 +108,6 @@ def coco(
         held_out_share=held_out,
         seed=seed,
         split=split,
-        box_format=box_format,
-        box_key=key,
         keep_going=keep_going,
     )
     print_written(written, as_json)
@@ -213,8 +201,6 @@ def convert(
     ask: Annotated[
         str, typer.Option(help="A sentence for the end of every prompt: the form of the answer.")
     ] = "",
-    model: Model = None,
-    model_type: ModelType = None,
     keep_going: KeepGoing = False,
     as_json: AsJson = False,
 ) -> None:
@@ -230,7 +216,6 @@ def convert(
     from swift_vlrft.datasets.schemas import load_forms
 
     load_forms(external_plugins or ())
-    source, box_format, key, _ = asked_format(source, model, model_type, default="")
     written = convert_folder(
         source,
         folder,
@@ -240,8 +225,6 @@ def convert(
         task=task,
         boxes=boxes,
         unit=unit,
-        box_format=box_format,
-        box_key=key,
         ask=ask,
         keep_going=keep_going,
     )

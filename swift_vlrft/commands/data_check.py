@@ -21,10 +21,6 @@ Root = Annotated[Path | None, typer.Option(help="Folder that relative image path
 Columns = Annotated[
     str, typer.Option(help='Rename columns, as ms-swift does: {"question": "problem"}')
 ]
-Model = Annotated[
-    str | None,
-    typer.Option(help="Folder or id of the model whose own box format `native` means."),
-]
 ModelType = Annotated[
     str | None, typer.Option(help="Family of --model, if it does not tell: qwen2_5_vl, ...")
 ]
@@ -143,17 +139,17 @@ def check(
 
 
 def asked_format(
-    source: Path, model: str | None, model_type: str | None, default: str = "norm1000"
+    source: Path, model: str | None, model_type: str | None
 ) -> tuple[Path, str, str | None, ImageResize | None]:
     """Return path, box format, box key and image resize rule of ``SET[:FORMAT]``.
 
-    The format is ``default`` where none is named; key and resize rule are the model's, for
+    The format is norm1000 where none is named; key and resize rule are the model's, for
     ``native`` alone. DataError where that needs a model.
     """
     from swift_vlrft.datasets.box_format import split_box_format
     from swift_vlrft.geometry.box_format import NATIVE
 
-    path, subset = split_box_format(str(source), default)
+    path, subset = split_box_format(str(source))
     if subset != NATIVE:
         return path, subset, None, None
     from swift_vlrft.swift_plugin.command_line import run_of_model

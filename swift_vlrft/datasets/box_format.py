@@ -81,14 +81,14 @@ def subset_of(names: Sequence[str], dataset: str) -> Subset:
     return Subset(formats[0] if formats else "norm1000", tasks)
 
 
-def split_box_format(text: str, default: str = "norm1000") -> tuple[Path, str]:
+def split_box_format(text: str) -> tuple[Path, str]:
     """Split ``PATH[:norm1000|pixels|unit|yx1000|native]`` into path and subset. ValueError names an
     unknown subset.
     """
     asked = parse(text)
     subset = "/".join(asked.subsets)
     if not asked.subsets or not (subset in SUBSETS or asked.path.exists()):
-        return Path(text), default
+        return Path(text), "norm1000"
     if subset not in SUBSETS:
         raise DataError(f"{text}: unknown subset {subset!r}; known: {', '.join(SUBSETS)}")
     return asked.path, subset

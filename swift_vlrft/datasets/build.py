@@ -27,7 +27,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.datasets.box_format import in_box_format
 from swift_vlrft.datasets.image import image_path, size_problem, stored_image
 from swift_vlrft.datasets.instances import (
     Boxes,
@@ -218,13 +217,11 @@ def built_rows(
     instances: Instances,
     rows: Sequence[PlannedRow],
     images: Path,
-    box_format: str = "norm1000",
-    key: str | None = None,
     prompt: str = PROMPT,
 ) -> Iterator[Item]:
-    """Yield the planned rows with their images, boxes in that format (pixels: of the image, as it
-    is stored) and under ``key`` if given; a BadRow where a file is missing, broken or of another
-    size than the annotations say. Boxes have labels unless the prompt is of one ``{category}``.
+    """Yield the planned rows with their images; a BadRow where a file is missing, broken or of
+    another size than the annotations say. Boxes have labels unless the prompt is of one
+    ``{category}``.
     """
     single = "{category}" in prompt
     folder = images.absolute()
@@ -241,12 +238,6 @@ def built_rows(
         else:
             category, labels = (row.names[0], ()) if single else (None, row.labels)
             item = detection_row(image, category, row.boxes, labels, prompt)
-            sides = shown.width, shown.height
-            item["problem"], item["solution"] = in_box_format(
-                item["problem"], item["solution"], item["frame"], box_format,
-                size=sides, to_size=sides, key=key,
-            )  # fmt: skip
-            item["frame"] = box_format
             yield item | {"image_id": instances.column_of(row.image_id)}
 
 
@@ -263,8 +254,6 @@ def build_folder(
     held_out_share: float | None = None,
     seed: int = 0,
     split: str | None = None,
-    box_format: str = "norm1000",
-    box_key: str | None = None,
     keep_going: bool = False,
 ) -> Written:
     """Do what ``vlrft data coco`` does. ``counts`` of the result are the rows and boxes that were
@@ -302,7 +291,7 @@ def build_folder(
         if split == next(iter(splits)):
             bad = annotated.bad.items()
             yield from (BadRow(RowLocation(instances, i, "image"), text) for i, text in bad)
-        built = built_rows(annotated, planned, images, box_format, box_key, text)
+        built = built_rows(annotated, planned, images, text)
         for row, item in zip(planned, built, strict=True):
             if not isinstance(item, BadRow):
                 counts[f"rows with boxes in {split}"] += bool(row.boxes)

@@ -41,6 +41,7 @@ from swift_vlrft.datasets.instances import (
 )
 from swift_vlrft.datasets.row import AnnotatedSize, BadRow, RowLocation
 from swift_vlrft.datasets.schema import (
+    LOOKED_AT,
     Context,
     RawExample,
     RecordSchema,
@@ -219,8 +220,8 @@ def _reading(context: Context) -> Reading:
         sides = (size.width, size.height) if size else context.size_of(record.get("image"))
         return _objects(record["objects"])[0], sides
 
-    columns = LIGHT if sized else (*LIGHT, "image")
-    return context.reading(columns, boxes_of, Reading("xyxy"), rival=COCO)
+    columns, most = (LIGHT, None) if sized else ((*LIGHT, "image"), LOOKED_AT)
+    return context.reading(columns, boxes_of, Reading("xyxy"), rival=COCO, most=most)
 
 
 COCO_PARQUET_SCHEMA = RecordSchema(

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.datasets.box_format import row_in_box_format
 from swift_vlrft.datasets.check import Report, Validated, check_rows
 from swift_vlrft.datasets.image import stored_image
 from swift_vlrft.datasets.opening import open_set, refuse_missing, splits_of
@@ -33,16 +32,13 @@ def convert_folder(
     *,
     splits: Sequence[str] = (),
     root: Path | None = None,
-    box_format: str = "",
-    box_key: str | None = None,
     ask: str = "",
     keep_going: bool = False,
     **options: Any,
 ) -> Written:
-    """Do what ``vlrft data convert`` does, for all splits unless ``splits`` names some. Boxes stay
-    as they are stored unless ``box_format`` names another, under ``box_key`` if given. Prompts end
-    with ``ask``. ``counts`` of the result are rows that were not made though nothing is wrong with
-    them, ``notes`` say which files were not read. Further ``options`` are ``open_set``'s.
+    """Do what ``vlrft data convert`` does, for all splits unless ``splits`` names some. Prompts
+    end with ``ask``. ``counts`` of the result are rows that were not made though nothing is wrong
+    with them, ``notes`` say which files were not read. Further ``options`` are ``open_set``'s.
 
     DataError names the file and the row that cannot be used; with ``keep_going`` such rows are
     left out and listed. It also names files that hold rows of no split, unless ``splits`` says
@@ -66,7 +62,7 @@ def convert_folder(
     def items(split: str) -> Iterator[Item]:
         rules = RowRules(box_format="", every_reward=True)
         checked = check_rows(opened[split], rules, reports[split])
-        for item in _items(checked, base, box_format, box_key):
+        for item in _items(checked, base):
             if ask and isinstance(item, dict):
                 item["problem"] += f"\n{ask}"
             yield item
@@ -89,9 +85,7 @@ def image_base(source: Path, root: Path | None) -> Path:
     return Path(os.path.abspath(root or (source if source.is_dir() else source.parent)))
 
 
-def _items(
-    rows: Iterable[Validated], base: Path, box_format: str, key: str | None
-) -> Iterator[Item]:
+def _items(rows: Iterable[Validated], base: Path) -> Iterator[Item]:
     """Yield what is written of every row, or its problem; its image's path is below ``base``."""
     for checked in rows:
         row, size, problem = checked.row, checked.size, checked.problem
@@ -100,9 +94,6 @@ def _items(
         if isinstance(row, Row) and size is not None and problem is None:
             try:
                 image, _ = stored_image(row.image, base, size)
-                if box_format:  # pixels are those of the image
-                    sides = size.width, size.height
-                    row = row_in_box_format(row, box_format, sides, sides, key)
                 yield written_row(row, image)
                 continue
             except ValueError as error:

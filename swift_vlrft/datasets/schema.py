@@ -40,7 +40,7 @@ ANSWER_FORM = (
 """The end of a prompt, with the form of the answer."""
 
 LOOKED_AT = 1000
-"""The boxes of so many records say in which format they are."""
+"""So many images are asked for their sizes, where no column states them."""
 
 CONVERT = "vlrft data convert, or to read_rows as boxes= and unit="
 
@@ -75,16 +75,17 @@ class Context:
         form: Reading,
         *,
         rival: Reading | None = None,
+        most: int | None = LOOKED_AT,
     ) -> Reading:
         """Return what the numbers of the set's boxes are: what a command states, else what the
         ``form`` of the set says. ``boxes_of`` gives a record's boxes, and the size of its image if
         it states it, or opens it; ``columns`` are those that it reads. MisreadBoxes where another
-        reading fits the first records better, and where nothing is stated and the ``rival`` of the
-        form fits as well.
+        reading fits the first ``most`` records (None: all) better, and where nothing is stated and
+        the ``rival`` of the form fits as well.
         """
         if "reading" not in self.notes:
             known: list[SizedBox] = []
-            for record in islice(self.stored.sample(columns), LOOKED_AT):
+            for record in islice(self.stored.sample(columns), most):
                 try:
                     boxes, size = boxes_of(record)
                 except ValueError:  # its row says what is wrong with it

@@ -147,10 +147,10 @@ def test_a_unit_is_the_box_format_of_solutions_that_state_none(form, tmp_path):
     for unit in ("pixels", "unit", "norm1000"):
         numbers = written((64, 48, 320, 240), Reading("xyxy", unit), FAR)
         path = solutions(tmp_path, [n if n < 1 else int(n) for n in numbers], form)
-        done = data("convert", f"{path}:norm1000", tmp_path / unit, "--unit", unit)
+        done = data("convert", path, tmp_path / unit, "--unit", unit)
         assert done.exit_code == 0, done.output
-        (row,) = rows_in(tmp_path / unit)
-        assert re.findall(r"\d+", row["solution"]) == ["100", "100", "500", "500"]
+        rows, _ = train_on(tmp_path / unit, tmp_path / "cache")
+        assert re.findall(r"\d+", rows[0]["solution"]) == ["100", "100", "500", "500"]
     for flags in (["--unit", "percent"], ["--boxes", "xywh"], ["--boxes", "xyxy"]):
         done = data("convert", path, tmp_path / "no", *flags)
         (line,) = done.stderr.splitlines()
