@@ -3,19 +3,12 @@
     {"image_path": "train/486.jpg", "instruction": ["the thing that keeps rain off"],
      "boxes": [[118.0, 40.0, 402.0, 371.0]]}
 
-with boxes in pixels of the image, or turned into conversations with corner pairs in norm1000:
-
-    {"id": "lisa_0", "conversations": [
-        {"from": "user", "value": "<img>train/486.jpg</img>\\n Output the bounding box in the image
-                                   corresponding to the instruction: the thing that ..."},
-        {"from": "assistant", "value": "(184,83),(628,772)"}]}
-
-Each instruction is a row; of several boxes the first is the gold one, as in Visual-RFT.
+with boxes in pixels of the image. Each instruction is a row; of several boxes the first is the gold
+one, as in Visual-RFT.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,14 +17,12 @@ from swift_vlrft.datasets.schema import (
     Context,
     RawExample,
     RecordSchema,
-    conversation,
     four_numbers,
     further,
 )
 from swift_vlrft.datasets.storage import Record
 from swift_vlrft.geometry.box_format import convert_box
 from swift_vlrft.geometry.readings import PictureSize, Reading, corners, fits
-from swift_vlrft.parsing.answers import gold_text
 
 PROMPT = (
     "Output the bounding box in the image corresponding to the instruction: {instruction}\n"
@@ -39,30 +30,10 @@ PROMPT = (
     + ANSWER_FORM.format("(x1,y1),(x2,y2)")
 )
 NO_INSTRUCTION = "an empty instruction makes no row"
-_IMAGE = re.compile(r"\s*<img>(.*?)</img>\s*", re.DOTALL)
-_INSTRUCTION = re.compile(r"corresponding to the instruction:\s*(.*)", re.DOTALL)
-
-
-def _matches(columns: set[str]) -> bool:
-    return {"image_path", "instruction", "boxes"} <= columns or (
-        "conversations" in columns and not {"image", "images"} & columns
-    )
 
 
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     stated = {"task": "grounding", "frame": "norm1000"}
-    if "conversations" in record:
-        stated["frame"] = context.stored.box_format or "norm1000"
-        row = further(conversation(record, context), "id")  # a running number, as text
-        image = _IMAGE.match(prompt := row["problem"])
-        if image is None:
-            raise ValueError(f"no <img>PATH</img> at the start of {prompt[:80]!r}")
-        prompt = prompt[image.end() :]
-        if (asked := _INSTRUCTION.search(prompt)) and "<answer>" not in prompt:
-            prompt = PROMPT.format(instruction=asked[1].strip())
-        solution = f"<answer>{gold_text(row['solution'])}</answer>"
-        yield row | stated | {"image": image[1].strip(), "problem": prompt, "solution": solution}
-        return
     texts = record["instruction"]
     texts = texts if isinstance(texts, list) and texts else [texts or None]
     instructions = [text.strip() for text in texts if isinstance(text, str) and text.strip()]
@@ -100,4 +71,6 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
         )
 
 
-LISA_SCHEMA = RecordSchema("lisa", _matches, _rows, single=False, numbers="boxes")
+LISA_SCHEMA = RecordSchema(
+    "lisa", {"image_path", "instruction", "boxes"}.issubset, _rows, single=False, numbers="boxes"
+)

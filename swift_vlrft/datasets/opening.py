@@ -159,10 +159,6 @@ def is_ours(stored: StoredSet, rewards: Sequence[str]) -> bool:
         # solutions alone are text, if no reward of ours reads the solutions.
         ours = "image" in names or not rewards or scores(rewards)
         return ours and "images" not in names and len(names & EXPLICIT) > 1
-    if schema.name == "lisa" and "conversations" in names:
-        # LISA's begin with <img>PATH</img>; other conversations are ms-swift's.
-        first = next(stored.sample(["conversations"]), {})
-        return "<img>" in str(first.get("conversations"))
     return True
 
 

@@ -243,28 +243,27 @@ def conversation(record: Record, context: Context) -> RawExample:
     """Make the row of ``conversations``: the first question and its answer, and a system turn. An
     answer in a column ``solution`` goes first; questions after the first are counted as left out.
     """
-    questions, answers, system = (_turns(record, roles) for roles in (ASKS, ANSWERS, ("system",)))
+    questions, answers, system = (_turns(record, role) for role in ("human", "gpt", "system"))
     if (solution := record.get("solution")) is None or solution == "":
         solution = answers[0] if answers else None
-    for texts, roles in ((questions, ASKS), ([solution], ANSWERS)):
+    for texts, role in ((questions, "human"), ([solution], "gpt")):
         if not texts or texts[0] is None:
             turns = str(record["conversations"])[:80]
-            raise ValueError(f"conversations holds no turn of {' or '.join(roles)}: {turns}")
+            raise ValueError(f"conversations holds no turn of {role}: {turns}")
     for text in questions[1:]:
         context.leave_out(FURTHER_TURN, text[:60])
     example = further(record, "conversations") | {"problem": questions[0], "solution": solution}
     return example | ({"system": system[0]} if system and not record.get("system") else {})
 
 
-def _turns(record: Record, roles: tuple[str, ...]) -> list[str]:
+def _turns(record: Record, role: str) -> list[str]:
     turns = record["conversations"]
     values = [
-        turn.get("value", turn.get("content"))
+        turn.get("value")
         for turn in (turns if isinstance(turns, list) else ())
-        if isinstance(turn, dict) and turn.get("from", turn.get("role")) in roles
+        if isinstance(turn, dict) and turn.get("from") == role
     ]
     return [gold_text(value) for value in values if value is not None]
 
 
-ASKS, ANSWERS = ("human", "user"), ("gpt", "assistant")
 FURTHER_TURN = "a question after the first of a conversation makes no row"
