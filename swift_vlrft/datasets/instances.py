@@ -132,9 +132,7 @@ def _instances(path: Path, stated: Reading | None, size: int, changed: int) -> I
                     f"{path}, images[{i}]: {side} is {image[side]!r}; a count of pixels is needed"
                 )
         images[image["id"]] = image
-    used = {annotation.get("category_id") for annotation in content["annotations"]}
-    entries, groups = _without_groups(content["categories"], used)
-    categories = _categories(entries, path)
+    categories = _categories(content["categories"], path)
     instances = Instances(
         path,
         images,
@@ -143,8 +141,6 @@ def _instances(path: Path, stated: Reading | None, size: int, changed: int) -> I
         boxes={c: {} for c in categories},
         unsure={c: set() for c in categories},
     )
-    for name in groups:
-        instances.left_out[f"category without a box that is only a group's name: {name}"] += 1
     at: list[int] = []
     boxes: list[SizedBox] = []
     outside: list[int] = []
@@ -171,22 +167,6 @@ def _instances(path: Path, stated: Reading | None, size: int, changed: int) -> I
                 if c in instances.absent:
                     instances.absent[c].add(i)
     return instances
-
-
-def _without_groups(
-    entries: list[dict[str, Any]], used: set[Any]
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """The categories, and the names of those that are left out: without a box, and supercategory of
-    others, as the first category of Roboflow's files is.
-    """
-    groups = [
-        entry
-        for entry in entries
-        if entry.get("id") not in used
-        and any(o is not entry and o.get("supercategory") == entry.get("name") for o in entries)
-    ]
-    names = [str(group.get("name")) for group in groups]
-    return [entry for entry in entries if entry not in groups], names
 
 
 def _categories(entries: list[dict[str, Any]], path: Path) -> dict[Any, str]:

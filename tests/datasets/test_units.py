@@ -157,20 +157,6 @@ def test_a_unit_is_the_box_format_of_solutions_that_state_none(form, tmp_path):
         assert done.exit_code == 2 and "in pixels, unit or norm1000" in line
 
 
-def test_the_name_of_a_group_is_no_category(tmp_path):
-    file = instances(tmp_path, [[10, 10, 50, 60]] * 2)
-    content = json.loads(file.read_text())
-    content["categories"] = [
-        {"id": 0, "name": "pets", "supercategory": "none"},
-        {"id": 7, "name": "dog", "supercategory": "pets"},
-        {"id": 8, "name": "cat", "supercategory": "pets"},
-    ]
-    file.write_text(json.dumps(content))
-    done = data("coco", file, tmp_path, tmp_path / "out", "--per-category", "--negatives", "1")
-    assert done.exit_code == 0 and "only a group's name: pets" in " ".join(done.output.split())
-    assert {row["category"] for row in rows_in(tmp_path / "out")} == {"dog", "cat"}
-
-
 @pytest.mark.slow  # ms-swift is imported
 def test_vlrft_check_says_of_a_set_what_training_says(tmp_path, monkeypatch):
     from swift_vlrft.swift_plugin.registration import register
