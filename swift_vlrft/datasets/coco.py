@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.build import detection_row, plan_rows
-from swift_vlrft.datasets.image import image_path
 from swift_vlrft.datasets.instances import (
     COCO,
     NO_OBJECT,
@@ -56,7 +55,7 @@ from swift_vlrft.geometry.box_format import convert_box
 from swift_vlrft.geometry.readings import PictureSize, Reading, clipped, corners, fits
 
 LOOKED_FOR = 100
-"""Images whose names are tried before the folder counts as not found."""
+"""So many images are looked for before the folder counts as not found."""
 
 
 COLUMNS = ("image", "image_id", "category", "boxes", "annotated_size")
@@ -113,28 +112,20 @@ class CocoFile(StoredSet):
 
 
 def image_folder(instances: Instances, root: Path | None) -> Path:
-    """Return the absolute folder of the images: ``root``, or where COCO's own archives put them;
-    the folder that holds the first image that is found at all.
+    """Return the absolute folder of the images: train2017 of instances_train2017.json below
+    ``root``, or beside the annotations or their folder; else ``root``, or where they lie.
     """
-    names = [file_of(image) or "" for image in islice(instances.images.values(), LOOKED_FOR)]
     here = Path(os.path.abspath(instances.path)).parent
-    root = None if root is None else Path(os.path.abspath(root))
+    around = [here.parent, here] if root is None else [Path(os.path.abspath(root))]
     split = instances.path.stem.partition("_")[2]  # instances_train2017
-    tried = [root / split, root] if root else []
-    tried += [here.parent / split, here / split, here.parent / "images" / split]
-    tried += [here.parent / "images", here / "images", here / "data", here, here.parent]
-    for name in names:
-        for folder in tried:
-            inside = image_path(name, folder, None).is_relative_to(folder)
-            if inside and os.path.lexists(folder / name):  # a link that leads nowhere, too
-                return folder
-    if not names:
-        return tried[0]
-    raise DataError(
-        f"{instances.path}: its images, {', '.join(names[:3])}, lie below none of "
-        f"{', '.join(dict.fromkeys(map(str, tried)))}; say where they are with "
-        "ROOT_IMAGE_DIR=FOLDER, and write names that do not lead out of it"
-    )
+    folder = next((at / split for at in around if split and (at / split).is_dir()), around[-1])
+    names = [file_of(image) or "" for image in islice(instances.images.values(), LOOKED_FOR)]
+    if names and not any(os.path.lexists(folder / name) for name in names):  # also a broken link
+        raise DataError(
+            f"{instances.path}: its images, {', '.join(names[:3])}, are not in {folder}; say where "
+            "they are with ROOT_IMAGE_DIR=FOLDER"
+        )
+    return folder
 
 
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
@@ -150,8 +141,6 @@ COCO_SCHEMA = RecordSchema(
 # ---- Parquet ---------------------------------------------------------------------------------
 
 LIGHT = ("objects", "width", "height")
-BOXES = ("bbox", "bboxes", "boxes")
-CATEGORIES = ("category", "categories", "category_id", "label", "labels", "class", "classes")
 
 
 def _matches_parquet(columns: set[str]) -> bool:
@@ -200,13 +189,9 @@ def _objects(objects: Any) -> tuple[list[Any], list[Any], list[Any]]:
         raise ValueError(f"objects is {str(objects)[:80]}; bbox and category are needed")
     if not objects:
         return [], [], []
-    boxes = next((objects[key] for key in BOXES if key in objects), None)
-    categories = next((objects[key] for key in CATEGORIES if key in objects), None)
-    if boxes is None or categories is None:
-        raise ValueError(
-            f"objects holds {', '.join(objects)}; boxes ({', '.join(BOXES)}) and their categories "
-            f"({', '.join(CATEGORIES)}) are needed"
-        )
+    if not {"bbox", "category"} <= objects.keys():
+        raise ValueError(f"objects holds {', '.join(objects)}; bbox and category are needed")
+    boxes, categories = objects["bbox"], objects["category"]
     if len(boxes) != len(categories):
         raise ValueError(f"{len(boxes)} boxes, but {len(categories)} categories")
     return boxes, categories, objects.get("iscrowd") or [False] * len(boxes)
