@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swift_vlrft.datasets.source import AnnotatedSize, DataError, RowLocation
+from swift_vlrft.datasets.video import video_facts
 from swift_vlrft.families.resize import MAX_RATIO
 
 if TYPE_CHECKING:
@@ -42,8 +43,19 @@ class ImageSize:
     plain: bool
 
 
+@dataclass(frozen=True)
+class VideoSize(ImageSize):
+    """The size of each frame of a video, its length in seconds, and the number of frames."""
+
+    seconds: float
+    frames: int
+
+
 def image_size(image: Mapping[str, Any]) -> ImageSize:
-    """Return the size of the upright image; DataError says why it cannot be trained on."""
+    """Return the size of the upright image or video; DataError: why it cannot be trained on."""
+    if image.get("video"):
+        width, height, seconds, frames = video_facts(str(image["path"]))
+        return VideoSize(width, height, True, seconds, frames)
     size, mode, turned, _ = _look(image, decode=False)
     # Of a file, Qwen's own loader would put white behind what is transparent; of bytes, and in
     # vLLM, transparency is let go.
@@ -111,6 +123,8 @@ def stored_image(
     upright and RGB where ms-swift would show it otherwise. DataError if it cannot be trained on;
     a ``size`` that is given says that it can.
     """
+    if image.get("video"):
+        raise DataError("rows of videos train as they lie; they are not written anew")
     stored = {"bytes": _content(image), "path": image.get("path")}
     size = size or image_size(stored)
     if image.get("bytes") is None:
@@ -124,18 +138,18 @@ def image_hash(image: Mapping[str, Any]) -> str:
     return hashlib.sha256(_content(image)).hexdigest()[:16]
 
 
-def image_path(path: str, folder: Path, root: Path | None) -> Path:
+def image_path(path: str, folder: Path, root: Path | None, what: str = "image") -> Path:
     """Return an image's absolute path: below ``root`` if given, else from the set's folder. The
     name decides: where a link leads does not matter, a name that climbs out of ``root`` is refused.
     """
     if path.startswith(("http://", "https://")):
-        raise DataError(f"the image is the address {path[:100]}; download it and name the file")
+        raise DataError(f"the {what} is the address {path[:100]}; download it and name the file")
     full = Path(os.path.normpath(os.path.join(os.path.abspath(root or folder), path)))
     if "\\" in path and not full.exists():
-        raise DataError(f"the image path {path} has backslashes; write / between its folders")
+        raise DataError(f"the {what} path {path} has backslashes; write / between its folders")
     if root is not None and not full.is_relative_to(os.path.abspath(root)):
         raise DataError(
-            f"the image path {path} lies outside the root {root}; paths must stay in it"
+            f"the {what} path {path} lies outside the root {root}; paths must stay in it"
         )
     return full
 

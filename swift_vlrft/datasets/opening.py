@@ -38,6 +38,7 @@ from swift_vlrft.datasets.splits import (
     walk,
 )
 from swift_vlrft.datasets.storage import StoredSet
+from swift_vlrft.datasets.video_rows import SENTENCES, VideoSentences, are_sentences
 from swift_vlrft.datasets.yolo import CONFIG, names_classes, open_yolo, splits_of_yolo
 from swift_vlrft.geometry.box_format import BOX_FORMATS
 from swift_vlrft.geometry.readings import ORDERS, reading_named
@@ -181,7 +182,8 @@ def check_columns(stored: StoredSet) -> None:
         return
     if videos := {"video", "videos"} & set(columns):
         raise DataError(
-            f"{stored.path} has {', '.join(videos)}; a row is of one image, not of time"
+            f"{stored.path} has {', '.join(videos)}: a row of a video has videos, problem and "
+            "solution, its spans in seconds"
         )
     missing = [name for name in ("image", "problem", "solution") if name not in columns]
     known = [name for name in SWIFT_COLUMNS if name in columns]
@@ -279,6 +281,9 @@ def _json(path: Path, files: Sequence[Path]) -> StoredSet:
             content = None
         if isinstance(content, dict) and {"images", "annotations", "categories"} <= content.keys():
             return CocoFile(files[0])
+        if are_sentences(content):
+            names = [*sorted(SENTENCES), "duration"]
+            return VideoSentences(files[0], names=names, videos=content)
     return JsonFiles(path)
 
 

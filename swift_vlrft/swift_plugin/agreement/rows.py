@@ -24,7 +24,7 @@ def choose_rows(trainer: ComparisonMixin, wanted: int) -> tuple[list[NumberedRow
     left, answer = [], trainer.request_config.max_tokens
     limit = trainer.engine.engine.model_config.max_model_len if trainer.colocated else None
     for number, row in enumerate(islice(trainer.train_dataset, MAX_SCANNED), 1):
-        kind = kinds[bool(row.get("images"))]
+        kind = kinds[bool(row.get("images") or row.get("videos"))]
         if len(kind) == wanted:
             continue
         try:
