@@ -71,6 +71,8 @@ def image_size(image: Mapping[str, Any]) -> ImageSize:
 
 def open_image(image: Mapping[str, Any], place: RowLocation | None = None) -> Image:
     """Open the image, RGB and upright. DataError names the place where it cannot be decoded."""
+    if image.get("video"):
+        raise DataError("it is a video, which is not drawn")
     try:
         shown = _look(image, decode=True)[3]
     except DataError as error:

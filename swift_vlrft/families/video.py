@@ -19,8 +19,7 @@ VARIABLES = (
     *("FPS", "FPS_MIN_FRAMES", "FPS_MAX_FRAMES", "VIDEO_MIN_PIXELS", "VIDEO_MAX_PIXELS"),
     *("VIDEO_MIN_TOKEN_NUM", "VIDEO_MAX_TOKEN_NUM"),
 )
-TOTAL = int(128_000 * 0.9)
-"""Tokens of a frame times half the frames, at most."""
+TOTAL = int(128_000 * 0.9)  # tokens of a video, at most
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,7 @@ class VideoRule:
     fps: float = 2.0
     least_frames: int = 4
     most_frames: int = 768
-    least: int = 128
-    """Tokens of a frame; ``most`` in the same unit."""
+    least: int = 128  # tokens of a frame
     most: int = 768
 
     def of(self, environ: Mapping[str, str]) -> VideoRule:

@@ -216,8 +216,7 @@ def _forward(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
     if run.true("padding_free") and settings.batch > 1:
         notes.append("padding_free: every row of a batch is as long as the longest, none is padded")
     environment = run.recipe.environment
-    videos = sorted(n for n in environment if VIDEO.match(n))
-    if videos and not of_videos(run):
+    if not of_videos(run) and (videos := sorted(n for n in environment if VIDEO.match(n))):
         notes.append(f"{', '.join(videos)}: rows with videos are not planned, only images")
     why = _why_not_shared(run, settings.model)
     on = shared_prefix.switched_on(environment)

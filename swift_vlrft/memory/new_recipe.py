@@ -85,8 +85,7 @@ def nearest(model: Model, task: str, gpus: Gpus, nodes: int) -> Script:
         models = ", ".join(dict.fromkeys(other.name for _, other in known))
         raise ValueError(
             f"--model {model.name}: no recipe that sees {'videos' if of_videos else 'images'} is "
-            f"tested for its family, only for those of {models}; begin with a copy of one (`vlrft "
-            "recipe`)"
+            f"tested for its family, only for those of {models}; copy one (`vlrft recipe`)"
         )
 
     def apart(pair: tuple[Script, Model]) -> tuple[object, ...]:

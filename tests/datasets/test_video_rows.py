@@ -10,9 +10,10 @@ from PIL import Image
 from support.clips import ASK, clip_rows, draw_clip, write_rows
 from support.stored_sets import command, train_on
 
-from swift_vlrft.datasets import read_rows
+from swift_vlrft.datasets import DataError, read_rows
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.video import video_facts
+from swift_vlrft.demo.split import write_halves
 
 ASKED = ASK.format("red")
 TURNS = [{"role": "user", "content": f"<video>{ASKED}"}]
@@ -112,6 +113,17 @@ def test_a_span_may_end_a_little_behind_the_video(clips):
     row = {"videos": ["a.mp4"], "problem": ASKED, "solution": "0.5 to 3.4"}
     path = write_rows(clips / "behind.jsonl", [row | {"width": 56, "height": 56}])
     assert [check_set(path, images=looked_at).good for looked_at in (True, 0)] == [1, 1]
+
+
+def test_videos_are_neither_converted_nor_tried_nor_drawn(clips, tmp_path):
+    row = {"videos": ["a.mp4"], "problem": ASKED, "solution": "0.5 to 1.5"}
+    path = write_rows(clips / "kept.jsonl", [row])
+    code, said = command("data", "convert", path, tmp_path / "out")
+    assert code == 2 and "row 0: rows of videos train as they lie" in said
+    with pytest.raises(DataError, match="rows of videos train as they lie"):
+        write_halves(path, tmp_path / "halves")
+    assert command("data", "show", path, "--out", tmp_path / "page.html")[0] == 0
+    assert "it is a video, which is not drawn" in (tmp_path / "page.html").read_text()
 
 
 def test_a_picture_is_no_row_of_spans(tmp_path):

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from end_to_end.test_model_evaluation import eval_command, run
 from support.clips import clip_rows, write_rows
 from support.swift_run import SUPPORT, grpo_command, run_swift
 
@@ -28,3 +29,12 @@ def test_grpo_on_drawn_clips(tmp_path):
     for line in map(json.loads, (tmp_path / "out" / "completions.jsonl").open()):
         assert set(line["solution"]) <= golds and set(line["task"]) == {"temporal"}
         assert all("<video>When is the" in prompt for prompt in line["prompt"])
+
+
+def test_a_model_is_asked_about_drawn_clips(tmp_path):
+    write_tiny("qwen2_5_vl", tmp_path / "model")
+    data = write_rows(tmp_path / "rows.jsonl", clip_rows(tmp_path, 4))
+    command = eval_command(tmp_path / "model", data, tmp_path / "out", "--task", "temporal")
+    summary = run(command)
+    assert summary["rows"] == 4 and summary["headline"] == "mean_iou"
+    assert summary["metrics"]["r1_iou50"]["value"] == 0
