@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swift_vlrft.datasets.source import AnnotatedSize, DataError, RowLocation
-from swift_vlrft.datasets.video import video_facts
+from swift_vlrft.datasets.video import video_facts, video_strip
 from swift_vlrft.families.resize import MAX_RATIO
 
 if TYPE_CHECKING:
@@ -41,21 +41,15 @@ class ImageSize:
     width: int
     height: int
     plain: bool
-
-
-@dataclass(frozen=True)
-class VideoSize(ImageSize):
-    """The size of each frame of a video, its length in seconds, and the number of frames."""
-
-    seconds: float
-    frames: int
+    seconds: float = 0.0
+    """The length of a video, whose frames have this size."""
 
 
 def image_size(image: Mapping[str, Any]) -> ImageSize:
     """Return the size of the upright image or video; DataError: why it cannot be trained on."""
     if image.get("video"):
-        width, height, seconds, frames = video_facts(str(image["path"]))
-        return VideoSize(width, height, True, seconds, frames)
+        width, height, seconds, _ = video_facts(str(image["path"]))
+        return ImageSize(width, height, True, seconds)
     size, mode, turned, _ = _look(image, decode=False)
     # Of a file, Qwen's own loader would put white behind what is transparent; of bytes, and in
     # vLLM, transparency is let go.
@@ -70,9 +64,11 @@ def image_size(image: Mapping[str, Any]) -> ImageSize:
 
 
 def open_image(image: Mapping[str, Any], place: RowLocation | None = None) -> Image:
-    """Open the image, RGB and upright. DataError names the place where it cannot be decoded."""
+    """Open the image, RGB and upright, or a video's strip of frames. DataError names the place
+    where it cannot be decoded.
+    """
     if image.get("video"):
-        raise DataError("it is a video, which is not drawn")
+        return video_strip(str(image["path"]))
     try:
         shown = _look(image, decode=True)[3]
     except DataError as error:

@@ -38,7 +38,6 @@ from swift_vlrft.datasets.splits import (
     walk,
 )
 from swift_vlrft.datasets.storage import StoredSet
-from swift_vlrft.datasets.video_rows import SENTENCES, VideoSentences, are_sentences
 from swift_vlrft.datasets.yolo import CONFIG, names_classes, open_yolo, splits_of_yolo
 from swift_vlrft.geometry.box_format import BOX_FORMATS
 from swift_vlrft.geometry.readings import ORDERS, reading_named
@@ -281,9 +280,6 @@ def _json(path: Path, files: Sequence[Path]) -> StoredSet:
             content = None
         if isinstance(content, dict) and {"images", "annotations", "categories"} <= content.keys():
             return CocoFile(files[0])
-        if are_sentences(content):
-            names = [*sorted(SENTENCES), "duration"]
-            return VideoSentences(files[0], names=names, videos=content)
     return JsonFiles(path)
 
 

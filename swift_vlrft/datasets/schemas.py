@@ -80,9 +80,7 @@ def is_for_swift(columns: Iterable[str], rewards: Sequence[str] | None = None) -
         return False
     objects = SWIFT_OBJECTS_SCHEMA.matches(names)
     if "videos" in names and VIDEO_SCHEMA.matches(names):
-        return rewards is not None and not any(
-            name.startswith("vlrft_temporal") for name in rewards
-        )
+        return rewards is not None and not any("_temporal_" in name for name in rewards)
     easy_r1 = names >= {"images", "answer"} and "reward_model" not in names
     if "messages" in names and not objects:
         return True

@@ -9,17 +9,19 @@ number, as if each stood as long as the others, so a varying frame rate is refus
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from swift_vlrft.datasets.source import DataError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 UNEVEN = 0.1
 """So many seconds may a frame stand from its even place: spans are annotated in tenths."""
 
 
 def video_facts(path: str) -> tuple[int, int, float, int]:
-    """Return width, height, seconds and number of frames; DataError says why it cannot be trained
-    on.
-    """
+    """Return width, height, seconds and number of frames; DataError: why it cannot be used."""
     import av
 
     name = f"the video {path[:300]}"
@@ -58,3 +60,18 @@ def video_facts(path: str) -> tuple[int, int, float, int]:
             "and ms-swift counts frames; write it anew by ffmpeg -i OLD -vf fps=25 NEW"
         )
     return frame.width, frame.height, times[-1] + step, len(times)
+
+
+def video_strip(path: str) -> Image:
+    """Return a time line: three frames side by side, each from the middle of its third."""
+    import av
+    from PIL import Image
+
+    width, height, _, count = video_facts(path)
+    places = [count * part // 6 for part in (1, 3, 5)]
+    strip = Image.new("RGB", (3 * width, height))
+    with av.open(path) as opened:
+        for number, frame in enumerate(opened.decode(opened.streams.video[0])):
+            for place in (n for n in range(3) if places[n] == number):
+                strip.paste(frame.to_image(), (place * width, 0))
+    return strip

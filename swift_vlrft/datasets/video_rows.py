@@ -9,20 +9,29 @@ own, as TimeR1 and as VideoChat-R1 store Charades-STA:
     {"3MSZA": {"duration": 30.96, "timestamps": [[24.3, 30.4]], "sentences": ["person turn ..."]}}
 
 The last, a file alone, is a row a sentence of the video NAME.mp4. A column ``unit`` may say
-"seconds"; no other is read. ``duration`` is compared with the video.
+"seconds" or "frames", which become seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.image import image_path
-from swift_vlrft.datasets.row import RowLocation
-from swift_vlrft.datasets.schema import ANSWER_FORM, Context, RawExample, RecordSchema, further
-from swift_vlrft.datasets.storage import Record, Records, StoredSet
+from swift_vlrft.datasets.schema import (
+    ANSWER_FORM,
+    Context,
+    RawExample,
+    RecordSchema,
+    conversation,
+    further,
+    text_in,
+)
+from swift_vlrft.datasets.storage import Record
+from swift_vlrft.datasets.video import video_facts
 from swift_vlrft.parsing.answers import gold_text
 from swift_vlrft.parsing.spans import read_spans
 
@@ -34,19 +43,16 @@ QUESTION = (
 SENTENCES = {"video", "timestamp", "sentence"}
 
 
-@dataclass
-class VideoSentences(StoredSet):
-    """A JSON object of videos by name, each with its sentences."""
-
-    videos: Any = None
-
-    def _read(self, names: list[str]) -> Records:
-        number = 0
-        for name, video in self.videos.items():
-            for span, sentence in zip(video["timestamps"], video["sentences"], strict=True):
-                row = {"video": f"{name}.mp4", "timestamp": span, "sentence": sentence}
-                yield RowLocation(self.path, number), row | {"duration": video.get("duration")}
-                number += 1
+def sentences_of(content: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Return a row a sentence of a JSON object of videos by name; None for any other object."""
+    rows: list[dict[str, Any]] = []
+    for name, video in content.items():
+        if not isinstance(video, dict) or not {"timestamps", "sentences"} <= video.keys():
+            return None
+        of = {"video": f"{name}.mp4", "duration": video.get("duration")}
+        pairs = zip_longest(video["timestamps"], video["sentences"])
+        rows += [of | {"timestamp": span, "sentence": text} for span, text in pairs]
+    return rows
 
 
 def video_of(value: Any, folder: Path, root: Path | None) -> dict[str, Any]:
@@ -57,14 +63,16 @@ def video_of(value: Any, folder: Path, root: Path | None) -> dict[str, Any]:
     return {"bytes": None, "path": str(image_path(paths[0], folder, root, "video")), "video": True}
 
 
-def are_sentences(content: Any) -> bool:
-    """Tell whether a JSON file holds videos by name."""
-    videos = list(content.values()) if isinstance(content, dict) else []
-    return bool(videos) and all(
-        isinstance(video, dict) and {"timestamps", "sentences"} <= video.keys()
-        and len(video["timestamps"]) == len(video["sentences"])
-        for video in videos
-    )  # fmt: skip
+def write_video_rows(folder: Path, splits: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """Write rows of videos as SPLIT.jsonl to ``folder``, with the whole paths of their videos."""
+    folder.mkdir(parents=True)
+    for split, rows in splits.items():
+        with (folder / f"{split}.jsonl").open("w", encoding="utf-8") as file:
+            for row in rows:
+                written = {k: v for k, v in row.items() if k not in ("image", "frame")}
+                file.write(
+                    json.dumps(written | {"videos": [row["image"]["path"]]}, default=str) + "\n"
+                )
 
 
 def _matches(columns: set[str]) -> bool:
@@ -73,19 +81,14 @@ def _matches(columns: set[str]) -> bool:
 
 
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
-    if (unit := record.get("unit")) not in (None, "seconds"):
-        raise ValueError(
-            f"the unit is {str(unit)[:40]!r}; spans are read in seconds: divide frames by the rate"
-        )
-    solution, video = record.get("solution"), record.get("videos")
+    if (unit := record.get("unit")) not in (None, "seconds", "frames"):
+        raise ValueError(f"the unit is {str(unit)[:40]!r}; spans are in seconds or frames")
+    if record.get("messages"):
+        record = conversation(record | {"conversations": record["messages"]}, context)
+    problem, solution, video = (record.get(name) for name in ("problem", "solution", "videos"))
     if "sentence" in record:
-        problem: Any = QUESTION.format(record["sentence"].strip())
+        problem = QUESTION.format(text_in(record, "sentence"))
         solution, video = record["timestamp"], record["video"]
-    elif record.get("messages"):
-        problem, system, solution = _turns(record["messages"], solution)
-        record = record | ({"system": system} if system else {})
-    else:
-        problem = record.get("problem")
     if isinstance(problem, str):
         problem = problem.removeprefix("<video>").strip()
     text = gold_text(solution)
@@ -94,18 +97,14 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     if None in (spans := read_spans(text) or []):
         number = spans.index(None) + 1
         raise ValueError(f"span {number} of {text[:80]!r} does not end behind its start")
-    used = ("videos", "video", "problem", "solution", "messages", "timestamp", "sentence")
+    if unit == "frames" and spans:
+        path = video_of(video, context.stored.folder, context.stored.image_root())["path"]
+        _, _, seconds, count = video_facts(path)
+        ends = [[f"{n * seconds / count:.3f}" for n in span[::2]] for span in spans if span]
+        text = "; ".join(map(" to ".join, ends))
+    used = ("videos", "video", "problem", "solution", "messages", "timestamp", "sentence", "unit")
     example = further(record, *used) | {"task": record.get("task") or "temporal"}
     yield example | {"image": video, "problem": problem, "solution": text}
-
-
-def _turns(messages: Any, solution: Any) -> tuple[Any, Any, Any]:
-    """The user's text, the system's, and the solution, which may be the assistant's."""
-    of = {turn.get("role"): turn.get("content") for turn in messages}
-    if len(of) != len(messages) or not {"user"} <= of.keys() <= {"system", "user", "assistant"}:
-        shown = ", ".join(str(turn.get("role")) for turn in messages)
-        raise ValueError(f"its turns are {shown[:80]}; one user's turn and an answer are needed")
-    return of["user"], of.get("system"), of.get("assistant") if solution is None else solution
 
 
 VIDEO_SCHEMA = RecordSchema("video", _matches, _rows, single=False)

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from swift_vlrft.geometry.boxes import iou
+from swift_vlrft.geometry.boxes import Box, iou
 from swift_vlrft.parsing.answers import Answer, BoxList, read, with_prefix
 from swift_vlrft.parsing.boxes import too_long
 from swift_vlrft.parsing.items import meant
-from swift_vlrft.parsing.spans import Span
 from swift_vlrft.rewards import REWARDS, Reward
 from swift_vlrft.rewards.classification import right_names
 from swift_vlrft.rewards.contract import logged_means
@@ -30,17 +29,8 @@ from swift_vlrft.rewards.pointing import matched_points
 from swift_vlrft.rewards.temporal import matched_iou
 
 UNREAD = frozenset(
-    {
-        "no_answer",
-        "not_boxes",
-        "not_points",
-        "not_spans",
-        "too_long",
-        "no_label",
-        "no_number",
-        "no_choice",
-    }
-    | {"no_text", "no_items"}
+    {"no_answer", "not_boxes", "not_points", "not_spans", "too_long", "no_label", "no_number"}
+    | {"no_choice", "no_text", "no_items"}
 )
 """Codes of answers that could not be read: they lower the parse rate."""
 MOST_NAMES = 10  # accepted ones that a reason lists
@@ -197,17 +187,17 @@ def _pointing(points: list[Any], gold: BoxList) -> Losses:
         yield "missed_boxes", f"{missed} of {_count(len(gold), 'gold box')} missed"
 
 
-def _spans(spans: list[Span | None] | None, gold: list[Span] | None) -> Losses:
+def _spans(spans: list[Box | None] | None, gold: list[Box] | None) -> Losses:
     """Why spans earn less than 1; without gold, why their format does."""
     if spans is None:
         yield "not_spans", "answer is not a list of spans in seconds, such as 12.5 to 18.2"
         return
     if invalid := spans.count(None):
         yield "invalid_spans", f"{invalid} of {_count(len(spans), 'span')} ends before it starts"
-    if gold is not None and len(spans) != len(gold):
-        what = "extra_spans" if len(spans) > len(gold) else "missed_spans"
-        yield what, f"{_count(len(spans), 'span')}; there are {len(gold)}"
     if gold is not None:
+        if len(spans) != len(gold):
+            what = "extra_spans" if len(spans) > len(gold) else "missed_spans"
+            yield what, f"{_count(len(spans), 'span')}; there are {len(gold)}"
         yield "loose_spans", f"summed IoU {matched_iou(spans, gold):.2f} of {len(gold)}"
 
 

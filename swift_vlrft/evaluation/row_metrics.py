@@ -74,11 +74,7 @@ def _accuracy(scored: Scored) -> Metrics:
 
 def _temporal(scored: Scored) -> Metrics:
     recalled = {f"r1_iou{n}": scored.score >= n / 100 - EPSILON for n in (30, 50, 70)}
-    return {
-        "mean_iou": scored.score,
-        "spans_per_answer": len(scored.answer.spans or []),
-        **recalled,
-    }
+    return {"mean_iou": scored.score, **recalled}
 
 
 def _counting(scored: Scored) -> Metrics:

@@ -11,14 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from swift_vlrft.families.resize import SmartResize
 from swift_vlrft.geometry.box_format import Size
 
-VARIABLES = (
-    *("FPS", "FPS_MIN_FRAMES", "FPS_MAX_FRAMES", "VIDEO_MIN_PIXELS", "VIDEO_MAX_PIXELS"),
-    *("VIDEO_MIN_TOKEN_NUM", "VIDEO_MAX_TOKEN_NUM"),
-)
+VARIABLES = {
+    **{"fps": "FPS", "least_frames": "FPS_MIN_FRAMES", "most_frames": "FPS_MAX_FRAMES"},
+    **{"least": "VIDEO_MIN_TOKEN_NUM", "most": "VIDEO_MAX_TOKEN_NUM"},
+}
 TOTAL = int(128_000 * 0.9)  # tokens of a video, at most
 
 
@@ -35,18 +36,15 @@ class VideoRule:
 
     def of(self, environ: Mapping[str, str]) -> VideoRule:
         """Return this rule under the variables of a run; ValueError for one that is no number."""
-        said = {name: environ[name] for name in VARIABLES if environ.get(name, "").strip()}
-        for end in ("MIN", "MAX"):  # ms-swift's compat_qwen_vl_utils
-            if pixels := said.get(f"VIDEO_{end}_PIXELS"):
-                said.setdefault(f"VIDEO_{end}_TOKEN_NUM", str(int(pixels) // self.factor**2))
-        return replace(
-            self,
-            fps=float(said.get("FPS", self.fps)),
-            least_frames=int(said.get("FPS_MIN_FRAMES", self.least_frames)),
-            most_frames=int(said.get("FPS_MAX_FRAMES", self.most_frames)),
-            least=int(said.get("VIDEO_MIN_TOKEN_NUM", self.least)),
-            most=int(said.get("VIDEO_MAX_TOKEN_NUM", self.most)),
-        )
+        said: dict[str, Any] = {
+            field: float(environ[name]) if field == "fps" else int(environ[name])
+            for field, name in VARIABLES.items()
+            if environ.get(name, "").strip()
+        }
+        for field, name in {"least": "VIDEO_MIN_PIXELS", "most": "VIDEO_MAX_PIXELS"}.items():
+            if pixels := environ.get(name):  # ms-swift's compat_qwen_vl_utils
+                said.setdefault(field, int(pixels) // self.factor**2)
+        return replace(self, **said)
 
     def frames(self, total: int, seconds: float) -> int:
         """Return how many of the video's frames are seen."""

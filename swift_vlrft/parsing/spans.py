@@ -3,19 +3,19 @@
     12.5 to 18.2        12.5s - 18.2s        from 12.5 to 18.2 seconds        [12.5, 18.2]
     00:12.5 --> 00:18.2        {"start": 12.5, "end": 18.2}
 
-are (12.5, 18.2) each. Several spans are a list, or stand apart by ";", ",", "and" or new lines.
-They are the whole answer, after the one unwrapping of short answers: no prose beside them.
+are the box (12.5, 0, 18.2, 1) each, as wide as it lasts. Several are a list, or stand apart by ";",
+",", "and" or new lines. They are the whole answer, after the one unwrapping of short answers:
+no prose beside them.
 """
 
 import math
 import re
 from typing import Any
 
+from swift_vlrft.geometry.boxes import Box
 from swift_vlrft.parsing.boxes import too_long
 from swift_vlrft.parsing.literals import literal
 from swift_vlrft.parsing.unwrap import unwrapped
-
-Span = tuple[float, float]
 
 _TIME = r"(?:(?:\d{1,3}:)?\d{1,3}:)?\d{1,9}(?:\.\d{0,9})?"
 _UNIT = r"(?:\s?(?:s|secs?|seconds?|秒)(?![a-z]))?"
@@ -26,7 +26,7 @@ _SPAN = re.compile(
 _NEXT = re.compile(r"\s*(?:[;,]|\band\b|\n|$)\s*(?:and\s+)?", re.IGNORECASE)
 
 
-def read_spans(text: str) -> list[Span | None] | None:
+def read_spans(text: str) -> list[Box | None] | None:
     """Return every span in ``text``. None in the list is a span that cannot be one: its end is not
     behind its start. None if the text holds no spans, or anything beside them.
     """
@@ -35,7 +35,7 @@ def read_spans(text: str) -> list[Span | None] | None:
     text = unwrapped(text)
     if text[:1] in ("[", "{", "("):
         return _listed(literal(text))
-    spans: list[Span | None] = []
+    spans: list[Box | None] = []
     position = 0
     while position < len(text):
         found = _SPAN.match(text, position)
@@ -47,7 +47,7 @@ def read_spans(text: str) -> list[Span | None] | None:
     return spans or None
 
 
-def _listed(value: Any, depth: int = 0) -> list[Span | None] | None:
+def _listed(value: Any, depth: int = 0) -> list[Box | None] | None:
     """The spans of a list or object; None if it is neither a span nor a list of spans."""
     if isinstance(value, dict):
         return [_span(value["start"], value["end"])] if {"start", "end"} <= value.keys() else None
@@ -55,15 +55,15 @@ def _listed(value: Any, depth: int = 0) -> list[Span | None] | None:
         return None
     if not any(isinstance(item, list | dict) for item in value):
         return [_span(*value)] if len(value) == 2 else None
-    spans: list[Span | None] = []
+    spans: list[Box | None] = []
     for item in value:
         spans += _listed(item, depth + 1) or [None]
     return spans
 
 
-def _span(start: Any, end: Any) -> Span | None:
+def _span(start: Any, end: Any) -> Box | None:
     of, to = _seconds(start), _seconds(end)
-    return (of, to) if of is not None and to is not None and of < to else None
+    return (of, 0.0, to, 1.0) if of is not None and to is not None and of < to else None
 
 
 def _seconds(value: Any) -> float | None:

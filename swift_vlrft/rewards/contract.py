@@ -148,12 +148,11 @@ class Task:
         return self._read_once(solution)
 
     def _may_be(self, solution: Sequence[Any] | dict[Any, Any]) -> bool:
-        if self.gold_has_boxes or self.has_spans:
-            return True
         if isinstance(solution, dict):
-            return False
+            return self.gold_has_boxes or self.has_spans
         single = len(solution) == 1 and isinstance(solution[0], (str, int, float))
-        return self.has_items or (single and not self.as_written)
+        listed = self.gold_has_boxes or self.has_spans or self.has_items
+        return listed or (single and not self.as_written)
 
     @cached_property
     def _read_once(self) -> Callable[[str], Any]:

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 
+from swift_vlrft.geometry.assignment import match
+from swift_vlrft.geometry.boxes import EPSILON, Box, array_of, overlap_table
 from swift_vlrft.parsing.answers import Answer
-from swift_vlrft.parsing.spans import Span, read_spans
+from swift_vlrft.parsing.spans import read_spans
 from swift_vlrft.rewards.contract import SPAN, Task, reward
 
 
-def read_gold_spans(text: str) -> list[Span] | None:
+def read_gold_spans(text: str) -> list[Box] | None:
     """Return the gold spans; None if there is none, or one whose end is not behind its start."""
     read = read_spans(text) or []
     spans = [span for span in read if span is not None]
@@ -26,7 +28,7 @@ TEMPORAL = Task(
 
 
 @reward(TEMPORAL)
-def vlrft_temporal_iou(answer: Answer, gold: list[Span]) -> float:
+def vlrft_temporal_iou(answer: Answer, gold: list[Box]) -> float:
     """Sum of IoU over spans matched one to one / max(spans given, gold spans). Overlapping spans
     count as spans given. Source: TimeR1's and VideoChat-R1's IoU of one span.
 
@@ -49,19 +51,7 @@ def vlrft_temporal_format(answer: Answer) -> float:
     return 1.0 if answer.well_formed and answer.spans and None not in answer.spans else 0.0
 
 
-def matched_iou(spans: Sequence[Span | None], gold: Sequence[Span]) -> float:
+def matched_iou(spans: Sequence[Box | None], gold: Sequence[Box]) -> float:
     """Return the largest sum of IoU over spans and gold spans matched one to one."""
-    table = [[0.0 if span is None else iou(span, other) for other in gold] for span in spans]
-    if min(len(spans), len(gold)) <= 1:
-        return max((value for row in table for value in row), default=0.0)
-    import numpy as np  # here, so that importing the rewards does not wait for it
-
-    from swift_vlrft.geometry.assignment import match
-
-    return sum(value for _, _, value in match(np.array(table)))
-
-
-def iou(a: Span, b: Span) -> float:
-    """Return the IoU of two spans, in [0, 1]."""
-    both = max(0.0, min(a[1], b[1]) - max(a[0], b[0]))
-    return both / (a[1] - a[0] + b[1] - b[0] - both)
+    table = overlap_table(array_of(spans), array_of(gold), EPSILON)
+    return sum(value for _, _, value in match(table))

@@ -10,10 +10,9 @@ from PIL import Image
 from support.clips import ASK, clip_rows, draw_clip, write_rows
 from support.stored_sets import command, train_on
 
-from swift_vlrft.datasets import DataError, read_rows
+from swift_vlrft.datasets import open_image, read_rows
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.video import video_facts
-from swift_vlrft.demo.split import write_halves
 
 ASKED = ASK.format("red")
 TURNS = [{"role": "user", "content": f"<video>{ASKED}"}]
@@ -24,14 +23,12 @@ FORMS = {
         "messages": [*TURNS, {"role": "assistant", "content": "<answer>0.0 to 6.9</answer>"}],
         "videos": ["AO8RW.mp4"],
     },
-    # TimeR1's train_2k5.json
     "timer1": {
         **{"video": "AO8RW.mp4", "duration": 33.75, "timestamp": [0.0, 6.9]},
         **{"sentence": "a person is putting a book on a shelf.", "qid": "my|charades|AO8RW"},
         **{"video_start": None, "video_end": None, "difficulty": 50.0, "pred": [0.0, 3.0]},
     },
 }
-# The first video of charades_annotation/train.json, as VideoChat-R1 keeps it.
 CHARADES = {
     "AO8RW": {
         "duration": 33.75,
@@ -47,10 +44,9 @@ SAYS = {
     ),
     "second": ({"solution": [[0, 1], [2, 2]]}, "span 2"),
     "empty": ({"solution": []}, "the row has no span"),
-    "frames": ({"solution": "12 to 18"}, "outside the video of 2.0 seconds: if it is in frames"),
-    "unit": ({"unit": "frames"}, "divide frames by the rate"),
+    "frames": ({"solution": "12 to 18"}, "outside the video of 2.0 seconds; of spans in frames"),
+    "unit": ({"unit": "percent"}, "spans are in seconds or frames"),
     "late": ({"solution": "1 to 4.5"}, "lies outside the video"),
-    "cut": ({"duration": 30}, "the row says 30 seconds, and the video has 2.0: another cut?"),
     "two": ({"videos": ["a.mp4", "a.mp4"]}, "the path of one file is needed"),
     "rate": ({"videos": ["rate.mp4"]}, "has a varying frame rate: a frame stands 0.7 s"),
     "one": ({"videos": ["one.mp4"]}, "holds one frame"),
@@ -115,15 +111,24 @@ def test_a_span_may_end_a_little_behind_the_video(clips):
     assert [check_set(path, images=looked_at).good for looked_at in (True, 0)] == [1, 1]
 
 
-def test_videos_are_neither_converted_nor_tried_nor_drawn(clips, tmp_path):
+def test_spans_in_frames_become_seconds(clips):
+    row = {"videos": ["a.mp4"], "problem": ASKED, "solution": [[4, 12], [13, 16]], "unit": "frames"}
+    path = write_rows(clips / "frames.jsonl", [row])
+    (read,) = read_rows(path)
+    assert read.solution == "0.500 to 1.500; 1.625 to 2.000" and "unit" not in read.columns
+
+
+def test_videos_are_not_converted_and_shown_on_a_time_line(clips, tmp_path):
     row = {"videos": ["a.mp4"], "problem": ASKED, "solution": "0.5 to 1.5"}
     path = write_rows(clips / "kept.jsonl", [row])
     code, said = command("data", "convert", path, tmp_path / "out")
     assert code == 2 and "row 0: rows of videos train as they lie" in said
-    with pytest.raises(DataError, match="rows of videos train as they lie"):
-        write_halves(path, tmp_path / "halves")
     assert command("data", "show", path, "--out", tmp_path / "page.html")[0] == 0
-    assert "it is a video, which is not drawn" in (tmp_path / "page.html").read_text()
+    page = (tmp_path / "page.html").read_text()
+    assert "left:25.00%;top:0.00%;width:50.00%;height:100.00%" in page and "0.5 to 1.5 s" in page
+    (row,) = read_rows(path)
+    strip = np.asarray(open_image(row.image))  # at a sixth, a half and five sixths
+    assert [strip[28, 28 + 56 * n, 0] > 180 for n in range(3)] == [False, True, False]
 
 
 def test_a_picture_is_no_row_of_spans(tmp_path):
