@@ -10,9 +10,9 @@
 #          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE, CUDA_VISIBLE_DEVICES, FPS, FPS_MAX_FRAMES and
 #          VIDEO_MAX_PIXELS are read from the environment; flags after the file name win over those below.
 # go on    bash recipes/qwen2_5_vl_3b/temporal_4x80g.sh --resume_from_checkpoint OUTPUT_DIR/v0-DATE/checkpoint-50
-# limits   No vLLM: 0.32 ends on a video of Qwen2.5-VL as ms-swift 4.6.0 hands it over ("Video metadata is
-#          required"); of Qwen3-VL and Qwen3.5 it sees other frames than the trainer (vlrft check says so).
-#          transformers generates, many times slower.
+# limits   No vLLM: transformers 5.19 places the text behind a video at the positions behind its first frame,
+#          vLLM 0.32 behind its last (vlrft agree says so; of Qwen3-VL both agree). transformers generates,
+#          many times slower.
 # smaller  --beta 0 (no reference model); FPS=1; FPS_MAX_FRAMES=32; --num_generations 4;
 #          --optim adafactor; --deepspeed zero3_offload
 # note     A video of 32 seconds takes up to 4,288 tokens; longer ones are seen in 64 frames, too.

@@ -142,20 +142,18 @@ def of_videos(run: Run) -> bool:
 
 
 def videos(run: Run) -> Iterator[Finding]:
-    """Find an engine that takes no video, or sees another; and videos without a limit."""
+    """Find an engine that takes no video, or sees another, and videos without a limit."""
     if not of_videos(run):
         return
     if not run.variable("FPS_MAX_FRAMES"):
-        text = (
-            "FPS_MAX_FRAMES is not set: a video may have 768 frames; 64 are enough for 32 seconds"
+        yield note(
+            run, "model", "video", "FPS_MAX_FRAMES is not set: 768 frames, 64 are 32 seconds"
         )
-        yield note(run, "model", "video", text)
     allowed = run.json("vllm_limit_mm_per_prompt").get("video") if run.true("use_vllm") else None
     if type(allowed) is int and allowed < 1:
         text = 'rows of videos: vLLM is told to take none; write \'{"image": 0, "video": 1}\''
         yield problem(run, "vllm_limit_mm_per_prompt", "video", text)
-    known = family(run)
-    if run.true("use_vllm") and known is not None and known.video_gap is not None:
+    if run.true("use_vllm") and (known := family(run)) and known.video_gap:
         yield note(run, "use_vllm", "video", f"{known.name}: {known.video_gap}")
 
 

@@ -50,7 +50,7 @@ def choose_rows(trainer: ComparisonMixin, wanted: int) -> tuple[list[NumberedRow
         raise ValueError(f"no row can be compared: {left[0]}" if left else NO_ROWS)
     notes = [f"left out: {len(left)} of the rows ({left[0]})"] if left else []
     if not kinds[True]:
-        notes.append("no row has an image: only text was compared")
+        notes.append("no row has an image or a video: only text was compared")
     share = -(-len(chosen) // trainer.accelerator.num_processes)
     first = trainer.accelerator.process_index * share
     return list(islice(cycle(chosen), first, first + share)), notes
