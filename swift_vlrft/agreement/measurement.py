@@ -9,7 +9,7 @@ from statistics import fmean
 
 import msgspec
 
-KINDS = ("image rows", "text rows")
+KINDS = ("image rows", "text rows", "video rows")
 """The kinds of rows, each with figures of its own."""
 MAX_EXPONENT = 700.0
 """The largest difference whose exponential a double holds."""
@@ -30,12 +30,13 @@ class Row(msgspec.Struct):
     """The engine's log-probabilities; empty if it returns none."""
     trainer: list[float]
     """The trainer's log-probabilities."""
+    videos: int = 0
     apart: list[str] = []
     """The trainer's and the engine's token where their prompts first differ."""
 
     @property
     def kind(self) -> str:
-        return KINDS[1 - bool(self.images)]
+        return KINDS[2 if self.videos else 1 - bool(self.images)]
 
     @property
     def comparable(self) -> bool:

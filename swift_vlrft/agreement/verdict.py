@@ -8,6 +8,7 @@ numbers  beyond the limits both times: the two sides compute differently
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from math import log
 from typing import NamedTuple
@@ -51,6 +52,7 @@ class First(msgspec.Struct):
     trainer: str
     engine: str
     text: str = ""
+    of_video: bool = False
 
     def __str__(self) -> str:
         place = f"{self.row}, token {self.token}{self.text and f' of the answer, {self.text!r}'}"
@@ -81,14 +83,14 @@ def judge(measured: Measurement) -> Verdict:
     beyond = [when for when, first in off.items() if first]
     first = next((first for first in (*prompts, *off.values()) if first), None)
     if any(prompts):
-        word, said = "prompt", f"the prompts differ: {first}"
+        word, said = "prompt", f"the prompts differ{_what(first)}: {first}"
     elif not beyond:
         word, said = "agrees", "within the limits"
     elif len(beyond) < len(off):
         other = next(when for when in off if when not in beyond)
         word, said = "weights", f"both sides agree {other}, but not {beyond[0]}: {first}"
     else:
-        word, said = "numbers", f"beyond the limits {' and '.join(beyond)}: {first}"
+        word, said = "numbers", f"beyond the limits {' and '.join(beyond)}{_what(first)}: {first}"
     table = {
         f"{when}, {kind}": numbers
         for when, rows in sides.items()
@@ -98,12 +100,23 @@ def judge(measured: Measurement) -> Verdict:
     return Verdict(word, said, first, table, limit, measured.notes)
 
 
+def _what(first: First | None) -> str:
+    """Name what of a video differs: timestamps are digits in its prompt."""
+    if first is None or not first.of_video or first.text:
+        equal = ", with equal prompts: the frames of a video, or their positions, differ"
+        return equal if first and first.of_video else ""
+    if "video" in first.trainer + first.engine:
+        return " in the number of a video's frames or their size"
+    digits = all(re.fullmatch(r"\d+ '[\d.]+'", said) for said in (first.trainer, first.engine))
+    return " in the timestamps of a video" if digits else " in the ids around a video"
+
+
 def _prompt(rows: Sequence[Row]) -> First | None:
     """Return the first token of a prompt that the engine had otherwise."""
     for row in rows:
         place = None if row.asked is None else first_apart(row.prompt, row.asked)
         if place is not None:
-            return First(row.place, place + 1, *row.apart)
+            return First(row.place, place + 1, row.apart[0], row.apart[1], "", row.videos > 0)
     return None
 
 
@@ -111,8 +124,8 @@ def _beyond(rows: Sequence[Row], limit: Limit) -> First | None:
     """Return the first token beyond the limits, if the rows of a kind are."""
     for row in rows:
         if not row.comparable:
-            values = [f"{len(of)} log-probabilities" for of in (row.trainer, row.engine)]
-            return First(row.place, min(len(row.trainer), len(row.engine)) + 1, *values)
+            ours, theirs = (f"{len(of)} log-probabilities" for of in (row.trainer, row.engine))
+            return First(row.place, min(len(row.trainer), len(row.engine)) + 1, ours, theirs)
     for kind in ([row for row in rows if row.kind == name] for name in KINDS):
         numbers = figures(kind, limit.bound)
         if numbers and not (
@@ -122,5 +135,5 @@ def _beyond(rows: Sequence[Row], limit: Limit) -> First | None:
             least = limit.bound if numbers.beyond else min(limit.mean, log(RATIO))
             _, row, i = next(token for token in tokens if token[0] > least)
             ours, theirs = f"{row.trainer[i]:.8g}", f"{row.engine[i]:.8g}"
-            return First(row.place, i + 1, ours, theirs, row.texts[i])
+            return First(row.place, i + 1, ours, theirs, row.texts[i], row.videos > 0)
     return None

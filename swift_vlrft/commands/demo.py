@@ -12,7 +12,7 @@ from swift_vlrft.files.environment import hide_bars
 
 
 def demo(
-    task: Annotated[str, typer.Option(help="colours or mixed.")] = "colours",
+    task: Annotated[str, typer.Option(help="clips, colours or mixed.")] = "colours",
     out: Annotated[
         Path, typer.Option(file_okay=False, help="Folder to write; OUT/TASK for tasks but colours.")
     ] = Path("runs/demo"),

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from swift_vlrft.datasets.source import AnnotatedSize, DataError, RowLocation
+from swift_vlrft.datasets.video import video_facts, video_strip
 from swift_vlrft.families.resize import MAX_RATIO
 
 if TYPE_CHECKING:
@@ -46,12 +47,17 @@ class ImageSize:
     width: int
     height: int
     plain: bool
+    seconds: float = 0.0
+    """The length of a video, whose frames have this size."""
 
 
 def image_size(image: Mapping[str, Any], *, decoded: bool = True) -> ImageSize:
-    """Return the size of the upright image; DataError says why it cannot be trained on. Not
+    """Return the size of the upright image or video; DataError: why it cannot be trained on. Not
     ``decoded``: a JPEG or PNG that is there from beginning to end is taken to be in order.
     """
+    if image.get("video"):
+        width, height, seconds, _ = video_facts(str(image["path"]))
+        return ImageSize(width, height, True, seconds)
     size, mode, turned, _ = _look(image, shown=False, trusting=not decoded)
     # Of a file, Qwen's own loader would put white behind what is transparent; of bytes, and in
     # vLLM, transparency is let go.
@@ -66,7 +72,11 @@ def image_size(image: Mapping[str, Any], *, decoded: bool = True) -> ImageSize:
 
 
 def open_image(image: Mapping[str, Any], place: RowLocation | None = None) -> Image:
-    """Open the image, RGB and upright. DataError names the place where it cannot be decoded."""
+    """Open the image, RGB and upright, or a video's strip of frames. DataError names the place
+    where it cannot be decoded.
+    """
+    if image.get("video"):
+        return video_strip(str(image["path"]))
     try:
         shown = _look(image, shown=True)[3]
     except DataError as error:
@@ -119,6 +129,8 @@ def stored_image(
     upright and RGB where ms-swift would show it otherwise. DataError if it cannot be trained on;
     a ``size`` that is given says that it can.
     """
+    if image.get("video"):
+        raise DataError("rows of videos train as they lie; they are not written anew")
     stored = {"bytes": content(image), "path": image.get("path")}
     size = size or image_size(stored)
     if image.get("bytes") is None:
@@ -132,18 +144,18 @@ def image_hash(image: Mapping[str, Any]) -> str:
     return hashlib.sha256(content(image)).hexdigest()[:16]
 
 
-def image_path(path: str, folder: Path, root: Path | None) -> Path:
+def image_path(path: str, folder: Path, root: Path | None, what: str = "image") -> Path:
     """Return an image's absolute path: below ``root`` if given, else from the set's folder. The
     name decides: where a link leads does not matter, a name that climbs out of ``root`` is refused.
     """
     if path.startswith(("http://", "https://")):
-        raise DataError(f"the image is the address {path[:100]}; download it and name the file")
+        raise DataError(f"the {what} is the address {path[:100]}; download it and name the file")
     full = Path(os.path.normpath(os.path.join(os.path.abspath(root or folder), path)))
     if "\\" in path and not full.exists():
-        raise DataError(f"the image path {path} has backslashes; write / between its folders")
+        raise DataError(f"the {what} path {path} has backslashes; write / between its folders")
     if root is not None and not full.is_relative_to(os.path.abspath(root)):
         raise DataError(
-            f"the image path {path} lies outside the root {root}; paths must stay in it"
+            f"the {what} path {path} lies outside the root {root}; paths must stay in it"
         )
     return full
 

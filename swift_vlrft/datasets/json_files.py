@@ -17,6 +17,7 @@ from typing import Any
 from swift_vlrft.datasets.row import BadRow, RowLocation
 from swift_vlrft.datasets.source import FileError
 from swift_vlrft.datasets.storage import Records, StoredSet
+from swift_vlrft.datasets.video_rows import sentences_of
 from swift_vlrft.files.jsonl import Broken, LineError, json_lines, read_json
 
 FIRST_LINES = 100
@@ -61,9 +62,11 @@ def _rows(file: Path) -> Records:
 
 def _listed_in(file: Path, content: Any) -> list[Any]:
     """The rows of a JSON file: the list that it is, or its list ``data`` beside the set's name and
-    version, as in DocVQA and TextVQA.
+    version, as in DocVQA and TextVQA, or a row a sentence of its videos.
     """
-    rows = content.get("data") if isinstance(content, dict) else content
+    rows = content
+    if isinstance(content, dict):
+        rows = content.get("data", sentences_of(content))
     if isinstance(rows, list):
         return rows
     keys = (", ".join(content) if isinstance(content, dict) else str(content))[:200] or "no key"

@@ -177,7 +177,8 @@ def check_columns(stored: StoredSet) -> None:
         return
     if videos := {"video", "videos"} & set(columns):
         raise DataError(
-            f"{stored.path} has {', '.join(videos)}; a row is of one image, not of time"
+            f"{stored.path} has {', '.join(videos)}: a row of a video has videos, problem and "
+            "solution, its spans in seconds"
         )
     missing = [name for name in ("image", "problem", "solution") if name not in columns]
     known = [name for name in SWIFT_COLUMNS if name in columns]

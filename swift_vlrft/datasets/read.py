@@ -30,6 +30,7 @@ from swift_vlrft.datasets.schema import (
 from swift_vlrft.datasets.schemas import SCHEMAS, schema_of
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import Record, StoredSet, image_of
+from swift_vlrft.datasets.video_rows import video_of
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 
 STATED = frozenset(("problem", "solution", "task", "frame"))
@@ -64,7 +65,7 @@ def rows_of(stored: StoredSet, *, without_images: bool = False) -> Iterator[Row 
     without_images = without_images and (schema.single or sized)
     columns = [c for c in stored.columns if c != schema.image] if without_images else None
     labels = {stored.rename.get(name, name): names for name, names in stored.labels.items()}
-    context, root, is_virft = Context(stored, labels), stored.image_root(), schema.name == "virft"
+    context, root = Context(stored, labels), stored.image_root()
     if schema.image in stored.columns:
         context.image_column = stored.stored_name(schema.image)
     for entry in stored.records(columns):
@@ -83,7 +84,7 @@ def rows_of(stored: StoredSet, *, without_images: bool = False) -> Iterator[Row 
             for example in schema.rows(record, context):
                 if not isinstance(example.get("annotated_size"), AnnotatedSize):
                     example = {**example, "annotated_size": annotated}
-                yield _row(context, dict(example), root, stated, content, is_virft=is_virft)
+                yield _row(context, dict(example), root, stated, content, schema.name)
         except MisreadBoxes:  # of the set, not of the row
             raise
         except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
@@ -135,8 +136,7 @@ def _row(
     root: Path | None,
     stated: Any,
     content: bytes | None,
-    *,
-    is_virft: bool,
+    schema: str,
 ) -> Row | BadRow:
     """Make a row of an example; ``stated`` is the task that its record holds, ``content`` the bytes
     in its image column.
@@ -150,7 +150,7 @@ def _row(
     declared = stated or stored.task
     task = declared or columns.get("task") or None
     guess = None if declared else task or task_of(solution)
-    if task is None and is_virft and guess == "grounding":
+    if task is None and schema == "virft" and guess == "grounding":
         guess = "detection"  # ViRFT's rows of one box ask for all objects of a category
     box_format = columns.get("frame") or stored.box_format
     boxed = task in BOX_TASKS
@@ -159,7 +159,8 @@ def _row(
         box_format = box_format if read_boxes(gold_text(solution)) is not None else None
     columns["task"], columns["frame"] = task, box_format or ("norm1000" if boxed else None)
     try:
-        image = image_of(image, stored.folder, root)
+        take = video_of if schema == "video" else image_of
+        image = take(image, stored.folder, root)
     except ValueError as error:
         return BadRow(place, str(error))
     if annotated is not None and columns["frame"] == "pixels":

@@ -25,6 +25,7 @@ from swift_vlrft.datasets.schema import (
 from swift_vlrft.datasets.storage import Record
 from swift_vlrft.datasets.swift_objects import SWIFT_OBJECTS_SCHEMA
 from swift_vlrft.datasets.verl import VERL_SCHEMA
+from swift_vlrft.datasets.video_rows import VIDEO_SCHEMA
 from swift_vlrft.datasets.virft import VIRFT_SCHEMA
 from swift_vlrft.rewards import REWARDS
 
@@ -33,6 +34,7 @@ __all__ = ["ANSWER_FORM", "SCHEMAS", "RecordSchema", "further", "record_form", "
 SCHEMAS: list[RecordSchema] = [
     COCO_SCHEMA,
     SWIFT_OBJECTS_SCHEMA,
+    VIDEO_SCHEMA,
     REC_SCHEMA,
     VIRFT_SCHEMA,
     LISA_SCHEMA,
@@ -77,6 +79,8 @@ def is_for_swift(columns: Iterable[str], rewards: Sequence[str] | None = None) -
     if names >= EXPLICIT:
         return False
     objects = SWIFT_OBJECTS_SCHEMA.matches(names)
+    if "videos" in names and VIDEO_SCHEMA.matches(names):
+        return rewards is not None and not any("_temporal_" in name for name in rewards)
     easy_r1 = names >= {"images", "answer"} and "reward_model" not in names
     if "messages" in names and not objects:
         return True

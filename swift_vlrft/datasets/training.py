@@ -4,7 +4,8 @@
     out   messages [{"role": "user", "content": "<image>What is it?"}], images [{"bytes", "path"}],
           solution "<answer>rose</answer>", task "classification", frame None
 
-Images are read when a row is (stored_image.py): nothing is written, whatever the set is.
+Images are read when a row is (stored_image.py): nothing is written, whatever the set is. A row of a
+video has a column ``videos`` with its path instead.
 """
 
 from __future__ import annotations
@@ -58,9 +59,10 @@ def to_dataset(path: str | os.PathLike[str], **options: Any) -> Dataset:
 
 def with_prompt(row: Row) -> list[dict[str, str]]:
     """Return the system's turn, if the row has one, and the user's. The image comes first, as in
-    ViRFT's own prompts, unless the prompt says where.
+    ViRFT's own prompts, unless the prompt says where; a video comes first.
     """
-    text = row.problem if "<image>" in row.problem else f"<image>{row.problem}"
+    tag = "<video>" if row.image.get("video") else "<image>"
+    text = row.problem if tag in row.problem else f"{tag}{row.problem}"
     turns = [("system", row.columns.get("system")), ("user", text)]
     return [{"role": role, "content": content} for role, content in turns if content]
 
@@ -90,7 +92,7 @@ def _loaded(
             yield row, None, {}
         else:
             turned = isinstance(size, ImageSize) and not size.plain
-            let_go = replace(row, image={"bytes": None, "path": row.image["path"]})
+            let_go = replace(row, image=row.image | {"bytes": None})
             yield let_go, size, _where(row, stored) | {"upright": turned, "place": str(row.place)}
 
 
@@ -165,7 +167,11 @@ def _dataset(trained: list[tuple[Row, Image]], stored: StoredSet, options: LoadO
         | {name: Value("string") for name in ("solution", "task", "frame")}
         | {name: Value("int64") for name in ("width", "height") if name in columns}
         | {name: generate_from_arrow_type(column.type) for name, column in further.items()}
-        | {"images": List(StoredImage())}
     )
-    images = pa.array([[image] for _, image in trained], pa.list_(TYPE))
-    return Dataset.from_dict({**columns, **further, "images": images}, features=features)
+    if rows and rows[0].image.get("video"):
+        columns["videos"] = [[row.image["path"]] for row in rows]
+        features["videos"] = List(Value("string"))
+    else:
+        columns["images"] = pa.array([[image] for _, image in trained], pa.list_(TYPE))
+        features["images"] = List(StoredImage())
+    return Dataset.from_dict({**columns, **further}, features=features)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,15 @@ import msgspec
 
 from swift_vlrft.datasets.check import ask_boxes, check_splits, unasked
 from swift_vlrft.datasets.convert import image_base, written_row
-from swift_vlrft.datasets.image import stored_image
+from swift_vlrft.datasets.image import image_hash, stored_image
 from swift_vlrft.datasets.opening import splits_of
 from swift_vlrft.datasets.row import Kind, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import WORDS
 from swift_vlrft.datasets.validate import RowRules, tasks_of_row
+from swift_vlrft.datasets.video_rows import write_video_rows
 from swift_vlrft.datasets.writer import write_folder
-from swift_vlrft.rewards import REWARDS
+from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
 HELD_OUT_SHARE = 0.2
 """The share of the pictures that are held out where the set has no split for it."""
@@ -41,6 +41,10 @@ class Halves(msgspec.Struct):
     train: dict[str, int] = {}
     test: dict[str, int] = {}
     notes: list[str] = []
+
+    @property
+    def of_videos(self) -> bool:
+        return any(TASK_NAMES[task].has_spans for task in self.train)
 
     def rewards(self) -> dict[str, str]:
         """Choose the reward of each task: a soft one, as a tiny model starts far off, else the
@@ -71,7 +75,10 @@ def write_halves(source: Path, folder: Path, seed: int = 0, box_format: str = "n
     halves.notes += _without_lone_tasks(source, items)
     for half, rows in items.items():
         setattr(halves, half, dict(Counter(row["task"] for row in rows)))
-    write_folder(folder, items)
+    if halves.of_videos:
+        write_video_rows(folder, items)
+    else:
+        write_folder(folder, items)
     return halves
 
 
@@ -99,8 +106,9 @@ def _fit_rows(source: Path, split: str, box_format: str, notes: list[str]) -> li
     base, fit = image_base(source, None), []
     for checked in islice(rows, MOST_ROWS):
         if isinstance(row := checked.row, Row) and checked.problem is None:
-            task = {"task": tasks_of_row(row)[0]}
-            fit.append(written_row(row, stored_image(row.image, base)[0]) | task)
+            task, image = {"task": tasks_of_row(row)[0]}, row.image
+            image = image if image.get("video") else stored_image(image, base)[0]
+            fit.append(written_row(row, image) | task)
     if more := next(iter(rows), None) is not None:
         ask_boxes(report)  # at the end of a set it was asked
         notes.append(f"only the first {MOST_ROWS} rows of the split {split} are taken")
@@ -117,7 +125,7 @@ def _fit_rows(source: Path, split: str, box_format: str, notes: list[str]) -> li
 
 
 def _picture(row: dict[str, Any]) -> str:
-    return sha256(row["image"]["bytes"]).hexdigest()
+    return image_hash(row["image"])
 
 
 def _divided(rows: list[dict[str, Any]], seed: int) -> Items:

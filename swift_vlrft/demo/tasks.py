@@ -1,5 +1,6 @@
 """Draw the data of `vlrft demo`, on which it runs the trial of `vlrft try`.
 
+clips    a disk in a video       "When is the red disk there?"   1 to 4
 colours  one shape               "What colour is the shape?"     red
 mixed    five tasks in one set   "How many shapes are there?"    2
 """
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from swift_vlrft.datasets.writer import write_folder
+from swift_vlrft.demo.clips import write_clips
 from swift_vlrft.demo.mixed import demo_rows
 from swift_vlrft.demo.rows import COLOURS, FORMAT, Row, draw, grey, stored
 
@@ -40,6 +42,7 @@ def _colour_rows(rng: random.Random, n: int) -> list[Row]:
 SLOW = {"warm_rate": 1e-3}
 TASKS = {
     "colours": DemoTask(_colour_rows, 512, 64, SLOW | {"side": 56, "warm_steps": 240}),
+    "clips": DemoTask(lambda rng, n: [], 512, 64, SLOW | {"family": "qwen2_5_vl", "side": 56}),
     "mixed": DemoTask(demo_rows, 1200, 96, SLOW | {"side": 56, "warm_steps": 800, "steps": 100}),
 }
 
@@ -49,6 +52,10 @@ def write_drawn(name: str, folder: Path, seed: int = 0) -> DemoTask:
     if name not in TASKS:
         raise ValueError(f"unknown demo task {name!r}; known: {', '.join(TASKS)}")
     task, rng = TASKS[name], random.Random(seed)
-    train, test = task.rows(rng, task.train), task.rows(rng, task.test)
-    write_folder(folder, {"train": map(stored, train), "test": map(stored, test)})
+    splits = {"train": task.train, "test": task.test}
+    if name == "clips":
+        write_clips(folder, splits, rng)
+    else:
+        rows = {split: [*map(stored, task.rows(rng, count))] for split, count in splits.items()}
+        write_folder(folder, rows)
     return task

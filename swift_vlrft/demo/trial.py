@@ -74,7 +74,9 @@ def run_trial(config: TrialConfig, folder: Path, card: Card | None = None) -> di
     started = time.monotonic()
     halves = begin_trial(config, folder)
     tasks = halves.rewards()
-    os.environ["MAX_PIXELS"] = str(config.side**2)  # as the tiny model sees images
+    # As the tiny model sees images, and frames: 16 of a video.
+    sizes = ("MAX_PIXELS", "VIDEO_MAX_PIXELS", "VIDEO_MIN_PIXELS")
+    os.environ |= dict.fromkeys(sizes, str(config.side**2)) | {"FPS_MAX_FRAMES": "16"}
     os.environ.update(card.variables if card else {"CUDA_VISIBLE_DEVICES": ""})
     names = [*tasks.values()]
     start = _warm_start(config, folder, card)
@@ -150,6 +152,10 @@ def begin_trial(config: TrialConfig, folder: Path) -> Halves:
         )
     compact(family := known_family(config.family), config.side)  # a ValueError lists the families
     halves = write_halves(data, folder / "data", config.seed, family.box_format or "norm1000")
+    if halves.of_videos and not (family.video_gap is not None and config.device == "cpu"):
+        raise TrialError(
+            f"{data} is of videos: give --family qwen2_5_vl (any Qwen-VL), --device cpu"
+        )
     write_record(stamp, _Begun(config, halves))
     return halves
 

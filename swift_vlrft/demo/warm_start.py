@@ -158,9 +158,10 @@ def write_lessons(
     ``folder`` then holds lessons.jsonl, images and random.
     """
     dataset, box_format = _training_set(data, family)
-    rows = [*dataset.remove_columns("images")]
+    media = "videos" if "videos" in dataset.column_names else "images"
+    rows = [*dataset.remove_columns(media)]
     answers = [_answer(row, box_format) for row in rows]
-    prompts = [row["messages"][-1]["content"].replace("<image>", "") for row in rows]
+    prompts = [row["messages"][-1]["content"].replace(f"<{media[:-1]}>", "") for row in rows]
     texts = [thought + said for said in answers for thought in (LOOK, GUESS)]
     tokenizer, parameters = write_compact(
         family, folder / "random", prompts, texts, side=side, size=size, seed=seed
@@ -176,23 +177,22 @@ def write_lessons(
             f"{data}: every answer takes more than {LONGEST} tokens, which no tiny model learns"
         )
     (folder / "images").mkdir(parents=True)
-    images = [
-        image["path"] if image["bytes"] is None else _file(image["bytes"], folder)
-        for (image,) in dataset["images"]
-    ]
+    images = [of if media == "videos" else _file(of, folder) for (of,) in dataset[media]]
     rng = random.Random(seed)
     with (folder / "lessons.jsonl").open("w", encoding="utf-8") as file:
         for n in range(count):
             number, guess = rng.choice(short), rng.random() < GUESSES[n >= 0.75 * count]
             shown, thought = (rng.choice(short), GUESS) if guess else (number, LOOK)
             answer = {"role": "assistant", "content": thought + answers[shown]}
-            lesson = {"messages": [*rows[number]["messages"], answer], "images": [images[number]]}
+            lesson = {"messages": [*rows[number]["messages"], answer], media: [images[number]]}
             file.write(json.dumps(lesson) + "\n")
     return WarmStart(max(lengths[n] for n in short), len(rows) - len(short), parameters)
 
 
-def _file(content: bytes, folder: Path) -> str:
-    """Return the path of a file with these bytes, written once."""
+def _file(image: dict[str, Any], folder: Path) -> str:
+    """Return the path of an image; bytes go to a file, once."""
+    if (content := image["bytes"]) is None:
+        return str(image["path"])
     file = folder / "images" / sha256(content).hexdigest()[:32]
     if not file.exists():
         file.write_bytes(content)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from swift_vlrft.geometry.boxes import iou
+from swift_vlrft.geometry.boxes import Box, iou
 from swift_vlrft.parsing.answers import Answer, BoxList, read, with_prefix
 from swift_vlrft.parsing.boxes import too_long
 from swift_vlrft.parsing.items import meant
@@ -26,10 +26,11 @@ from swift_vlrft.rewards.number import read_tolerance
 from swift_vlrft.rewards.ocr import edits, nearest, right_texts
 from swift_vlrft.rewards.ordering import tau
 from swift_vlrft.rewards.pointing import matched_points
+from swift_vlrft.rewards.temporal import matched_iou
 
 UNREAD = frozenset(
-    {"no_answer", "not_boxes", "not_points", "too_long", "no_label", "no_number", "no_choice"}
-    | {"no_text", "no_items"}
+    {"no_answer", "not_boxes", "not_points", "not_spans", "too_long", "no_label", "no_number"}
+    | {"no_choice", "no_text", "no_items"}
 )
 """Codes of answers that could not be read: they lower the parse rate."""
 MOST_NAMES = 10  # accepted ones that a reason lists
@@ -108,6 +109,8 @@ def _losses(reward: Reward, answer: Answer, gold: Any, row: dict[str, Any], stat
         yield "bad_format", "not one non-empty think block, then one non-empty answer block"
     elif text is None:
         yield "no_answer", "no complete answer block after the reasoning"
+    elif task and task.has_spans:
+        yield from _spans(answer.spans, gold)
     elif of_format or (task and task.gold_has_boxes):
         points = bool(task and task.has_points)
         what, noun = ("points", "point") if points else ("boxes", "box")
@@ -182,6 +185,20 @@ def _pointing(points: list[Any], gold: BoxList) -> Losses:
         yield "points_outside", f"{other} of {len(points)} points lie in no box of their own"
     if missed := len(gold) - matched:
         yield "missed_boxes", f"{missed} of {_count(len(gold), 'gold box')} missed"
+
+
+def _spans(spans: list[Box | None] | None, gold: list[Box] | None) -> Losses:
+    """Why spans earn less than 1; without gold, why their format does."""
+    if spans is None:
+        yield "not_spans", "answer is not a list of spans in seconds, such as 12.5 to 18.2"
+        return
+    if invalid := spans.count(None):
+        yield "invalid_spans", f"{invalid} of {_count(len(spans), 'span')} ends before it starts"
+    if gold is not None:
+        if len(spans) != len(gold):
+            what = "extra_spans" if len(spans) > len(gold) else "missed_spans"
+            yield what, f"{_count(len(spans), 'span')}; there are {len(gold)}"
+        yield "loose_spans", f"summed IoU {matched_iou(spans, gold):.2f} of {len(gold)}"
 
 
 def _text(text: str, right: list[str]) -> tuple[str, str]:

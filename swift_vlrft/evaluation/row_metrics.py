@@ -72,6 +72,11 @@ def _accuracy(scored: Scored) -> Metrics:
     return {"accuracy": scored.score}
 
 
+def _temporal(scored: Scored) -> Metrics:
+    recalled = {f"r1_iou{n}": scored.score >= n / 100 - EPSILON for n in (30, 50, 70)}
+    return {"mean_iou": scored.score, **recalled}
+
+
 def _counting(scored: Scored) -> Metrics:
     number, error = scored.answer.number, (0.0, 0.0)
     if number is not None:
@@ -156,6 +161,7 @@ TASK_METRICS: dict[str, Callable[[Scored], Metrics]] = {
     "ocr": _ocr,
     "list": _list,
     "ordering": _ordering,
+    "temporal": _temporal,
 }
 
 

@@ -33,12 +33,14 @@ def qwen_tiny(
     patch: int = 14,
 ) -> Tiny:
     """A tiny Qwen: ChatML, and special tokens with ids from ``first`` on."""
+    # vLLM scales a video's frames as images; with patches of 16 both are scaled so, as published.
+    scaled = {} if patch == 14 else dict.fromkeys(("image_mean", "image_std"), [0.5] * 3)
     return Tiny(
         special_ids=ids_from(first, QWEN_TOKENS),
         vocabulary=vocabulary,
         chat_template="chatml",
         config=config,
-        image_options=TINY_PIXELS | {"patch_size": patch},
+        image_options=TINY_PIXELS | {"patch_size": patch} | scaled,
     )
 
 

@@ -22,6 +22,7 @@ from swift_vlrft.memory.vllm import largest_image
 from swift_vlrft.recipe.reader import Flag
 from swift_vlrft.recipe.rules import PROBLEM, check_recipe
 from swift_vlrft.recipe.rules.batches import BATCHES
+from swift_vlrft.recipe.rules.model import of_videos
 from swift_vlrft.recipe.run import NotKnown, Run, resolve
 from swift_vlrft.shared_prefix import settings as shared_prefix
 
@@ -215,7 +216,7 @@ def _forward(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
     if run.true("padding_free") and settings.batch > 1:
         notes.append("padding_free: every row of a batch is as long as the longest, none is padded")
     environment = run.recipe.environment
-    if videos := sorted(n for n in environment if VIDEO.match(n)):
+    if not of_videos(run) and (videos := sorted(n for n in environment if VIDEO.match(n))):
         notes.append(f"{', '.join(videos)}: rows with videos are not planned, only images")
     why = _why_not_shared(run, settings.model)
     on = shared_prefix.switched_on(environment)

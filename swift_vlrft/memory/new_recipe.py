@@ -77,13 +77,15 @@ def nearest(model: Model, task: str, gpus: Gpus, nodes: int) -> Script:
 
     Nearest: of the same task, of as many nodes, and of similar size of model and machine.
     """
-    known = [(script, read_model(script.model)) for script in scripts().values() if script.task]
+    of_videos = TASK_NAMES[task].has_spans
+    tested = [s for s in scripts().values() if s.task and TASK_NAMES[s.task].has_spans == of_videos]
+    known = [(script, read_model(script.model)) for script in tested]
     same = [pair for pair in known if pair[1].family is model.family]
     if not same:
         models = ", ".join(dict.fromkeys(other.name for _, other in known))
         raise ValueError(
-            f"--model {model.name}: no recipe that sees images is tested for its family, only for "
-            f"those of {models}; begin with a copy of one (`vlrft recipe`)"
+            f"--model {model.name}: no recipe that sees {'videos' if of_videos else 'images'} is "
+            f"tested for its family, only for those of {models}; copy one (`vlrft recipe`)"
         )
 
     def apart(pair: tuple[Script, Model]) -> tuple[object, ...]:

@@ -11,10 +11,12 @@ from typing import Any
 
 from swift_vlrft.families.resize import ImageRule
 from swift_vlrft.families.tiles import Tiles
+from swift_vlrft.families.video import VideoRule
 from swift_vlrft.geometry.box_format import Size
 from swift_vlrft.memory.images import Longest
 from swift_vlrft.memory.models import Model
 from swift_vlrft.memory.settings import Settings
+from swift_vlrft.recipe.rules.model import of_videos
 from swift_vlrft.recipe.rules.turns import most_turns
 from swift_vlrft.recipe.run import Run
 
@@ -92,6 +94,11 @@ def images_of(run: Run, model: Model, longest: Longest | None, notes: list[str])
     if not model.knows_images:
         notes.append(f"{model.type}: images are counted by Qwen2-VL's rule")
     rule = rule_of(run, model)
+    if of_videos(run):
+        video = VideoRule(model.patch * model.merge).of(run.recipe.environment)
+        frames, (width, height) = video.most_frames, video.size(*rule.largest(), video.most_frames)
+        notes.append(f"one video a row: {frames} frames of {width} x {height} pixels, the most")
+        return values | {"grids": ((frames // 2, height // model.patch, width // model.patch),)}
     most, by_length = run.optional("max_length"), False
     if most and not run.grpo and longest is None and rule.adjustable:
         # A larger image makes a row that is too long, which ms-swift leaves out of `swift sft`.

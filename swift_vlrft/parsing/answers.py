@@ -27,6 +27,7 @@ from swift_vlrft.parsing.labels import normalise
 from swift_vlrft.parsing.mathematics import mathematics
 from swift_vlrft.parsing.points import read_points
 from swift_vlrft.parsing.short_answers import choice, decimal, number, yes_no
+from swift_vlrft.parsing.spans import read_spans
 from swift_vlrft.parsing.texts import plain_text
 from swift_vlrft.parsing.unwrap import boxed
 
@@ -63,6 +64,8 @@ class Answer:
     """Stated boxes; empty for "No Objects"; None for text that is neither."""
     points = _of_text(read_points)
     """Stated points; empty for "No Objects"; None for text that is neither."""
+    spans = _of_text(read_spans)
+    """Spans of time in seconds; None for text that is anything else."""
     items = _of_text(read_items)
     """The items of a list, as class names are compared; empty for "No Objects"."""
     order = _of_text(partial(read_items, ordered=True))

@@ -12,11 +12,12 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from swift_vlrft.datasets import open_image
+from swift_vlrft.datasets.video import video_facts
 from swift_vlrft.files.text import visible
 from swift_vlrft.geometry.boxes import Box
 
@@ -74,6 +75,12 @@ class DrawnBox(NamedTuple):
     size: tuple[float, float]
     kind: str
     label: str = ""
+
+
+def drawn_spans(spans: Sequence[Box | None] | None, video: str, kind: str) -> list[DrawnBox]:
+    """Return spans of time as boxes over their video's strip of frames, with their seconds."""
+    size = video_facts(video)[2], 1.0
+    return [DrawnBox(s, size, kind, f"{s[0]:g} to {s[2]:g} s") for s in spans or () if s]
 
 
 def place(drawn: DrawnBox) -> str:

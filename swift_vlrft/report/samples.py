@@ -14,8 +14,9 @@ from swift_vlrft.evaluation.predictions import Prediction, Problems
 from swift_vlrft.evaluation.queries import QuerySet
 from swift_vlrft.evaluation.run import SavedRun
 from swift_vlrft.parsing.answers import BoxList, gold_text, read, read_boxes
+from swift_vlrft.parsing.spans import read_spans
 from swift_vlrft.parsing.turns import earlier_turns
-from swift_vlrft.report.html import DrawnBox, data_url
+from swift_vlrft.report.html import DrawnBox, data_url, drawn_spans
 from swift_vlrft.rewards import TASK_NAMES
 
 LONGEST_SIDE = 480
@@ -102,9 +103,12 @@ def _picked(
 
 def _sample(task: str, rows: dict[str, Prediction], url: str) -> Sample:
     row = next(iter(rows.values()))
+    video = row.image if url and TASK_NAMES[task].has_spans else None
     sides, boxes = [], []
     if task in BOX_TASKS:
         boxes = drawn_boxes(row, read_boxes(row.solution), "gold")
+    if video:
+        boxes = drawn_spans(read_spans(gold_text(row.solution)), video, "gold")
     for name, answer in rows.items():
         reason, turns = reason_of(task, answer), earlier_turns(answer.turns)
         said = [text for turn in turns for text in (turn["text"], turn.get("said")) if text]
@@ -115,6 +119,8 @@ def _sample(task: str, rows: dict[str, Prediction], url: str) -> Sample:
             points = TASK_NAMES[task].has_points
             placed = read(answer.completion).placed(points=points)
             boxes += drawn_boxes(answer, placed, f"{name} point" if points else name)
+        if video:
+            boxes += drawn_spans(read(answer.completion).spans, video, name)
     return Sample(row, sides, url, boxes)
 
 
@@ -136,7 +142,8 @@ def _images(rows: Sequence[Prediction], run: SavedRun) -> tuple[dict[str, str], 
     in_set: dict[int, list[str]] = {}
     for row in rows:
         if row.image is not None and Path(row.image).is_file():
-            images[row.id] = {"bytes": None, "path": row.image}
+            video = TASK_NAMES[run.predictions.task].has_spans
+            images[row.id] = {"bytes": None, "path": row.image, "video": video}
         elif row.row is not None:
             in_set.setdefault(row.row, []).append(row.id)
     if in_set and run.manifest is not None and run.gold.annotations is None:

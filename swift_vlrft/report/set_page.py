@@ -14,7 +14,8 @@ from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.geometry.box_format import FORMATS
 from swift_vlrft.parsing.answers import gold_text, read_boxes
-from swift_vlrft.report.html import DrawnBox, data_url, render
+from swift_vlrft.parsing.spans import read_spans
+from swift_vlrft.report.html import DrawnBox, data_url, drawn_spans, render
 
 LONGEST_SIDE = 640
 COLOURS = 8
@@ -54,6 +55,9 @@ def _shown(row: Row | BadRow) -> dict[str, Any]:
     except DataError as error:
         return shown | {"remarks": [f"no image: {error}"]}
     shown["facts"].append(f"{size[0]} x {size[1]}")
+    if row.image.get("video"):
+        spans = read_spans(gold_text(row.solution))
+        shown["boxes"] = drawn_spans(spans, str(row.image["path"]), "gold")
     if row.has_boxes:
         _add_boxes(shown, row, FORMATS.get(frame or "", FORMATS["norm1000"]).edges(size))
         if problem := size_problem(row.image, ImageSize(*size, plain=True), row.annotated_size):

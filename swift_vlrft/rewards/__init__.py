@@ -13,7 +13,8 @@ from swift_vlrft.rewards.contract import Reward, RewardFunction, Scores, Task
 
 _FILES = (
     *("detection", "detection_map", "paper", "grounding", "pointing", "classification", "counting"),
-    *("choice", "ocr", "number", "mathematics", "listing", "ordering", "format", "zoom"),
+    *("choice", "ocr", "number", "mathematics", "listing", "ordering", "temporal", "format"),
+    "zoom",
 )
 
 REWARDS: dict[str, Reward] = {

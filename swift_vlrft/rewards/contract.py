@@ -64,6 +64,11 @@ CONFIDENCE = Asked(
     "(?i)confidence|score|置信度",
     "Give each box its confidence (between 0 and 1, with two decimal places).",
 )
+SPAN = Asked(
+    "a span of time",
+    r"(?i)seconds|timestamp|start.{0,20}\bend|\d ?s? ?(?:to|-->?) ?\d|秒|时间",
+    'Give start and end in seconds, such as "12.5 to 18.2".',
+)
 OPTION = Asked(
     "an option letter",
     "(?i)(?<![a-z])[bｂ](?![a-z])|letter|选项|字母",  # any options have a B
@@ -96,6 +101,8 @@ class Task:
     """Answers and gold are boxes."""
     has_points: bool = False
     """Answers are points, and the gold boxes."""
+    has_spans: bool = False
+    """Answers and gold are spans of time, and a row is of a video."""
     has_items: bool = False
     """The gold may be stored as a list."""
     as_written: bool = False
@@ -142,9 +149,10 @@ class Task:
 
     def _may_be(self, solution: Sequence[Any] | dict[Any, Any]) -> bool:
         if isinstance(solution, dict):
-            return self.gold_has_boxes
+            return self.gold_has_boxes or self.has_spans
         single = len(solution) == 1 and isinstance(solution[0], (str, int, float))
-        return self.gold_has_boxes or self.has_items or (single and not self.as_written)
+        listed = self.gold_has_boxes or self.has_spans or self.has_items
+        return listed or (single and not self.as_written)
 
     @cached_property
     def _read_once(self) -> Callable[[str], Any]:

@@ -35,6 +35,7 @@ from swift_vlrft.files.environment import errors_only
 from swift_vlrft.files.records import read_record, write_record
 from swift_vlrft.files.writing import free_space, space_named
 from swift_vlrft.recipe.run import Run
+from swift_vlrft.swift_plugin import video
 from swift_vlrft.swift_plugin.command_line import run_of_model
 from swift_vlrft.swift_plugin.model import register_model_of, wanted_box_format
 
@@ -119,6 +120,7 @@ def load_engine(settings: Settings) -> tuple[Ask, int, str | None]:
     model, adapter = model_and_adapter(settings.model, settings.base_model)
     engine = chosen_engine(settings.engine)
     register_model_of(_run(model, settings))
+    video.register()
     options: dict[str, Any] = {
         "model": model,
         "adapters": [adapter] if adapter else [],
@@ -178,7 +180,7 @@ def answer_batch(
     for query in queries:
         row = query.row
         try:
-            image = open_image(row.image, row.place)
+            image = row if row.image.get("video") else open_image(row.image, row.place)
             other = size_problem(row.image, ImageSize(*image.size, plain=True), row.annotated_size)
             if other is not None and row.has_boxes:
                 problems.add("images of another size than the annotations say, skipped", other)
@@ -193,7 +195,9 @@ def answer_batch(
             problems.add("rows whose boxes cannot be put into the box format, skipped", error)
     times = settings.samples // config.n
     requests = [
-        InferRequest(with_prompt(query.row), images=[image])
+        InferRequest(with_prompt(query.row), videos=[query.row.image["path"]])
+        if query.row.image.get("video")
+        else InferRequest(with_prompt(query.row), images=[image])
         for query, image in ready
         for _ in range(times)
     ]

@@ -32,7 +32,7 @@ from swift_vlrft.recipe.rules.model import checkpoint, liger, plugins
 from swift_vlrft.recipe.run import Run, resolve
 from swift_vlrft.rewards import REWARDS, TASK_NAMES, RewardFunction
 from swift_vlrft.shared_prefix import settings as shared_prefix
-from swift_vlrft.swift_plugin import vision_tokens
+from swift_vlrft.swift_plugin import video, vision_tokens
 from swift_vlrft.swift_plugin.command_line import run_of, running_run
 from swift_vlrft.swift_plugin.loader import MODEL_TYPE, READ, align, dataset_meta, read_ahead
 from swift_vlrft.swift_plugin.metrics import metric_of
@@ -82,6 +82,7 @@ def register(
     register_model_of(run, check=check)
     if datasets is None and (run.grpo or run.command == "rollout"):
         vision_tokens.register()
+    video.register()
     for dataset in (*run.texts("dataset"), *run.texts("val_dataset")):
         _register_set(dataset, run, check=check)
 

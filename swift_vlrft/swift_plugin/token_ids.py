@@ -37,7 +37,15 @@ class _Qwen2VL(_Ids, Qwen2VLTemplate):
 
 
 class _Qwen2_5VL(_Ids, Qwen2_5VLTemplate):
-    pass
+    def replace_tag(self, media_type: Any, index: int, inputs: Any) -> Any:
+        """Hand vLLM what ms-swift 4.6.0 does not: metadata of a video, and no list of rates."""
+        tags = super().replace_tag(media_type, index, inputs)
+        if media_type == "video" and self.mode == "vllm":
+            video, rate = inputs.videos[index], inputs.mm_processor_kwargs.pop("fps")[0]
+            known = {"fps": rate, "total_num_frames": len(video), "do_sample_frames": False}
+            known["frames_indices"] = [*range(len(video))]
+            inputs.videos[index] = video, known | {"duration": len(video) / rate}
+        return tags
 
 
 class _Qwen3VL(_Ids, Qwen3VLTemplate):

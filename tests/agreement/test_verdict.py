@@ -19,6 +19,7 @@ def rows(image=0.0, text=0.0, **more):
 
 
 PROMPT = {"prompt": [1, 2, 9, 9, 3], "asked": [1, 2, 9, 3], "apart": ["9 'i'", "3 'e'"]}
+VIDEO = {"images": 0, "videos": 1}
 LAST = "token 3 of the answer, 't2': trainer -7, engine"
 CASES = {
     # The rows as loaded and after the sync, the verdict, and what its sentence ends with.
@@ -39,6 +40,19 @@ CASES = {
     "a prompt": (rows(**PROMPT), rows(), "prompt", "row 1, token 4: trainer 9 'i', engine 3 'e'"),
     "a prompt and numbers": (rows(0.1, **PROMPT), rows(0.1), "prompt", "engine 3 'e'"),
     "a prompt of the second": (rows(), rows(**PROMPT), "prompt", "engine 3 'e'"),
+    "timestamps": (
+        rows(**PROMPT | VIDEO | {"apart": ["9 '0'", "3 '1'"]}),
+        *(rows(), "prompt", "the prompts differ in the timestamps of a video: row 1, token 4"),
+    ),
+    "frames": (
+        rows(**PROMPT | VIDEO | {"apart": ["9 '<|video_pad|>'", "3 '<|vision_end|>'"]}),
+        *(rows(), "prompt", "differ in the number of a video's frames or their size: row 1"),
+    ),
+    "ids": (rows(**PROMPT | VIDEO), rows(), "prompt", "differ in the ids around a video: row 1"),
+    "pixels": (
+        *(rows(0.1, **VIDEO),) * 2,
+        *("numbers", "as loaded and after the sync, with equal prompts: the frames of a video"),
+    ),
     "a value less": (
         *([row([-1.0], [-1.0, -2.0])],) * 2,
         *("numbers", "row 1, token 2: trainer 2 log-probabilities, engine 1 log-probabilities"),

@@ -1,6 +1,7 @@
 """What `vlrft try` makes of a set before anything is trained."""
 
 import json
+import random
 import re
 
 import pytest
@@ -11,6 +12,7 @@ from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.writer import write_folder
+from swift_vlrft.demo.clips import write_clips
 from swift_vlrft.demo.rows import FORMAT, Row, stored
 from swift_vlrft.demo.split import LEAST, write_halves
 from swift_vlrft.demo.training import TrialError
@@ -199,3 +201,16 @@ def test_only_an_earlier_trial_is_removed(tmp_path):
     (tmp_path / "data").mkdir()
     remove_trial(tmp_path)  # without its trial.json it is somebody's
     assert (tmp_path / "data").exists()
+
+
+def test_videos_lie_where_they_are_and_none_is_in_both_halves(tmp_path):
+    write_clips(tmp_path / "set", {"all": 42}, random.Random(0))
+    halves = write_halves(tmp_path / "set", tmp_path / "data")
+    assert (halves.train, halves.test) == ({"temporal": 34}, {"temporal": 8})
+    train, test = (
+        {row.image["path"] for row in rows_of(open_set(tmp_path / "data", split=half))}
+        for half in ("train", "test")
+    )
+    assert train | test == {str(p) for p in (tmp_path / "set").glob("*.mp4")} and not train & test
+    with pytest.raises(TrialError, match="give --family qwen2_5_vl"):
+        begin_trial(TrialConfig(str(tmp_path / "set")), tmp_path / "out")

@@ -67,6 +67,14 @@ def test_five_tasks_of_one_run_learn(tmp_path):
     }
 
 
+def test_spans_in_drawn_clips_learn(tmp_path):
+    result = CliRunner().invoke(app, ["demo", "--task", "clips", "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert "temporal: better" in result.output and "mean_iou" in result.output
+    page = (tmp_path / "clips" / "report.html").read_text()
+    assert "became right" in page.lower() and " to 4 s</span>" in page
+
+
 def test_the_demo_learns(tmp_path):
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output

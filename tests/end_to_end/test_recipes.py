@@ -21,6 +21,7 @@ from end_to_end.recipe_run import (
     run_recipe,
     run_with_server,
 )
+from support.clips import clip_rows, write_rows
 from support.drawn_rows import boxed_rows
 from support.nightly import first_now
 from support.stored_sets import write_table
@@ -38,6 +39,7 @@ pytestmark = pytest.mark.end_to_end
 RUN = {
     "qwen2_5_vl_3b/detection_4x80g": "qwen2_5_vl",  # all weights, ZeRO-3
     "qwen2_5_vl_3b/detection_lora_1x24g": "qwen2_5_vl",  # LoRA, ZeRO-2
+    "qwen2_5_vl_3b/temporal_4x80g": "qwen2_5_vl",  # videos
     "qwen2_vl_2b/detection_8x24g": "qwen2_vl",  # all weights, ZeRO-3 in host memory
     "qwen3_vl_4b/mixed_4x80g": "qwen3_vl",  # several tasks
     "qwen3_5_4b/detection_4x80g": "qwen3_5",
@@ -75,6 +77,8 @@ def sets(tmp_path_factory):
     write_parquet(found, folder / "detection")
     write_parquet(TASKS["colours"].rows(random.Random(0), 16), folder / "classification")
     write_parquet(demo_rows(random.Random(0), 25), folder / "mixed")
+    (folder / "temporal").mkdir()
+    write_rows(folder / "temporal" / "rows.jsonl", clip_rows(folder / "temporal", 16))
     (folder / "sft").symlink_to(folder / "classification")
     boxed = []
     for row in found:

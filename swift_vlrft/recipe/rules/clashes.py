@@ -21,7 +21,7 @@ from swift_vlrft.families import sees_images
 from swift_vlrft.recipe.facts import OF_OTHERS, installed_versions
 from swift_vlrft.recipe.rules.batches import engine_mode
 from swift_vlrft.recipe.rules.finding import PROBLEM, Finding, note, problem
-from swift_vlrft.recipe.rules.model import family
+from swift_vlrft.recipe.rules.model import family, of_videos
 from swift_vlrft.recipe.run import NoValue, Run, within
 
 
@@ -43,7 +43,7 @@ TABLE = msgspec.toml.decode(
 def _pixels(run: Run) -> str:
     """Say what is wrong with the limits of images; either may be the family's default."""
     known = family(run)
-    if known is None or known.images is None:
+    if known is None or known.images is None or of_videos(run):
         return ""
     free = known.images.adjustable and run.omits("max_pixels")
     if not known.images.from_environment:

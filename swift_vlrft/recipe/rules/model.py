@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.syntax import is_a_path
+from swift_vlrft.datasets.validate import named_tasks
 from swift_vlrft.families import family_of
 from swift_vlrft.families.family import Family
 from swift_vlrft.families.image_resize import ImageResize
@@ -17,6 +18,7 @@ from swift_vlrft.files.jsonl import LineError, read_json
 from swift_vlrft.recipe.plugins import clash, read_plugin
 from swift_vlrft.recipe.rules.finding import PLACEHOLDER, Finding, left_out, note, problem
 from swift_vlrft.recipe.run import Run
+from swift_vlrft.rewards import TASK_NAMES
 
 RESUME = "resume_from_checkpoint"
 PLUGINS = ("external_plugins", "custom_register_path")
@@ -134,6 +136,27 @@ def checkpoint(run: Run) -> Iterator[Finding]:
         yield note(run, RESUME, "resume", text)
 
 
+def of_videos(run: Run) -> bool:
+    """Tell whether a reward of the run scores rows of videos."""
+    return run.grpo and any(TASK_NAMES[t].has_spans for t in named_tasks(run.texts("reward_funcs")))
+
+
+def videos(run: Run) -> Iterator[Finding]:
+    """Find an engine that takes no video, or sees another, and videos without a limit."""
+    if not of_videos(run):
+        return
+    if not run.variable("FPS_MAX_FRAMES"):
+        yield note(
+            run, "model", "video", "FPS_MAX_FRAMES is not set: 768 frames, 64 are 32 seconds"
+        )
+    allowed = run.json("vllm_limit_mm_per_prompt").get("video") if run.true("use_vllm") else None
+    if type(allowed) is int and allowed < 1:
+        text = 'rows of videos: vLLM is told to take none; write \'{"image": 0, "video": 1}\''
+        yield problem(run, "vllm_limit_mm_per_prompt", "video", text)
+    if run.true("use_vllm") and (known := family(run)) and known.video_gap:
+        yield note(run, "use_vllm", "video", f"{known.name}: {known.video_gap}")
+
+
 def liger(run: Run) -> Iterator[Finding]:
     known = family(run) if run.trains else None
     if known and not known.memory.liger and run.true("use_liger_kernel"):
@@ -170,4 +193,4 @@ def plugins(run: Run) -> Iterator[Finding]:
             yield problem(run, name, "plugin", f"--{name} {value}: {why}")
 
 
-MODEL = (plugins, model, hub_ids, liger)
+MODEL = (plugins, model, hub_ids, videos, liger)

@@ -80,6 +80,7 @@ class ComparisonMixin(Base):  # type: ignore[misc]
                 Row(
                     place=f"row {number}",
                     images=len(sample.images or ()),
+                    videos=len(sample.videos or ()),
                     prompt=prompt,
                     asked=None if asked is None else list(asked),
                     texts=[decode([token]) for token in tokens],

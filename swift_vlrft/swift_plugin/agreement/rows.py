@@ -24,7 +24,7 @@ def choose_rows(trainer: ComparisonMixin, wanted: int) -> tuple[list[NumberedRow
     left, answer = [], trainer.request_config.max_tokens
     limit = trainer.engine.engine.model_config.max_model_len if trainer.colocated else None
     for number, row in enumerate(islice(trainer.train_dataset, MAX_SCANNED), 1):
-        kind = kinds[bool(row.get("images"))]
+        kind = kinds[bool(row.get("images") or row.get("videos"))]
         if len(kind) == wanted:
             continue
         try:
@@ -50,7 +50,7 @@ def choose_rows(trainer: ComparisonMixin, wanted: int) -> tuple[list[NumberedRow
         raise ValueError(f"no row can be compared: {left[0]}" if left else NO_ROWS)
     notes = [f"left out: {len(left)} of the rows ({left[0]})"] if left else []
     if not kinds[True]:
-        notes.append("no row has an image: only text was compared")
+        notes.append("no row has an image or a video: only text was compared")
     share = -(-len(chosen) // trainer.accelerator.num_processes)
     first = trainer.accelerator.process_index * share
     return list(islice(cycle(chosen), first, first + share)), notes

@@ -1,0 +1,58 @@
+"""Rows of videos through ms-swift's GRPO, and what its trainer and vLLM see of them."""
+
+import json
+import shlex
+
+import pytest
+from end_to_end.test_agreement import agree
+from end_to_end.test_model_evaluation import eval_command, run
+from support.clips import clip_rows, write_rows
+from support.nightly import first_now
+from support.swift_run import SUPPORT, grpo_command, run_swift
+
+from swift_vlrft.tiny.checkpoint import write_tiny
+
+pytestmark = pytest.mark.end_to_end
+
+
+def test_grpo_on_drawn_clips(tmp_path):
+    write_tiny("qwen2_5_vl", tmp_path / "model")
+    rows = clip_rows(tmp_path / "clips", 8)
+    data = write_rows(tmp_path / "clips" / "rows.jsonl", rows)
+    rewards = ("vlrft_temporal_iou", "vlrft_temporal_format", "coin")
+    flags = ("--reward_funcs", *rewards, "--max_steps", "2")
+    command = grpo_command(
+        tmp_path / "model", data, tmp_path / "out", [SUPPORT / "coin.py"], *flags
+    )
+    trained = run_swift(command, tmp_path / "out", VLRFT_SHARED_PREFIX="1")
+    assert len(trained.steps) == 2
+    assert "qwen-vl-utils using pyav" in trained.output
+    golds = {row["solution"] for row in rows}
+    for line in map(json.loads, (tmp_path / "out" / "completions.jsonl").open()):
+        assert set(line["solution"]) <= golds and set(line["task"]) == {"temporal"}
+        assert all("<video>When is the" in prompt for prompt in line["prompt"])
+
+
+def test_a_model_is_asked_about_drawn_clips(tmp_path):
+    write_tiny("qwen2_5_vl", tmp_path / "model")
+    data = write_rows(tmp_path / "rows.jsonl", clip_rows(tmp_path, 4))
+    command = eval_command(tmp_path / "model", data, tmp_path / "out", "--task", "temporal")
+    summary = run(command)
+    assert summary["rows"] == 4 and summary["headline"] == "mean_iou"
+
+
+@pytest.mark.parametrize(
+    ("family", "word", "said"),
+    first_now(("qwen3_vl", "agrees", "limits"), ("qwen2_5_vl", "numbers", "or their positions")),
+)
+def test_whether_vllm_and_the_trainer_see_the_same_video(family, word, said, tmp_path):
+    write_tiny(family, tmp_path / "model")
+    data = write_rows(tmp_path / "rows.jsonl", clip_rows(tmp_path, 4))
+    flags = "--reward_funcs vlrft_temporal_iou --use_vllm true --vllm_mode colocate"
+    flags = [*flags.split(), "--vllm_max_model_len", "512", "--vllm_limit_mm_per_prompt"]
+    command = grpo_command(tmp_path / "model", data, tmp_path / "out", [], *flags, '{"video": 1}')
+    given = (shlex.join(command), "--out", tmp_path / "agree", "--json")
+    sizes = {"FPS_MAX_FRAMES": "8", "VIDEO_MAX_PIXELS": "3136", "VIDEO_MIN_PIXELS": "784"}
+    found = agree(*given, "--rows", "4", "--tokens", "8", code=int(word != "agrees"), **sizes)
+    assert found["word"] == word and said in found["said"]
+    assert {*found["figures"]} == {"as loaded, video rows", "after the sync, video rows"}
