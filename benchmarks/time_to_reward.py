@@ -33,8 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.demo.tasks import TASKS as DEMO
-from swift_vlrft.demo.tasks import write_drawn
+from swift_vlrft.demo.rows import TRIAL, write_colours
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "time_to_reward.jsonl"
@@ -83,11 +82,10 @@ def prepared(task: str, seed: int, work: Path) -> Path:
     folder = work / f"{task}-{seed}"
     if not (folder / "start" / "config.json").exists():
         shutil.rmtree(folder, ignore_errors=True)
-        write_drawn(task, folder / "train", seed)
+        write_colours(folder / "train", seed)
         from swift_vlrft.demo.warm_start import write_warm_start
 
-        asked = DEMO[task].settings
-        size = {"steps": asked["warm_steps"], "rate": asked["warm_rate"], "side": asked["side"]}
+        size = {"steps": TRIAL["warm_steps"], "rate": TRIAL["warm_rate"], "side": TRIAL["side"]}
         write_warm_start("internvl", folder / "train", folder / "making", seed=seed, **size)
         (folder / "making").rename(folder / "start")
     return folder
