@@ -51,7 +51,7 @@ def test_the_demo_learns(tmp_path):
         r"vlrft_classification 0\.\d\d -> [01]\.\d\d, vlrft_format (0\.9\d|1\.00) -> (0\.9\d|1\.00)"
     )
     assert re.search(said + r": sampled answers, \d+ steps, \d+ s in all", result.output)
-    assert re.search(r"held-out images \(64 rows\): accuracy 0\.\d\d -> [01]\.\d\d", result.output)
+    assert re.search(r"held-out images \(128 rows\): accuracy 0\.\d\d -> [01]\.\d\d", result.output)
     assert "classification: better" in result.output
     summary = json.loads((tmp_path / "summary.json").read_text())
     of = summary["tasks"]["classification"]
