@@ -24,7 +24,7 @@ from swift_vlrft.recipe.rules.data import DATA
 from swift_vlrft.recipe.rules.model import MODEL
 from swift_vlrft.recipe.rules.text import TEXT
 from swift_vlrft.recipe.run import Run, resolve
-from swift_vlrft.swift_plugin.agreement.launch import measure, server, why_not
+from swift_vlrft.swift_plugin.agreement.launch import measure, why_not
 from swift_vlrft.swift_plugin.inference import chosen_engine, gpu_count
 
 MEASURING = (
@@ -88,8 +88,7 @@ def agree(
     words = [str(job.resolve()), *words, *MEASURING, *cpu, *flags, *chosen]
     words += ["--output_dir", str((out / "swift").resolve())]
     log = out / "swift.log"
-    with server(run, commands, out / "rollout.log", OF_TURNS):
-        code = measure(recipe, run, words, log)
+    code = measure(recipe, run, words, log)
     if not result.is_file():
         why = why_not(result, log, code)
         raise AgreeError(f"{recipe.path}: nothing was compared: {why}")

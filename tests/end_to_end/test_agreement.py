@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from end_to_end.rollout_server import rollout_server
 from support.nightly import first_now
 from support.own import free_port
 from support.swift_run import (
@@ -84,10 +85,6 @@ SERVED = (
     "--vllm_mode server --vllm_server_host 127.0.0.1 --vllm_server_port $PORT "
     f"--vllm_server_group_port $GROUP_PORT --external_plugins {PLUGIN} {ENGINES}"
 )
-ROLLOUT = (
-    "swift rollout --model {model} --port $PORT --host 127.0.0.1 --vllm_enforce_eager true "
-    "--vllm_max_model_len 512 {more} &\n"
-)
 
 
 def recipe_of(folder: Path, model: Path, data: Path, more: str, *, before: str = "") -> Path:
@@ -154,29 +151,27 @@ def test_a_recipe_as_it_stands(shapes, tmp_path):
     assert not (tmp_path / "untouched").exists()
 
 
-def agree_with_server(recipe, folder, *flags, code: int, **variables: str) -> dict:
-    found = agree(
-        *(recipe, "--rows", "4", "--tokens", "8", "--out", folder / "out", "--json", *flags),
-        code=code,
-        plain=True,
-        PORT=free_port(),
-        GROUP_PORT=free_port(),  # else 51216, whichever test runs beside this one
-        VLRFT_TEST_SERVER="1",
-        **VLLM_ON_CPU | variables,
-    )
-    assert found["engine"] == "vLLM server"
-    return found
-
-
 @pytest.mark.nightly
-def test_a_server_that_sees_smaller_images(tiny_qwen2_5_vl, mixed, tmp_path):
-    """`swift rollout` of the same script; weights go over a TCP store, not NCCL."""
-    rollout = ROLLOUT.format(model=tiny_qwen2_5_vl, more=f"--external_plugins {ENGINES}")
+def test_a_server_that_sees_smaller_images(tiny_qwen2_5_vl, mixed, tmp_path, monkeypatch):
+    """Weights go over a TCP store, not NCCL."""
     recipe = recipe_of(
         *(tmp_path, tiny_qwen2_5_vl, mixed, f"{SERVED} --tuner_type full"),
-        before=f"MAX_PIXELS=3136 {rollout}export NPROC_PER_NODE=2 MAX_PIXELS=401408",
+        before="export NPROC_PER_NODE=2 MAX_PIXELS=401408",
     )
-    found = agree_with_server(recipe, tmp_path, code=1, VLLM_ENABLE_V1_MULTIPROCESSING="0")
+    port = free_port()
+    monkeypatch.setenv("MAX_PIXELS", "3136")
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    with rollout_server(tiny_qwen2_5_vl, port, tmp_path / "rollout.log"):
+        found = agree(
+            *(recipe, "--rows", "4", "--tokens", "8", "--out", tmp_path / "out", "--json"),
+            code=1,
+            plain=True,
+            PORT=port,
+            GROUP_PORT=free_port(),  # else 51216, whichever test runs beside this one
+            VLRFT_TEST_SERVER="1",
+            **VLLM_ON_CPU,
+        )
+    assert found["engine"] == "vLLM server"
     assert found["word"] == "prompt" and "<|image_pad|>" in found["first"]["trainer"]
 
 
