@@ -11,6 +11,7 @@ from end_to_end.rollout_server import rollout_server
 from support.nightly import first_now
 from support.own import free_port
 from support.swift_run import (
+    DEEPSPEED_ON_CPU,
     ON_CPU,
     REPOSITORY,
     SUPPORT,
@@ -63,12 +64,20 @@ def mixed(rows, tmp_path_factory) -> Path:
     return folder / "rows.jsonl"
 
 
+PLUGIN, ENGINES = REPOSITORY / "plugins" / "vlrft.py", SUPPORT / "cpu_engines.py"
+# What a CPU cannot do.
+CPU = (
+    *("--use_cpu", "true", "--use_liger_kernel", "false", "--external_plugins", PLUGIN, ENGINES),
+    *("--sleep_level", "0", "--vllm_enforce_eager", "true"),
+)
+
+
 def run_agree(
-    *arguments: object, plain: bool = False, **variables: str
+    *arguments: object, flags: tuple[str, ...] = (), plain: bool = False, **variables: str
 ) -> subprocess.CompletedProcess:
-    command = [VLRFT, "agree", *map(str, arguments)]
+    command = [VLRFT, "agree", *map(str, (*arguments, "--", *CPU, *flags))]
     forks = {"PYTHONPATH": TRAINER_PATH} if plain else forking()
-    environment = os.environ | ON_CPU | forks | variables
+    environment = os.environ | ON_CPU | VLLM_ON_CPU | forks | variables
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1800)
 
 
@@ -78,7 +87,6 @@ def agree(*arguments: object, code: int, **more: object) -> dict:
     return json.loads(done.stdout[done.stdout.index("{\n") :])
 
 
-PLUGIN, ENGINES = REPOSITORY / "plugins" / "vlrft.py", SUPPORT / "cpu_engines.py"
 COLOCATED = "--vllm_mode colocate --vllm_max_model_len 512"
 ALL_WEIGHTS = f"{COLOCATED} --tuner_type full --freeze_vit false --freeze_aligner false"
 SERVED = (
@@ -123,8 +131,8 @@ def test_a_model_with_a_set(family, mixed, tmp_path):
     recipe = recipe_of(tmp_path, tmp_path / family, mixed, ALL_WEIGHTS)
     out = tmp_path / "out"
     found = agree(
-        *(recipe, "--out", out, "--json"),
-        *("--rows", "4", "--tokens", "16", "--", "--torch_dtype", "bfloat16"),
+        *(recipe, "--out", out, "--json", "--rows", "4", "--tokens", "16"),
+        flags=("--torch_dtype", "bfloat16"),
         code=0,
     )
     assert (found["word"], found["first"], found["dtype"]) == ("agrees", None, "bfloat16")
@@ -140,8 +148,12 @@ def test_a_recipe_as_it_stands(shapes, tmp_path):
     found = agree(
         *(REPOSITORY / "recipes" / "qwen2_vl_2b" / "classification_4x24g.sh", "--json"),
         *("--rows", "4", "--tokens", "8", "--out", tmp_path / "out"),
-        *("--", "--vllm_tensor_parallel_size", "2", "--vllm_max_model_len", "1024"),
+        flags=(
+            *("--vllm_tensor_parallel_size", "2", "--vllm_max_model_len", "1024"),
+            *("--ddp_backend", "gloo", "--attn_impl", "sdpa"),
+        ),
         code=0,
+        **DEEPSPEED_ON_CPU,
         MODEL=str(tmp_path / "model"),
         DATASET=str(shapes),
         OUTPUT_DIR=str(tmp_path / "untouched"),
@@ -169,7 +181,6 @@ def test_a_server_that_sees_smaller_images(tiny_qwen2_5_vl, mixed, tmp_path, mon
             PORT=port,
             GROUP_PORT=free_port(),  # else 51216, whichever test runs beside this one
             VLRFT_TEST_SERVER="1",
-            **VLLM_ON_CPU,
         )
     assert found["engine"] == "vLLM server"
     assert found["word"] == "prompt" and "<|image_pad|>" in found["first"]["trainer"]

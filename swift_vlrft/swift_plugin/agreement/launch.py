@@ -11,7 +11,6 @@ from typing import Any
 
 from swift_vlrft.recipe.reader import Recipe
 from swift_vlrft.recipe.run import Run
-from swift_vlrft.swift_plugin.inference import gpu_count
 
 WORKER = "swift_vlrft.swift_plugin.agreement.process"
 CLUSTER_VARIABLES = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES"}
@@ -30,14 +29,11 @@ def measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> int:
     inherited = {k: v for k, v in recipe.environment.items() if k not in CLUSTER_VARIABLES}
     environment = inherited | {"NPROC_PER_NODE": str(processes)}
     environment |= {"MASTER_PORT": port, "MASTER_ADDR": address}
-    if not gpu_count():
-        environment = {"DS_ACCELERATOR": "cpu", "VLLM_CPU_KVCACHE_SPACE": "1"} | environment
     launched = [sys.executable, "-m", WORKER]
     if "NPROC_PER_NODE" in recipe.environment or processes > 1 or "--deepspeed" in words:
         started = ["--nproc_per_node", str(processes), "--master_addr", address]
         started += ["--master_port", port]
         launched = [sys.executable, "-m", "torch.distributed.run", *started, "-m", WORKER]
-        words = [*words, *(() if gpu_count() else ("--ddp_backend", "gloo"))]
     with log.open("w") as file:
         to_log: Any = {"stdout": file, "stderr": subprocess.STDOUT}
         return subprocess.call([*launched, *words], env=environment, cwd=recipe.folder, **to_log)
