@@ -139,23 +139,10 @@ def test_what_cannot_be_gone_leaves_nothing_behind(out, family, said, tmp_path):
     assert sorted(tmp_path.rglob("*")) == there
 
 
-def test_a_mended_set_is_read_again_until_the_start_model_is_made(tmp_path):
-    config, out = TrialConfig(str(tmp_path / "set.parquet")), tmp_path / "out"
-    for n in (50, 60):
-        write_folder(tmp_path / f"{n}", {"train": rows(n)})
-        (source,) = (tmp_path / f"{n}").rglob("*.parquet")
-        source.replace(tmp_path / "set.parquet")
-        assert begin_trial(config, out).train == {"counting": n * 4 // 5}
-    (out / "start").mkdir()
-    (tmp_path / "set.parquet").unlink()
-    assert begin_trial(config, out).train == {"counting": 48}
-
-
 def test_a_trial_does_not_go_on_with_rows_that_have_changed_since(tmp_path):
     write_folder(tmp_path / "set", {"train": rows(60)})
     config = TrialConfig(str(tmp_path / "set"))
     begun = begin_trial(config, tmp_path / "out")
-    (tmp_path / "out" / "start").mkdir()
     assert begin_trial(config, tmp_path / "out") == begun
     (tmp_path / "set" / "more.txt").write_text("new")
     with pytest.raises(TrialError, match="has changed since .* was begun; name another folder"):
