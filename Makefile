@@ -1,4 +1,4 @@
-# make demo    a real GRPO run that learns in minutes, no GPU      (TASK=colours|mixed)
+# make demo    a real GRPO run that learns in minutes, no GPU
 # make check   format, types and the quick unit tests: after every change
 #              (of one folder: make check ROOM=rewards)
 # make dist    sdist and wheel into dist/, checked as PyPI and pip look at them
@@ -10,7 +10,6 @@
 
 VENV := .venv$(addprefix -,$(notdir $(PYTHON)))
 PY := $(VENV)/bin/python
-TASK ?= colours
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 # Containers often forbid bytecode; then every process compiles torch, vLLM and ms-swift anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -34,7 +33,7 @@ $(VENV)/ready: requirements/cpu.txt requirements/override.txt pyproject.toml
 	touch $@
 
 demo: env
-	@vlrft demo --task $(TASK)
+	@vlrft demo
 
 # Never with -q: mkdocs then counts no warnings.
 docs: env

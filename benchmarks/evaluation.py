@@ -102,15 +102,14 @@ def asking(model: Path, rows: int, max_tokens: int, options: dict[str, Any]) -> 
     from swift.infer_engine import RequestConfig
 
     from swift_vlrft.datasets.writer import write_folder
-    from swift_vlrft.demo.rows import stored
-    from swift_vlrft.demo.tasks import TASKS
+    from swift_vlrft.demo.rows import colour_rows, stored
     from swift_vlrft.evaluation.predictions import Problems
     from swift_vlrft.evaluation.queries import QuerySet
     from swift_vlrft.evaluation.settings import Settings
     from swift_vlrft.swift_plugin.inference import answer_batch, load_engine
 
     with tempfile.TemporaryDirectory() as folder:
-        drawn = TASKS["colours"].rows(random.Random(0), rows)
+        drawn = colour_rows(random.Random(0), rows)
         write_folder(Path(folder) / "set", {"train": map(stored, drawn)})
         config = RequestConfig(max_tokens=max_tokens, temperature=0.0)
         seconds = {}

@@ -1,7 +1,7 @@
 """How long until the reward is reached: ms-swift as it comes, with our rewards, with measures.
 
     python benchmarks/time_to_reward.py PEERS           # everything; hours, goes on where it was
-    python benchmarks/time_to_reward.py PEERS --task colours --variant together --seeds 2
+    python benchmarks/time_to_reward.py PEERS --variant together --seeds 2
     python benchmarks/time_to_reward.py --table         # of what is measured, as Markdown
 
 PEERS is a folder with a checkout of Visual-RFT; without it, its rewards are left out. Each run
@@ -33,8 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.demo.tasks import TASKS as DEMO
-from swift_vlrft.demo.tasks import write_drawn
+from swift_vlrft.demo.rows import TRIAL, write_drawn
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "time_to_reward.jsonl"
@@ -83,11 +82,10 @@ def prepared(task: str, seed: int, work: Path) -> Path:
     folder = work / f"{task}-{seed}"
     if not (folder / "start" / "config.json").exists():
         shutil.rmtree(folder, ignore_errors=True)
-        write_drawn(task, folder / "train", seed)
+        write_drawn(folder / "train", seed)
         from swift_vlrft.demo.warm_start import write_warm_start
 
-        asked = DEMO[task].settings
-        size = {"steps": asked["warm_steps"], "rate": asked["warm_rate"], "side": asked["side"]}
+        size = {"steps": TRIAL["warm_steps"], "rate": TRIAL["warm_rate"], "side": TRIAL["side"]}
         write_warm_start("internvl", folder / "train", folder / "making", seed=seed, **size)
         (folder / "making").rename(folder / "start")
     return folder
@@ -236,19 +234,17 @@ def _markdown(rows: list[list[str]]) -> str:
 
 def wanted(options: argparse.Namespace) -> Iterator[tuple[str, int, str]]:
     done = {(row["task"], row["seed"], row["variant"]) for row in kept()}
-    for task in options.task or TASKS[:1]:
-        for seed in range(options.seeds):
-            for variant in options.variant or VARIANTS:
-                if "Visual-RFT" in variant and not options.peers:
-                    continue
-                if (task, seed, variant) not in done:
-                    yield task, seed, variant
+    for seed in range(options.seeds):
+        for variant in options.variant or VARIANTS:
+            if "Visual-RFT" in variant and not options.peers:
+                continue
+            if (TASKS[0], seed, variant) not in done:
+                yield TASKS[0], seed, variant
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("peers", nargs="?", default="")
-    parser.add_argument("--task", action="append", choices=TASKS[:1])
     parser.add_argument("--variant", action="append", choices=VARIANTS)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--table", action="store_true", help="print what is measured, run nothing")

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from support.drawn_rows import mixed_rows
+from support.drawn_rows import FIVE, mixed_rows
 from support.swift_run import (
     REPOSITORY,
     grpo_command,
@@ -23,7 +23,6 @@ from support.swift_run import (
 )
 
 import swift_vlrft
-from swift_vlrft.demo.mixed import demo_rows
 from swift_vlrft.rewards import REWARDS
 from swift_vlrft.tiny.checkpoint import write_tiny
 
@@ -218,7 +217,7 @@ def test_rewards_as_verls_compute_score(monkeypatch):
     verl_reward = importlib.import_module("verl_reward")
     # What a set says of its rows besides may be named as anything.
     further = {"solution": "x", "completions": "y", "index": 3, "num_turns": None}
-    for row in [*mixed_rows(random.Random(0), 24), *demo_rows(random.Random(0), 12)]:
+    for row in [*mixed_rows(random.Random(0), 24), *mixed_rows(random.Random(0), 12, FIVE)]:
         reward = verl_reward.BY_TASK[row.columns["task"]]
         columns = {name: [value] for name, value in row.columns.items()}
         assert reward.task.name == row.columns["task"]

@@ -148,11 +148,10 @@ class ChatGLM4VModel(ChatGLM4VPreTrainedModel):
     @capture_outputs  # type: ignore[untyped-decorator]
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
+        input_ids: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
         pixel_values: torch.Tensor | None = None,
         use_cache: bool | None = None,
         **kwargs: Any,
@@ -161,12 +160,8 @@ class ChatGLM4VModel(ChatGLM4VPreTrainedModel):
 
         ``input_ids`` [rows, tokens] hold placeholders of images, ``pixel_values`` [images, 3, side,
         side] come in the order of the rows. ``position_ids`` [rows, tokens] may be left out unless
-        there is a filled cache. ``inputs_embeds`` in place of ``input_ids`` hold no image.
+        there is a filled cache.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("give either input_ids or inputs_embeds")
-        if inputs_embeds is not None and pixel_values is not None:
-            raise ValueError("pixel_values need input_ids, which say where the images stand")
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
         seen = 0 if past_key_values is None else past_key_values.get_seq_length()
@@ -175,12 +170,8 @@ class ChatGLM4VModel(ChatGLM4VPreTrainedModel):
                 "a filled cache needs position_ids: the placeholders of an image share one "
                 "position, so the length does not tell the next"
             )
-        if inputs_embeds is None:
-            words = self.embedding(input_ids)
-            embeddings = self._with_images(words, input_ids, pixel_values, seen)
-        else:
-            embeddings = inputs_embeds
-            input_ids = inputs_embeds.new_zeros(inputs_embeds.shape[:2], dtype=torch.long)
+        words = self.embedding(input_ids)
+        embeddings = self._with_images(words, input_ids, pixel_values, seen)
         if position_ids is None:
             flat = attention_mask is not None and attention_mask.ndim == 2
             padding = attention_mask if flat else None
@@ -227,11 +218,10 @@ class ChatGLM4VForConditionalGeneration(ChatGLM4VPreTrainedModel, GenerationMixi
     @can_return_tuple  # type: ignore[untyped-decorator]
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
+        input_ids: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
         pixel_values: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
@@ -248,7 +238,6 @@ class ChatGLM4VForConditionalGeneration(ChatGLM4VPreTrainedModel, GenerationMixi
             attention_mask=attention_mask,
             position_ids=position_ids,
             past_key_values=past_key_values,
-            inputs_embeds=inputs_embeds,
             pixel_values=pixel_values,
             use_cache=use_cache,
             **kwargs,
@@ -267,20 +256,12 @@ class ChatGLM4VForConditionalGeneration(ChatGLM4VPreTrainedModel, GenerationMixi
             attentions=outputs.attentions,
         )
 
-    def position_ids_of(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Return the positions that the model was trained with, [rows, tokens]."""
-        return position_ids_of(input_ids, attention_mask, self.config)
-
     def _prepare_position_ids_for_generation(
         self, inputs_tensor: torch.Tensor, model_kwargs: dict[str, Any]
     ) -> torch.Tensor:
         """Return the prompt's positions; transformers adds last + 1 for every generated token."""
         input_ids = model_kwargs.get("input_ids", inputs_tensor)
-        if input_ids.ndim != 2 or not input_ids.shape[1]:  # inputs_embeds
-            return super()._prepare_position_ids_for_generation(inputs_tensor, model_kwargs)
-        return self.position_ids_of(input_ids, model_kwargs.get("attention_mask"))
+        return position_ids_of(input_ids, model_kwargs.get("attention_mask"), self.config)
 
     def _prepare_attention_mask_for_generation(
         self, inputs_tensor: torch.Tensor, *args: Any, **kwargs: Any

@@ -25,7 +25,7 @@ from tokenizers import (
     processors,
 )
 from tokenizers.pre_tokenizers import PreTokenizer
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from swift_vlrft.families.chatglm4v import SPECIAL_IDS
 
@@ -118,33 +118,6 @@ def pieces() -> PreTokenizer:
     cut = pre_tokenizers.Split(Regex(PIECES), behavior="isolated")
     letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     return pre_tokenizers.Sequence([cut, letters])
-
-
-def save_as_published(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Write tokenizer.model and tokenizer_config.json as the makers do."""
-    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
-    lines = [
-        f"{base64.b64encode(as_bytes(token)).decode()} {rank}\n"
-        for token, rank in vocabulary
-        if token not in SPECIAL_IDS
-    ]
-    (folder / "tokenizer.model").write_text("".join(lines), encoding="ascii")
-    flags = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
-    settings = {
-        "added_tokens_decoder": {
-            str(number): {"content": token, **flags, "special": True}
-            for token, number in SPECIAL_IDS.items()
-        },
-        "additional_special_tokens": list(SPECIAL_IDS),
-        "chat_template": tokenizer.chat_template,
-        "clean_up_tokenization_spaces": False,
-        "eos_token": "<|endoftext|>",
-        "pad_token": "<|endoftext|>",
-        "model_max_length": 128000,
-        "padding_side": "left",
-        "tokenizer_class": "ChatGLM4Tokenizer",
-    }
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2))
 
 
 def _vocabulary(ranks: Mapping[bytes, int]) -> dict[str, int]:

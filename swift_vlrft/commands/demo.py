@@ -2,7 +2,7 @@
 
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,30 +12,29 @@ from swift_vlrft.files.environment import hide_bars
 
 
 def demo(
-    task: Annotated[str, typer.Option(help="clips, colours or mixed.")] = "colours",
-    out: Annotated[
-        Path, typer.Option(file_okay=False, help="Folder to write; OUT/TASK for tasks but colours.")
-    ] = Path("runs/demo"),
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="GRPO steps; default: the task's.")
-    ] = None,
+    task: Annotated[Literal["colours", "clips"], typer.Option(help="Shapes, or videos.")] = (
+        "colours"
+    ),
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder to write.")] = Path(
+        "runs/demo"
+    ),
+    steps: Annotated[int, typer.Option(min=1, help="GRPO steps.")] = 60,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Watch a real `swift rlhf` GRPO run learn on a CPU, in minutes: `vlrft try` on drawn data.
 
-    Example: vlrft demo --task mixed
+    Example: vlrft demo --steps 40
     """
-    from swift_vlrft.demo.tasks import write_drawn
+    from swift_vlrft.demo import clips, rows
     from swift_vlrft.demo.trial import TrialConfig, remove_trial, run_trial
 
     hide_bars()
-    folder = out / task if task != "colours" else out
-    remove_trial(folder)
+    remove_trial(out)
     with tempfile.TemporaryDirectory() as place:
-        drawn = Path(place) / task
-        settings = write_drawn(task, drawn).settings | ({"steps": steps} if steps else {})
-        summary = run_trial(TrialConfig(str(drawn), **settings), folder)
+        drawn, made = Path(place) / task, {"colours": rows, "clips": clips}[task]
+        made.write_drawn(drawn)
+        summary = run_trial(TrialConfig(str(drawn), steps=steps, **made.TRIAL), out)
     if as_json:
         print_json(summary)
         return
-    print_trial(summary, folder)
+    print_trial(summary, out)

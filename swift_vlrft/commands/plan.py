@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
-from rich.console import Console
 
-from swift_vlrft.commands.output import TextTable, print_json, say, say_styled, show, table
+from swift_vlrft.commands.output import print_json, say, say_styled, show, table
 from swift_vlrft.commands.recipe_words import flags_after, no_flag
 
 if TYPE_CHECKING:
@@ -158,7 +157,7 @@ def print_memory(planned: RecipePlan, name: str) -> None:
 
 
 def _print_phases(phases: Sequence[Phase], peak: Phase) -> None:
-    """Print the table of phases, as wide as the terminal."""
+    """Print the table of phases."""
     sums = {
         head: [sum(phase.parts.get(name, 0) for name in names) for phase in phases]
         for head, names in COLUMNS.items()
@@ -166,15 +165,12 @@ def _print_phases(phases: Sequence[Phase], peak: Phase) -> None:
     sums = {head: of for head, of in sums.items() if any(of)}
     sums |= {"allocated": [p.allocated for p in phases], "reserved": [p.total for p in phases]}
     title = "GiB on each GPU at the peak of each phase"
-    drawn = TextTable(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
-    drawn.add_column("phase", no_wrap=True)
-    for head in sums:
-        drawn.add_column(head, justify="right", no_wrap=True)
+    drawn = table("phase", *(f">{head}" for head in sums), title=title)
     for phase, *sizes in zip(phases, *sums.values(), strict=True):
         short = phase.name.replace("old/reference log-probabilities", "log-probs")
         cells = ("" if size < 0.05 * GIB else f"{size / GIB:.1f}" for size in sizes)
         drawn.add_row(short, *cells, style="bold" if phase is peak else "")
-    Console(emoji=False).print(drawn)
+    show(drawn)
 
 
 def _print_changes(changes: Sequence[Change]) -> None:

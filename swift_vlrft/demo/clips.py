@@ -13,10 +13,13 @@ import random
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from swift_vlrft.demo.rows import COLOURS, FORMAT
 
 SECONDS = 4
+TRIAL: dict[str, Any] = {"family": "qwen2_5_vl", "side": 56, "warm_rate": 1e-3}
+"""Fields of ``TrialConfig`` for the set of ``write_drawn``."""
 ASK = "When is the {} disk there? Give start and end in seconds. " + FORMAT
 
 
@@ -32,6 +35,11 @@ def write_clips(folder: Path, splits: Mapping[str, int], rng: random.Random) -> 
                 draw_clip(folder / name, (start, end), times, rng=rng, side=56, colour=colour)
                 row = {"videos": [name], "problem": ASK.format(colour)}
                 file.write(json.dumps(row | {"solution": f"{start} to {end}"}) + "\n")
+
+
+def write_drawn(folder: Path, seed: int = 0) -> None:
+    """Write the set of `vlrft demo --task clips`, of whose rows 512 train and 128 do not."""
+    write_clips(folder, {"train": 640}, random.Random(seed))
 
 
 def draw_clip(

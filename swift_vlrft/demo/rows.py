@@ -1,13 +1,16 @@
-"""Make a row of a demo, and draw its image."""
+"""Draw the rows of `vlrft demo`, on which it runs the trial of `vlrft try`."""
 
 from __future__ import annotations
 
 import io
 import random
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from PIL import Image, ImageDraw
+
+from swift_vlrft.datasets.writer import write_folder
 
 FORMAT = "Think in <think> </think>, then answer in <answer> </answer>."
 COLOURS = {
@@ -17,6 +20,9 @@ COLOURS = {
     "yellow": (230, 200, 40),
 }
 SHAPES = ("square", "circle", "triangle")
+# With twice the rate, where a shape is was not seen in the same steps.
+TRIAL: dict[str, Any] = {"side": 56, "warm_steps": 240, "warm_rate": 1e-3}
+"""Fields of ``TrialConfig`` for the set of ``write_drawn``."""
 
 
 @dataclass(frozen=True)
@@ -53,3 +59,20 @@ def draw(
         pen.ellipse((x1, y1, x2, y2), fill=fill)
     else:
         pen.polygon([(x1, y2), ((x1 + x2 + 1) // 2, y1), (x2, y2)], fill=fill)
+
+
+def colour_rows(rng: random.Random, n: int) -> list[Row]:
+    """Draw ``n`` pictures of one shape, whose colour is asked for."""
+    rows = []
+    for _ in range(n):
+        image, colour, size = grey(rng, 56), rng.choice(list(COLOURS)), rng.randint(28, 48)
+        x, y = rng.randint(0, 56 - size), rng.randint(0, 56 - size)
+        draw(image, rng, colour, (x, y, x + size, y + size))
+        text = f"What colour is the shape? {FORMAT}"
+        rows.append(Row(image, text, f"<answer>{colour}</answer>"))
+    return rows
+
+
+def write_drawn(folder: Path, seed: int = 0) -> None:
+    """Write the set of the demo: 512 rows to train on, when a fifth is held out."""
+    write_folder(folder, {"train": map(stored, colour_rows(random.Random(seed), 640))})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,11 @@ from swift_vlrft.datasets.writer import write_folder
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
 
 HELD_OUT_SHARE = 0.2
-"""The share of the pictures that are held out where the set has no split for it."""
+"""The share of the pictures that are held out."""
 LEAST = 40
 """The fewest pictures of a set: of fewer, at most eight are compared, too few for a verdict."""
-LEAST_OF = {"train": round(LEAST * (1 - HELD_OUT_SHARE)), "test": round(LEAST * HELD_OUT_SHARE)}
-"""The fewest pictures of each half of a set that has both."""
 MOST_ROWS = 2000
-"""Rows of a split that are taken: more do not fit into minutes."""
+"""Rows that are taken: more do not fit into minutes."""
 
 Items = dict[str, list[dict[str, Any]]]
 """The stored rows of each half."""
@@ -64,17 +63,13 @@ def write_halves(source: Path, folder: Path, seed: int = 0, box_format: str = "n
     what makes it no set to learn from.
     """
     halves = Halves()
-    chosen = _chosen_splits(source, halves.notes)
-    items = {half: _fit_rows(source, chosen[half], box_format, halves.notes) for half in chosen}
-    why = "".join(f"; {note}" for note in halves.notes)
-    if "test" in items:
-        halves.notes += _without_held_out_pictures(items)
-    else:
-        items = _divided(items["train"], seed)
-    _refuse(source, items, why)
-    halves.notes += _without_lone_tasks(source, items)
-    for half, rows in items.items():
-        setattr(halves, half, dict(Counter(row["task"] for row in rows)))
+    split = _chosen_split(source, halves.notes)
+    rows = _fit_rows(source, split, box_format, halves.notes)
+    _refuse(source, rows, "".join(f"; {note}" for note in halves.notes))
+    items = _divided(rows, seed)
+    halves.notes += _without_lone_tasks(items)
+    for half, of in items.items():
+        setattr(halves, half, dict(Counter(row["task"] for row in of)))
     if halves.of_videos:
         write_video_rows(folder, items)
     else:
@@ -82,21 +77,14 @@ def write_halves(source: Path, folder: Path, seed: int = 0, box_format: str = "n
     return halves
 
 
-def _chosen_splits(source: Path, notes: list[str]) -> dict[str, str]:
-    """Return the names of the splits to train on and, if there is one, to hold out."""
+def _chosen_split(source: Path, notes: list[str]) -> str:
+    """Return the name of the split that is divided: train, or the only one."""
     names = {WORDS.get(name.lower(), name): name for name in splits_of(source)}
-    if len(names) == 1:
-        ((word, only),) = names.items()
-        if word != "train":
-            notes.append(f"its only split, {only}, is divided in two")
-        return {"train": only}
-    if "train" not in names:
+    if len(names) > 1 and "train" not in names:
         raise DataError(f"{source}: its splits are {', '.join(names.values())}; none is train")
-    held_out = names.get("test") or names.get("validation")
-    chosen = {"train": names["train"]} | ({"test": held_out} if held_out else {})
-    left = [name for name in names.values() if name not in chosen.values()]
-    notes += [f"the split {name} is not used" for name in left]
-    return chosen
+    split = names.pop("train", None) or names.popitem()[1]
+    notes += [f"the split {name} is not used" for name in names.values()]
+    return split
 
 
 def _fit_rows(source: Path, split: str, box_format: str, notes: list[str]) -> list[dict[str, Any]]:
@@ -111,14 +99,14 @@ def _fit_rows(source: Path, split: str, box_format: str, notes: list[str]) -> li
             fit.append(written_row(row, image) | task)
     if more := next(iter(rows), None) is not None:
         ask_boxes(report)  # at the end of a set it was asked
-        notes.append(f"only the first {MOST_ROWS} rows of the split {split} are taken")
+        notes.append(f"only the first {MOST_ROWS} rows are taken")
     if whole := [str(problem) for problem in report.problems if problem.kind is Kind.SET]:
         raise DataError(whole[0])
     notes += [text for text, _ in unasked(["vlrft_format"], [report])]
     if report.problems:
         notes.append(
-            f"rows of the split {split} that are left out: {len(report.problems)}, such as "
-            f"{report.problems[0]}; `vlrft data check` lists all"
+            f"rows that are left out: {len(report.problems)}, such as {report.problems[0]}; "
+            "`vlrft data check` lists all"
         )
     notes += [] if more else report.notes
     return fit
@@ -139,40 +127,27 @@ def _divided(rows: list[dict[str, Any]], seed: int) -> Items:
     return items
 
 
-def _without_held_out_pictures(items: Items) -> list[str]:
-    """Leave rows to train on out whose picture is held out, where the set has both splits."""
-    held_out, rows = set(map(_picture, items["test"])), items["train"]
-    items["train"] = [row for row in rows if _picture(row) not in held_out]
-    shared = len(rows) - len(items["train"])
-    text = f"rows to train on that are left out, as their picture is held out: {shared}"
-    return [text] * (shared > 0)
-
-
-def _without_lone_tasks(source: Path, items: Items) -> list[str]:
+def _without_lone_tasks(items: Items) -> list[str]:
     """Leave the rows of tasks out that only one half has: nothing can be compared there."""
     train, test = (Counter(row["task"] for row in rows) for rows in items.values())
     lone = {task: n for task, n in (train | test).items() if not (train[task] and test[task])}
     for half, rows in items.items():
         items[half] = [row for row in rows if row["task"] not in lone]
-    if not items["train"]:
-        raise DataError(f"{source}: its splits have no task in common")
     return [
         f"rows of the task {task} are left out, as only one half has any: {n}"
         for task, n in lone.items()
     ]
 
 
-def _refuse(source: Path, items: Items, why: str) -> None:
-    """Raise DataError where a half has too few pictures, or all answers are the same."""
-    for half, rows in items.items():
-        pictures = len(set(map(_picture, rows)))
-        if pictures < (least := LEAST_OF[half]):
-            raise DataError(
-                f"{source}: its {half} half has {pictures} different pictures that are fit to "
-                f"train on; {least} or more are needed, {LEAST} in all, to tell a difference from "
-                f"chance{why}"
-            )
-    answers = {row["solution"] for row in items["train"]}
+def _refuse(source: Path, rows: Sequence[dict[str, Any]], why: str) -> None:
+    """Raise DataError where there are too few pictures, or all answers are the same."""
+    pictures = len(set(map(_picture, rows)))
+    if pictures < LEAST:
+        raise DataError(
+            f"{source}: it has {pictures} different pictures that are fit to train on; {LEAST} or "
+            f"more are needed, to tell a difference from chance{why}"
+        )
+    answers = {row["solution"] for row in rows}
     if len(answers) == 1:
         raise DataError(
             f"{source}: every row has the same answer, {answers.pop()!r}: there is nothing to "

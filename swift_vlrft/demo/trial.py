@@ -121,7 +121,7 @@ def remove_trial(folder: Path) -> None:
 
 
 def begin_trial(config: TrialConfig, folder: Path) -> Halves:
-    """Return the halves of the set: written now, or by an earlier trial with a start model."""
+    """Return the halves of the set: written now, or by an earlier trial."""
     stamp, data = folder / "trial.json", Path(config.data)
     another = "name another folder with --out"
     if stamp.exists():
@@ -131,14 +131,12 @@ def begin_trial(config: TrialConfig, folder: Path) -> Halves:
                 f"{folder} holds the trial of {begun.config.data} with other settings; {another}, "
                 "or remove this folder"
             )
-        if (folder / "start").exists():
-            if _newest(data) > stamp.stat().st_mtime_ns:
-                raise TrialError(
-                    f"{data} has changed since {folder} was begun; {another}, or remove this folder"
-                )
-            return begun.halves
-        remove_trial(folder)  # nothing is trained yet, and the set may have been mended since
-    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if _newest(data) > stamp.stat().st_mtime_ns:
+            raise TrialError(
+                f"{data} has changed since {folder} was begun; {another}, or remove this folder"
+            )
+        return begun.halves
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise TrialError(f"{folder} is no empty folder; {another}")
     if folder.resolve().is_relative_to(data.resolve()):
         raise TrialError(

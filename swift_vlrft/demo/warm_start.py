@@ -26,7 +26,7 @@ import msgspec
 
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.box_format import native_format, with_numbers
-from swift_vlrft.datasets.opening import open_set, splits_of
+from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.row import POINT_TASKS
 from swift_vlrft.datasets.training import LoadOptions, training_set
 from swift_vlrft.demo.card import Card
@@ -206,9 +206,7 @@ def _training_set(data: Path, family: str) -> tuple[Any, str]:
     resize = ImageResize(family, *images.limits())
     box_format, key = native_format(str(data), known_family(family))
     options = LoadOptions(box_format=box_format, box_key=key, resize=resize)
-    splits = splits_of(data)
-    stored = open_set(data, split="train" if "train" in splits else splits[0])
-    return training_set(stored, options)[0], box_format
+    return training_set(open_set(data, split="train"), options)[0], box_format
 
 
 def _answer(row: dict[str, Any], box_format: str) -> str:

@@ -9,10 +9,10 @@ The file is read by files/completions.py: ms-swift's own log, or one object per 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from statistics import pstdev
+from statistics import fmean, pstdev
 from types import MappingProxyType
 from typing import Any
 
@@ -45,8 +45,6 @@ class RewardSummary(msgspec.Struct):
     std: float | None = None
     full: float | None = None
     parse_rate: float | None = None
-    groups: int = 0
-    zero_variance_groups: int = 0
     reasons: dict[str, int] = {}
 
 
@@ -144,7 +142,7 @@ def score_completions(
             health.add(completion.row, reason, group)
         findings.append(health.finding())
         unread += health.unread()
-        summary = report.rewards[name] = _summary(reasons, groups)
+        summary = report.rewards[name] = _summary(reasons)
         logged = [completion.logged(name) for completion in rows if name in completion.row]
         if all(score is None for score in logged):
             summary.unlogged = len(logged)
@@ -220,7 +218,7 @@ def _scored_otherwise(
         )
 
 
-def _summary(reasons: Sequence[Reason], groups: Sequence[Hashable]) -> RewardSummary:
+def _summary(reasons: Sequence[Reason]) -> RewardSummary:
     others = Counter(reason.text for reason in reasons if reason.code == "other_task")
     codes = Counter(reason.code for reason in reasons if reason.code != "other_task")
     scores = [reason.score for reason in reasons if reason.score is not None]
@@ -232,12 +230,9 @@ def _summary(reasons: Sequence[Reason], groups: Sequence[Hashable]) -> RewardSum
         reasons=dict(codes.most_common()),
     )
     if scores:
-        both = zip(groups, reasons, strict=True)
-        scored = [Scored("", g, r.score, 0, r.was_read) for g, r in both if r.score is not None]
-        (of,) = by_task(scored).values()
-        summary.mean, summary.std, summary.groups = of.reward, pstdev(scores), of.groups
-        summary.full, summary.parse_rate = scores.count(1.0) / len(scores), of.parse_rate
-        summary.zero_variance_groups = round((of.zero_variance or 0.0) * of.groups)
+        summary.mean, summary.std = fmean(scores), pstdev(scores)
+        summary.full = scores.count(1.0) / len(scores)
+        summary.parse_rate = fmean(r.was_read for r in reasons if r.score is not None)
     return summary
 
 

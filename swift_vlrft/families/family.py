@@ -125,8 +125,6 @@ class Family:
     """Whether this package has its classes (chatglm4v/), in place of code beside the weights."""
     needs_plugin: bool = False
     """Whether ms-swift loads or prompts it rightly only with our plugin."""
-    gated_delta_net: bool = False
-    """Whether three of four text layers are Gated DeltaNet's, which has kernels of its own."""
     memory: MemoryFacts = MemoryFacts()
 
     @property

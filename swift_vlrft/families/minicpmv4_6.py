@@ -50,7 +50,6 @@ FAMILY = Family(
     name="minicpmv4_6",
     model_types=("minicpmv4_6",),
     hub_name=r"minicpm-?v-?4[._]6",
-    gated_delta_net=True,
     templates={"minicpmv4_6": "<think>\n\n</think>\n\n"},
     tiny=Tiny(
         special_ids=IDS,

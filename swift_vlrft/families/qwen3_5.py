@@ -34,7 +34,6 @@ FAMILY = Family(
     name="qwen3_5",
     model_types=("qwen3_5", "qwen3_5_moe"),
     hub_name=r"qwen3\.[56]",
-    gated_delta_net=True,
     templates={"qwen3_5": "<think>\n\n</think>\n\n"},
     tiny=qwen_tiny(config, first=248044, vocabulary=248320, patch=16),
     images=qwen3_vl.FAMILY.images,

@@ -10,29 +10,16 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Literal
 
 TRUE, FALSE = ("true", "1", "yes", "t", "y"), ("false", "0", "no", "f", "n")
 """Words that transformers' argument parser takes (hf_argparser.py: string_to_bool)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
-    kind: Literal["switch", "number"]
-    default: str
-    meaning: str
-
-
 VARIABLES = {
-    "VLRFT_SHARED_PREFIX": Variable(
-        "switch", "0", "compute each prompt and image of a micro-batch once"
-    ),
-    "VLRFT_SHARED_PREFIX_CACHE": Variable(
-        "number", "512", "MiB of image features to keep; 512 is the default, 0 keeps none"
-    ),
-    "VLRFT_TRACK_MEMORY": Variable("switch", "0", "log the peak memory of every phase"),
+    "VLRFT_SHARED_PREFIX": "compute each prompt and image of a micro-batch once",
+    "VLRFT_TRACK_MEMORY": "log the peak memory of every phase",
 }
+"""Switches, and what they do."""
 
 
 def truth(text: str) -> bool | None:
@@ -41,27 +28,13 @@ def truth(text: str) -> bool | None:
     return True if word in TRUE else False if word in FALSE else None
 
 
-def text_of(name: str, environment: Mapping[str, str] | None = None) -> str:
-    """Return the variable without outer blanks, or its default if it is empty or not set."""
-    text = (os.environ if environment is None else environment).get(name, "").strip()
-    return text or VARIABLES[name].default
-
-
 def is_on(name: str, environment: Mapping[str, str] | None = None) -> bool:
     """Tell whether a switch is on; ValueError for a value that is neither on nor off."""
-    text = text_of(name, environment)
-    state = {"on": True, "off": False}.get(text.lower(), truth(text))
+    text = (os.environ if environment is None else environment).get(name, "").strip()
+    state = {"on": True, "off": False, "": False}.get(text.lower(), truth(text))
     if state is None:
         raise ValueError(f"{name}={text}: neither on nor off. Set it to 1 or to 0.")
     return state
-
-
-def number(name: str, environment: Mapping[str, str] | None = None) -> int:
-    """Return a variable's number; ValueError if it is not a whole number of 0 or more."""
-    text = text_of(name, environment)
-    if not text.isdecimal():
-        raise ValueError(f"{name}={text}: not a whole number ({VARIABLES[name].meaning})")
-    return int(text)
 
 
 QUIET = {"LOG_LEVEL": "ERROR", "TRANSFORMERS_VERBOSITY": "error", "VLLM_LOGGING_LEVEL": "ERROR"}

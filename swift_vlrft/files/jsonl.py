@@ -17,14 +17,6 @@ from typing import Any
 
 from swift_vlrft.files.text import PlacedError
 
-_OTHER_CODES = {
-    codecs.BOM_UTF32_LE: "UTF-32",  # before UTF-16, whose mark it begins with
-    codecs.BOM_UTF32_BE: "UTF-32",
-    codecs.BOM_UTF16_LE: "UTF-16",
-    codecs.BOM_UTF16_BE: "UTF-16",
-    b"\x1f\x8b": "compressed with gzip",
-}
-
 
 class LineError(PlacedError):
     """A file, or a line of it, that cannot be read as JSON."""
@@ -42,7 +34,7 @@ def read_json(path: Path, object_hook: Callable[[Any], Any] | None = None) -> An
     """Return the value of a JSON file, each object in it passed through ``object_hook``. LineError
     if it is not JSON.
     """
-    _check_code(path)
+    _refuse_pipe(path)
     try:
         text = path.read_bytes().decode("utf-8-sig", "surrogatepass")
         return json.loads(text, object_hook=object_hook)
@@ -54,14 +46,14 @@ def read_json(path: Path, object_hook: Callable[[Any], Any] | None = None) -> An
 
 def begins_with_list(path: Path) -> bool:
     """Tell whether the first character of a file opens a list."""
-    _check_code(path)
+    _refuse_pipe(path)
     with path.open("rb") as file:
         return file.read(4096).removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"["
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield every line that is not blank, numbered from 1, as its value or as ``Broken``."""
-    _check_code(path)
+    _refuse_pipe(path)
     with path.open("rb") as file:
         for number, raw in enumerate(file, start=1):
             # Concatenated files have byte order marks inside, at the start of a line.
@@ -117,13 +109,6 @@ def finite(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _check_code(path: Path) -> None:
+def _refuse_pipe(path: Path) -> None:
     if path.is_fifo():
         raise LineError(path, "a pipe, and it is read more than once: save it to a file")
-    with path.open("rb") as file:
-        head = file.read(64)
-    name = next((name for mark, name in _OTHER_CODES.items() if head.startswith(mark)), None)
-    if name is None and b"\0" in head:
-        name = "UTF-16 or no text at all"
-    if name is not None:
-        raise LineError(path, f"{name}; JSON in UTF-8 is needed")

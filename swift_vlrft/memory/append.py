@@ -32,7 +32,7 @@ IMAGE_LIMITS = ("max_pixels", "model_kwargs")
 MACHINE_VARIABLES = ("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES")
 """Variables of the caller's shell that say nothing about other machines (--gpus)."""
 
-PLANNED = (*MACHINE_VARIABLES, *RESOLUTION, shared_prefix.SWITCH, shared_prefix.CACHE)
+PLANNED = (*MACHINE_VARIABLES, *RESOLUTION, shared_prefix.SWITCH)
 """Variables that a plan reads in the environment of the command."""
 
 LOGIN_VARIABLES = ("HOME", "PATH", "PWD", "OLDPWD", "USER", "LOGNAME", "SHELL", "TMPDIR", "_")

@@ -49,7 +49,7 @@ def settings_of(
     ``nodes``: in place of the recipe's NNODES.
     """
     run, notes = _certain(run)
-    for name in (*RESOLUTION, shared_prefix.SWITCH, shared_prefix.CACHE):
+    for name in (*RESOLUTION, shared_prefix.SWITCH):
         run.variable(name)  # which must be known
     for name in filter(run.given.get, run.facts.bounds):
         run.read(name)  # a number that is none, whether this run uses it or not
@@ -232,7 +232,7 @@ def _forward(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
         "all_logits": not settings.model.facts.keeps_logits
         or (not run.grpo and run.read("use_logits_to_keep") is False),
         "shared_prefix": shares and bool(settings.grids),
-        "feature_cache": shared_prefix.cache_bytes(environment) if shares else 0,
+        "feature_cache": shared_prefix.KEPT if shares else 0,
         "expandable_segments": any(
             "expandable_segments:True" in environment.get(n, "") for n in ALLOCATOR
         ),

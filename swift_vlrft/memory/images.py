@@ -9,7 +9,6 @@ Any set that training reads (datasets/opening.py), or rows in ms-swift's form
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from swift_vlrft.datasets.image import image_size
 from swift_vlrft.datasets.opening import find_set
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.row import BadRow, RowLocation
@@ -115,15 +115,8 @@ def _texts(record: dict[str, Any]) -> tuple[str, str]:
 
 def _size(image: Any, folder: Path) -> Size:
     """Read the size of an image, in bytes or at a path relative to here or to ``folder``."""
-    from PIL import Image
-
     path = image.get("path") if isinstance(image, dict) and not image.get("bytes") else image
     if isinstance(path, str) and os.path.isfile(path):
         image = os.path.abspath(path)
-    source = image_of(image, folder, None)
-    try:
-        content = source["bytes"]
-        with Image.open(source["path"] if content is None else io.BytesIO(content)) as opened:
-            return opened.size
-    except (OSError, TypeError, AttributeError) as error:
-        raise ValueError(f"its image cannot be read ({error})") from None
+    size = image_size(image_of(image, folder, None))
+    return size.width, size.height

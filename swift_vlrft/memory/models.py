@@ -10,10 +10,12 @@ checkpoints that are "like" another one except for name and context.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,6 @@ from swift_vlrft.families import IMAGE_TYPES, UNKNOWN_IMAGES, family_of, why_not
 from swift_vlrft.families.family import Family, MemoryFacts
 from swift_vlrft.families.published import published_models, published_name
 from swift_vlrft.families.resize import ImageRule
-from swift_vlrft.files.cache import remembered
 from swift_vlrft.files.jsonl import read_json
 
 
@@ -280,37 +281,37 @@ def _from_file(path: Path) -> Model:
     config = read_json(file)
     if not isinstance(config, dict) or "model_type" not in config:
         raise ValueError(f"model {path}: {file} has no model_type, so it is no model's config.json")
-    versions = {package: metadata.version(package) for package in ("torch", "transformers")}
     try:
-        answer = remembered("checkpoints", [versions, config], lambda: _built(config))
+        return Model(str(path), *_built(json.dumps(config)))
     except Exception as error:  # a foreign file in a foreign class: whatever transformers raises
         why = next(iter(str(error).splitlines()), type(error).__name__)
         raise ValueError(
-            f"model {path}: transformers {versions['transformers']} cannot build what {file} "
-            f"describes (model_type {config['model_type']}): {why}"
+            f"model {path}: transformers {metadata.version('transformers')} cannot build what "
+            f"{file} describes (model_type {config['model_type']}): {why}"
         ) from None
-    return Model(str(path), answer["config"], Parameters(**answer["parameters"]))
 
 
-def _built(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a model's parameter counts and its configuration in transformers' usual form.
+@cache
+def _built(text: str) -> tuple[dict[str, Any], Parameters]:
+    """Return a model's configuration in transformers' usual form, and its parameter counts.
 
     Defaults are filled in, names are the usual ones (not gpt2's n_embd), and numbers are nested
     (until 2025 the language model's were at the top).
     """
     from transformers import AutoConfig
 
+    config = json.loads(text)
     makes_known(config)
     built = AutoConfig.for_model(**config)
-    complete, text = built.to_dict(), built.get_text_config()
+    complete, llm = built.to_dict(), built.get_text_config()
     said = {**config, **(config.get("text_config") or {})}
     for name in ("num_hidden_layers", "hidden_size"):
-        if not said.keys() & {name, text.attribute_map.get(name)}:
+        if not said.keys() & {name, llm.attribute_map.get(name)}:
             raise ValueError(f"it does not say {name}, which a plan needs")
-    text.allow_global_per_layer_attribute_access = True  # Gemma 4: head_dim of most layers
-    names = {name: getattr(text, name) for name in _TEXT if getattr(text, name, None) is not None}
+    llm.allow_global_per_layer_attribute_access = True  # Gemma 4: head_dim of most layers
+    names = {name: getattr(llm, name) for name in _TEXT if getattr(llm, name, None) is not None}
     (complete.get("text_config") or complete).update(names)
-    return {"config": complete, "parameters": asdict(count_parameters(complete))}
+    return complete, count_parameters(complete)
 
 
 _TEXT = (

@@ -22,8 +22,6 @@ from swift_vlrft.rewards import PAYING, TASK_NAMES
 
 SHOWN = 2
 """The rows of each kind that a page shows."""
-NEARLY_FULL = 0.9
-"""The mean of a reward from which on it has little left to teach."""
 K3 = "KL of their log-probabilities, k3; `vlrft agree` compares them by token"
 ZERO_VARIANCE = "all completions of a prompt earn the same, which teaches nothing"
 
@@ -178,8 +176,7 @@ def _curves(run: RunLog) -> list[str]:
     ]
     for name, values in sorted(_means(run).items()):
         std = series.get(f"rewards/{name}/std", ())
-        told = _flat([value for _, value in values]) or "band: standard deviation"
-        figures.append((name, values, {"std": std, "note": told}))
+        figures.append((name, values, {"std": std, "note": "band: standard deviation"}))
     for _, values, options in figures:
         options["unit"] = all(0 <= value <= 1 for _, value in values)
     for name in sorted(n for n in series if n.startswith("eval_reward")):
@@ -200,14 +197,3 @@ def _curves(run: RunLog) -> list[str]:
     ]
     drawn = [curve(title, values, **options) for title, values, options in figures]
     return [figure for figure in drawn if figure]
-
-
-def _flat(values: Sequence[float]) -> str:
-    """The comment on a reward's curve that leaves nothing to learn."""
-    if not any(values):
-        return "0 at every step: nothing is learned from it"
-    if min(values) >= 1:
-        return "1 from the first step: nothing is learned from it"
-    if min(ends(values)) >= NEARLY_FULL:
-        return f"over {NEARLY_FULL} from the beginning: it has little left to teach"
-    return ""

@@ -163,8 +163,9 @@ def parts_of(series: Mapping[str, Series]) -> list[Part]:
     for name, points in series.items():
         if found := re.fullmatch(r"memory/(\w+)_seconds", name):
             part = found[1]
-            peaks = [series.get(f"memory/{part}_{of}_gib", ()) for of in ("card", "shared_card")]
-            gib = max((value for peak in peaks for _, value in peak), default=None)
+            gib = max(
+                (value for _, value in series.get(f"memory/{part}_card_gib", ())), default=None
+            )
             parts.append(Part(part, fmean(value for _, value in points), gib))
     return sorted((part for part in parts if part.seconds), key=lambda part: -part.seconds)
 

@@ -24,8 +24,8 @@ from swift_vlrft.recipe.rules.data import DATA
 from swift_vlrft.recipe.rules.model import MODEL
 from swift_vlrft.recipe.rules.text import TEXT
 from swift_vlrft.recipe.run import Run, resolve
-from swift_vlrft.swift_plugin.agreement.launch import measure, server, why_not
-from swift_vlrft.swift_plugin.inference import chosen_engine, gpu_count
+from swift_vlrft.swift_plugin.agreement.launch import measure, why_not
+from swift_vlrft.swift_plugin.inference import chosen_engine
 
 MEASURING = (
     *("--add_version", "false", "--report_to", "none", "--save_strategy", "no"),
@@ -34,11 +34,6 @@ MEASURING = (
     *("--beta", "0", "--sync_ref_model", "false", "--async_generate", "false"),
 )
 """Flags of a measurement: no reference model, no output, rows in the order of the set."""
-ON_CPU = (
-    *("--use_cpu", "true", "--use_liger_kernel", "false"),
-    *("--sleep_level", "0", "--vllm_enforce_eager", "true"),
-)
-"""Flags of a measurement without a GPU: none that CUDA alone can do."""
 OF_TURNS = {"multi_turn_scheduler", "max_turns"}
 """Flags that are left out: the first turn of each row is compared."""
 
@@ -82,23 +77,16 @@ def agree(
         (out / old).unlink(missing_ok=True)
     job = out / "job.json"
     write_record(job, Job(str(result.resolve()), rows, tokens))
-    cpu = [] if gpu_count() else [*ON_CPU]
-    if cpu and run.text("attn_impl"):
-        cpu += ["--attn_impl", "sdpa"]
-    words = [str(job.resolve()), *words, *MEASURING, *cpu, *flags, *chosen]
+    words = [str(job.resolve()), *words, *MEASURING, *flags, *chosen]
     words += ["--output_dir", str((out / "swift").resolve())]
     log = out / "swift.log"
-    with server(run, commands, out / "rollout.log", OF_TURNS):
-        code = measure(recipe, run, words, log)
+    code = measure(recipe, run, words, log)
     if not result.is_file():
         why = why_not(result, log, code)
         raise AgreeError(f"{recipe.path}: nothing was compared: {why}")
     measured = read_record(result, Measurement)
     if run.text("multi_turn_scheduler"):
         measured.notes.append("the first turn of each row was compared")
-    if cpu:
-        kernels = ", vLLM's CPU kernels included" if vllm else ""
-        measured.notes.append(f"no GPU here: measured on the CPU{kernels}")
     verdict = judge(measured)
     write_atomically(out / "verdict.json", strict_json(as_json(verdict)) + "\n")
     return verdict, measured, out

@@ -66,9 +66,7 @@ def register(
     for source in SOURCES:
         register_dataset(dataset_meta(source.hub_id, source), exist_ok=True)
     MODEL_TYPE["given"] = model_type or MODEL_TYPE["given"]
-    # Wrong values are reported now, not after the model is loaded.
-    if shared_prefix.switched_on():
-        shared_prefix.cache_bytes()
+    shared_prefix.switched_on()  # a wrong value is reported now, not after the model is loaded
     if datasets is not None:
         run, check = (
             run_of(["--dataset", *(os.fspath(name) for name in datasets)], model_type),

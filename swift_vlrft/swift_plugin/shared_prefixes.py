@@ -30,7 +30,7 @@ from swift_vlrft.shared_prefix.features import FeatureCache, encoders
 from swift_vlrft.shared_prefix.forward import forward, unpack, values_of
 from swift_vlrft.shared_prefix.images import Images
 from swift_vlrft.shared_prefix.layout import CannotPack, Packed, pack
-from swift_vlrft.shared_prefix.settings import SWITCH, cache_bytes, switched_on
+from swift_vlrft.shared_prefix.settings import KEPT, SWITCH, switched_on
 from swift_vlrft.swift_plugin.mixin import SwiftsTrainer
 
 logger = get_logger()
@@ -41,7 +41,7 @@ class SharedPrefixes(SwiftsTrainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._shares = switched_on()
         self._said: set[str] = set()
-        self._features = FeatureCache(cache_bytes())
+        self._features = FeatureCache(KEPT)
         # By the tensor of token ids, while it lives: one micro-batch serves the old policy's pass,
         # the reference's and each update.
         self._micro_batches: Any = WeakTensorKeyDictionary()
@@ -128,8 +128,7 @@ class SharedPrefixes(SwiftsTrainer):
         batch = self._micro_batch(base, model_inputs, grpo_batch.completion_mask)
         *_, encoder = parts = encoders(base)
         frozen = not any(p.requires_grad for part in parts for p in part.parameters())
-        keeps = frozen and self._features.limit > 0
-        features = self._features.get(encoder, batch.digests) if batch and keeps else None
+        features = self._features.get(encoder, batch.digests) if batch and frozen else None
         # All ranks pack if all can and one gains, and use kept features if none lacks any.
         own = (batch is not None, batch is not None and batch.repeats, features is not None)
         can, repeats, stored = zip(*gather_object([own]), strict=True)
@@ -137,7 +136,7 @@ class SharedPrefixes(SwiftsTrainer):
             return stock()
         keeping = (
             self._features.fill(encoder, batch.digests, batch.distinct_tokens)
-            if keeps and not all(stored)
+            if frozen and not all(stored)
             else nullcontext()
         )
         if not any(repeats) and not all(stored):
@@ -148,7 +147,7 @@ class SharedPrefixes(SwiftsTrainer):
             f"first micro-batch: {batch.tokens} tokens instead of {batch.row_tokens}, "
             f"{len(batch.distinct_images)} images instead of {len(batch.images.tokens)}, for "
             f"{batch.rows} completions of {len(batch.groups)} prompts; image features are "
-            + (f"kept up to {self._features.limit >> 20} MiB." if keeps else "not kept.")
+            + (f"kept up to {KEPT >> 20} MiB." if frozen else "not kept.")
         )
         # Without ms-swift's forward hook, which encodes the images and drops unknown arguments.
         with self.template.generate_context(), keeping:

@@ -5,7 +5,7 @@
 
 The largest of each since the start, and its seconds in the step, for which the GPU is waited for at
 the end of every phase. (ms-swift times some parts, too, for wandb and swanlab alone.) ``card`` is
-what the whole GPU has in use, vLLM included, as `nvidia-smi` says: `vlrft plan` prints the same
+what the whole GPU has in use, by whomever, as `nvidia-smi` says: `vlrft plan` prints the same
 phases. (Torch's own figures count memory that sleeping vLLM has given back.) Without a GPU only
 the resident memory of the process is known: memory/<phase>_rss_gib.
 """
@@ -23,11 +23,8 @@ from typing import Any
 import psutil
 import torch
 from swift.callbacks import TrainerCallback
-from swift.utils import get_logger
 
 from swift_vlrft.swift_plugin.mixin import SwiftsTrainer
-
-logger = get_logger()
 
 GIB = 2**30
 SAMPLE_SECONDS = 0.05
@@ -61,14 +58,6 @@ def card_memory(device: int) -> int:
     return int(total - free)
 
 
-def others_on_card() -> bool:
-    """Return whether another process computes on this GPU; False where the driver does not say."""
-    try:
-        return bool(torch.cuda.list_gpu_processes().count("process ") > 1)
-    except Exception:  # NVML's own, and a TypeError where a container hides the sizes
-        return False
-
-
 class MemoryCallback(TrainerCallback):
     """Reads and resets the peaks when a step goes from one phase to the next.
 
@@ -85,17 +74,10 @@ class MemoryCallback(TrainerCallback):
         self.peaks: dict[str, float] = {}
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.since = time.perf_counter()
-        self.card = "card"
         self.sampled: PeakMemory | None = None
         if torch.cuda.is_available():
             # A new thread's own device would be the first one.
             self.sampled = PeakMemory(partial(card_memory, torch.cuda.current_device()))
-            if others_on_card():
-                self.card = "shared_card"
-                logger.warning(
-                    "VLRFT_TRACK_MEMORY: another process uses this GPU; its memory is in every "
-                    "peak, which are logged as memory/<phase>_shared_card_gib"
-                )
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         model = kwargs["model"]
@@ -165,7 +147,7 @@ class MemoryCallback(TrainerCallback):
         if self.sampled is None:
             return {"rss": psutil.Process().memory_info().rss}
         torch.cuda.synchronize()  # kernels run on after the call that launched them
-        return {self.card: self.sampled.take()}
+        return {"card": self.sampled.take()}
 
 
 class TimedRollout(SwiftsTrainer):

@@ -181,12 +181,7 @@ def save_checkpoint(
     shutil.rmtree(half, ignore_errors=True)
     half.parent.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(half)
-    if family.tiny.has_ranks:
-        from swift_vlrft.chatglm4v.tokenizer import save_as_published
-
-        save_as_published(tokenizer, half)
-    else:
-        build_processor(family.tiny, tokenizer, model.config).save_pretrained(half)
+    build_processor(family.tiny, tokenizer, model.config).save_pretrained(half)
     # As in checkpoints of ms-swift: several of its templates share an architecture, and this file
     # names the right one.
     named = {"model_type": family.model_types[0], "template": next(iter(family.templates))}

@@ -189,16 +189,11 @@ def test_another_models_configuration_is_refused_by_its_key(changes):
         ([5, 301, PAD, EOI, 6], PIXELS, "1 images, .* 0 "),  # the makers' short form
         ([5, 301, PAD, PAD, 9, PAD, EOI], PIXELS, "1 images, .* 0 "),
         (WITH_IMAGE, torch.zeros(1, 3, 28, 28), r"\[1, 3, 28, 28\].*\[images, 3, 56, 56\]"),
-        (None, None, "input_ids or inputs_embeds"),
-        (None, PIXELS, "pixel_values"),
     ],
 )
 def test_inputs_that_contradict_each_other(model, row, seen, named):
-    inputs = {"input_ids": None if row is None else torch.tensor([row]), "pixel_values": seen}
-    if row is None and seen is not None:
-        inputs["inputs_embeds"] = torch.zeros(1, 3, 128)
     with pytest.raises(ValueError, match=named):
-        model(**inputs)
+        model(torch.tensor([row]), pixel_values=seen)
 
 
 def test_a_language_model_of_the_same_type_gets_no_random_vision_tower(tmp_path):

@@ -8,9 +8,10 @@ import tiktoken
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from swift_vlrft.chatglm4v.tokenizer import PIECES, read_ranks, save_as_published, tokenizer_of
+from swift_vlrft.chatglm4v.tokenizer import PIECES, read_ranks, tokenizer_of
 from swift_vlrft.families.chatglm4v import FAMILY, SPECIAL_IDS
 from swift_vlrft.tiny.checkpoint import build_tokenizer
+from tests.support.glm4v_folder import save_as_published
 
 pytestmark = pytest.mark.slow  # torch is imported
 

@@ -164,10 +164,3 @@ def test_a_filled_cache_needs_positions(model):
     first = model(torch.tensor(ROWS[:1]), use_cache=True)
     with pytest.raises(ValueError, match="position_ids"):
         model(torch.tensor([[8]]), past_key_values=first.past_key_values, use_cache=True)
-
-
-def test_embeddings_can_be_read_on(model, expected):
-    embeddings = model.get_input_embeddings()(torch.tensor(ROWS[:1]))
-    nothing = dict.fromkeys(("input_ids", "attention_mask", "pixel_values"))
-    out = generate(model, ROWS[:1], **nothing, inputs_embeds=embeddings)
-    assert torch.equal(out, expected[0][:1])

@@ -110,7 +110,6 @@ def test_an_example_of_the_help_runs(line, place, monkeypatch):
     [
         ("tiny llava x", "known: qwen2_5_vl, qwen2_vl, glm4v"),
         ("tiny qwen2_vl .", "exists"),
-        ("demo --task digits --out .", "'digits'; known: colours, clips, mixed"),
         ("recipe llava/detection", "demo_cpu"),
         ("data show .", ""),
         # Options are taken as ms-swift spells its flags.

@@ -53,7 +53,6 @@ def written(tmp_path_factory):
 def here(written, tmp_path, monkeypatch):
     shutil.copytree(written, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path.with_name("cache")))
     return tmp_path
 
 

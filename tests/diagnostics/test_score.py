@@ -67,10 +67,10 @@ def test_ms_swifts_completions_file_is_read(tmp_path):
     summary = report.rewards["vlrft_detection_iou"]
     assert report.rows == 8 and (summary.mean, summary.parse_rate) == (0.75, 0.75)
     assert summary.reasons == {"ok": 6, "not_boxes": 2}
-    assert (summary.groups, summary.zero_variance_groups) == (4, 2)
+    (of_task,) = report.tasks.values()
+    assert (of_task.groups, of_task.zero_variance) == (4, 0.5)
     assert [sample.line for sample in report.samples] == ["1[1]", "2[1]"]
     # A format that is kept is no problem, nor are a few groups.
-    assert report.rewards["vlrft_format"].zero_variance_groups == 4
     assert report.findings == report.flags == []
 
 

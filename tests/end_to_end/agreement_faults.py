@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from copy import copy
 from inspect import unwrap
 from typing import Any
@@ -14,7 +14,6 @@ from vllm.lora.lora_model import LoRAModel
 
 from swift_vlrft.agreement.verdict import judge
 from swift_vlrft.swift_plugin.agreement import process
-from swift_vlrft.swift_plugin.agreement.comparison import ComparisonMixin
 
 changed = patch.multiple
 """Attributes of an object or a class, put back afterwards."""
@@ -89,18 +88,9 @@ LORA = {
 }
 
 
-@contextmanager
-def written_into(trainer: Any):
+def written_into(trainer: Any) -> Any:
     """The engine scales the tensors that it is handed, as vLLM does with those of a CPU."""
-
-    def send() -> None:
-        super(ComparisonMixin, trainer)._move_adapter_to_vllm()
-
-    with (
-        changed(LoRAModel, from_lora_tensors=unwrap(LoRAModel.from_lora_tensors)),
-        changed(trainer, _move_adapter_to_vllm=send),
-    ):
-        yield
+    return changed(LoRAModel, from_lora_tensors=unwrap(LoRAModel.from_lora_tensors))
 
 
 IN_THE_ENGINE = {"healthy": FULL["healthy"], "written into": written_into}

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from support.raised_row import raise_row
 
-from swift_vlrft.demo.rows import Row
-from swift_vlrft.demo.tasks import TASKS
+from swift_vlrft.demo.rows import Row, colour_rows
 from swift_vlrft.tiny.checkpoint import write_tiny
 from tests.support.parquet import write_parquet
 
@@ -46,7 +45,7 @@ def writing_images(tiny_qwen2_5_vl, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def rows() -> list[Row]:
-    return TASKS["colours"].rows(random.Random(0), 16)
+    return colour_rows(random.Random(0), 16)
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from end_to_end.rollout_server import rollout_server
 from support.nightly import first_now
 from support.own import free_port
 from support.swift_run import (
+    DEEPSPEED_ON_CPU,
     ON_CPU,
     REPOSITORY,
     SUPPORT,
@@ -62,12 +64,20 @@ def mixed(rows, tmp_path_factory) -> Path:
     return folder / "rows.jsonl"
 
 
+PLUGIN, ENGINES = REPOSITORY / "plugins" / "vlrft.py", SUPPORT / "cpu_engines.py"
+# What a CPU cannot do.
+CPU = (
+    *("--use_cpu", "true", "--use_liger_kernel", "false", "--external_plugins", PLUGIN, ENGINES),
+    *("--sleep_level", "0", "--vllm_enforce_eager", "true"),
+)
+
+
 def run_agree(
-    *arguments: object, plain: bool = False, **variables: str
+    *arguments: object, flags: tuple[str, ...] = (), plain: bool = False, **variables: str
 ) -> subprocess.CompletedProcess:
-    command = [VLRFT, "agree", *map(str, arguments)]
+    command = [VLRFT, "agree", *map(str, (*arguments, "--", *CPU, *flags))]
     forks = {"PYTHONPATH": TRAINER_PATH} if plain else forking()
-    environment = os.environ | ON_CPU | forks | variables
+    environment = os.environ | ON_CPU | VLLM_ON_CPU | forks | variables
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1800)
 
 
@@ -77,16 +87,11 @@ def agree(*arguments: object, code: int, **more: object) -> dict:
     return json.loads(done.stdout[done.stdout.index("{\n") :])
 
 
-PLUGIN, ENGINES = REPOSITORY / "plugins" / "vlrft.py", SUPPORT / "cpu_engines.py"
 COLOCATED = "--vllm_mode colocate --vllm_max_model_len 512"
 ALL_WEIGHTS = f"{COLOCATED} --tuner_type full --freeze_vit false --freeze_aligner false"
 SERVED = (
     "--vllm_mode server --vllm_server_host 127.0.0.1 --vllm_server_port $PORT "
     f"--vllm_server_group_port $GROUP_PORT --external_plugins {PLUGIN} {ENGINES}"
-)
-ROLLOUT = (
-    "swift rollout --model {model} --port $PORT --host 127.0.0.1 --vllm_enforce_eager true "
-    "--vllm_max_model_len 512 {more} &\n"
 )
 
 
@@ -126,8 +131,8 @@ def test_a_model_with_a_set(family, mixed, tmp_path):
     recipe = recipe_of(tmp_path, tmp_path / family, mixed, ALL_WEIGHTS)
     out = tmp_path / "out"
     found = agree(
-        *(recipe, "--out", out, "--json"),
-        *("--rows", "4", "--tokens", "16", "--", "--torch_dtype", "bfloat16"),
+        *(recipe, "--out", out, "--json", "--rows", "4", "--tokens", "16"),
+        flags=("--torch_dtype", "bfloat16"),
         code=0,
     )
     assert (found["word"], found["first"], found["dtype"]) == ("agrees", None, "bfloat16")
@@ -143,8 +148,12 @@ def test_a_recipe_as_it_stands(shapes, tmp_path):
     found = agree(
         *(REPOSITORY / "recipes" / "qwen2_vl_2b" / "classification_4x24g.sh", "--json"),
         *("--rows", "4", "--tokens", "8", "--out", tmp_path / "out"),
-        *("--", "--vllm_tensor_parallel_size", "2", "--vllm_max_model_len", "1024"),
+        flags=(
+            *("--vllm_tensor_parallel_size", "2", "--vllm_max_model_len", "1024"),
+            *("--ddp_backend", "gloo", "--attn_impl", "sdpa"),
+        ),
         code=0,
+        **DEEPSPEED_ON_CPU,
         MODEL=str(tmp_path / "model"),
         DATASET=str(shapes),
         OUTPUT_DIR=str(tmp_path / "untouched"),
@@ -154,29 +163,26 @@ def test_a_recipe_as_it_stands(shapes, tmp_path):
     assert not (tmp_path / "untouched").exists()
 
 
-def agree_with_server(recipe, folder, *flags, code: int, **variables: str) -> dict:
-    found = agree(
-        *(recipe, "--rows", "4", "--tokens", "8", "--out", folder / "out", "--json", *flags),
-        code=code,
-        plain=True,
-        PORT=free_port(),
-        GROUP_PORT=free_port(),  # else 51216, whichever test runs beside this one
-        VLRFT_TEST_SERVER="1",
-        **VLLM_ON_CPU | variables,
-    )
-    assert found["engine"] == "vLLM server"
-    return found
-
-
 @pytest.mark.nightly
-def test_a_server_that_sees_smaller_images(tiny_qwen2_5_vl, mixed, tmp_path):
-    """`swift rollout` of the same script; weights go over a TCP store, not NCCL."""
-    rollout = ROLLOUT.format(model=tiny_qwen2_5_vl, more=f"--external_plugins {ENGINES}")
+def test_a_server_that_sees_smaller_images(tiny_qwen2_5_vl, mixed, tmp_path, monkeypatch):
+    """Weights go over a TCP store, not NCCL."""
     recipe = recipe_of(
         *(tmp_path, tiny_qwen2_5_vl, mixed, f"{SERVED} --tuner_type full"),
-        before=f"MAX_PIXELS=3136 {rollout}export NPROC_PER_NODE=2 MAX_PIXELS=401408",
+        before="export NPROC_PER_NODE=2 MAX_PIXELS=401408",
     )
-    found = agree_with_server(recipe, tmp_path, code=1, VLLM_ENABLE_V1_MULTIPROCESSING="0")
+    port = free_port()
+    monkeypatch.setenv("MAX_PIXELS", "3136")
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    with rollout_server(tiny_qwen2_5_vl, port, tmp_path / "rollout.log"):
+        found = agree(
+            *(recipe, "--rows", "4", "--tokens", "8", "--out", tmp_path / "out", "--json"),
+            code=1,
+            plain=True,
+            PORT=port,
+            GROUP_PORT=free_port(),  # else 51216, whichever test runs beside this one
+            VLRFT_TEST_SERVER="1",
+        )
+    assert found["engine"] == "vLLM server"
     assert found["word"] == "prompt" and "<|image_pad|>" in found["first"]["trainer"]
 
 

@@ -9,8 +9,7 @@ import pytest
 from support.drawn_rows import boxed_rows
 from support.swift_run import SUPPORT, grpo_command, run_swift, run_swift_unchecked
 
-from swift_vlrft.demo.rows import stored
-from swift_vlrft.demo.tasks import TASKS
+from swift_vlrft.demo.rows import colour_rows, stored
 from tests.support.parquet import write_parquet
 
 pytestmark = pytest.mark.end_to_end
@@ -27,7 +26,7 @@ def mixed_sets(folder):
     bad = {"image": {"bytes": b"no", "path": None}, "problem": "?", "solution": "[]"}
     made = [*map(stored, detection), bad]  # one box: a grounding reward would read it, too
     Dataset.from_list([row | {"task": "detection"} for row in made]).save_to_disk(folder / "boxes")
-    colours = TASKS["colours"].rows(random.Random(2), 3)
+    colours = colour_rows(random.Random(2), 3)
     write_parquet(colours, folder / "colours")
     phrases = boxed_rows(random.Random(3), 3)
     lines = []

@@ -44,34 +44,11 @@ def test_a_start_model_of_every_family_learns(family, tmp_path):
     assert (start / "model.safetensors").is_file()
 
 
-def test_five_tasks_of_one_run_learn(tmp_path):
-    """The page on data: "vlrft demo --task mixed"."""
-    result = CliRunner().invoke(app, ["demo", "--task", "mixed", "--out", str(tmp_path)])
-    assert result.exit_code == 0, result.output
-    folder = tmp_path / "mixed"
-    summary = json.loads((folder / "summary.json").read_text())
-    assert len(summary["tasks"]) == 5 and summary["format"]["last"] >= 0.9
-    for task, of in summary["tasks"].items():
-        assert of["last"] >= of["first"] + 0.1, (task, of)
-        assert f"{of['reward']} {of['first']:.2f} -> {of['last']:.2f}" in result.output
-    page = (folder / "report.html").read_text()
-    for task, of in summary["tasks"].items():
-        assert f"parse rate of {of['reward']}" in page
-        assert (folder / "eval" / "after" / task / "summary.json").is_file()
-    first = json.loads((folder / "grpo" / "completions.jsonl").read_text().splitlines()[0])
-    scored = CliRunner().invoke(
-        app, ["score", str(folder / "grpo" / "completions.jsonl"), "--json"]
-    )
-    assert json.loads(scored.stdout)["tasks"].keys() == {*first["task"]} | {
-        *("detection", "grounding", "counting", "ocr", "pointing")
-    }
-
-
 def test_spans_in_drawn_clips_learn(tmp_path):
     result = CliRunner().invoke(app, ["demo", "--task", "clips", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert "temporal: better" in result.output and "mean_iou" in result.output
-    page = (tmp_path / "clips" / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text()
     assert "became right" in page.lower() and " to 4 s</span>" in page
 
 
@@ -82,7 +59,7 @@ def test_the_demo_learns(tmp_path):
         r"vlrft_classification 0\.\d\d -> [01]\.\d\d, vlrft_format (0\.9\d|1\.00) -> (0\.9\d|1\.00)"
     )
     assert re.search(said + r": sampled answers, \d+ steps, \d+ s in all", result.output)
-    assert re.search(r"held-out images \(64 rows\): accuracy 0\.\d\d -> [01]\.\d\d", result.output)
+    assert re.search(r"held-out images \(128 rows\): accuracy 0\.\d\d -> [01]\.\d\d", result.output)
     assert "classification: better" in result.output
     summary = json.loads((tmp_path / "summary.json").read_text())
     of = summary["tasks"]["classification"]

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from support.swift_run import grpo_command, run_swift_unchecked
 
-from swift_vlrft.demo.rows import stored
-from swift_vlrft.demo.tasks import TASKS
+from swift_vlrft.demo.rows import colour_rows, stored
 from tests.support.parquet import write_parquet
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
@@ -18,7 +17,7 @@ LORA = ("--tuner_type", "lora", "--beta", "0")
 
 
 def test_files_that_change_and_go_while_a_run_reads_them(tiny_qwen2_5_vl, tmp_path):
-    rows = TASKS["colours"].rows(random.Random(0), 12)
+    rows = colour_rows(random.Random(0), 12)
     write_parquet(rows, tmp_path / "parquet")
     (tmp_path / "other").mkdir()
     lines = []

@@ -22,7 +22,7 @@ from support.swift_run import (
     run_swift,
 )
 
-from swift_vlrft.demo.tasks import TASKS
+from swift_vlrft.demo.rows import colour_rows
 
 pytestmark = pytest.mark.end_to_end
 
@@ -57,7 +57,7 @@ def trained(tmp_path_factory) -> Trained:
     folder = tmp_path_factory.mktemp("glm_4v")
     base = write_published(folder / "downloaded")
     images = []
-    for i, row in enumerate(TASKS["colours"].rows(random.Random(0), 3)):
+    for i, row in enumerate(colour_rows(random.Random(0), 3)):
         images.append(folder / f"{i}.png")
         row.image.save(images[-1])
     rows = [conversation("<image>What colour is it?", image, answer=ANSWER) for image in images]

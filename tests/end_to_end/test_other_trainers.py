@@ -11,10 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.drawn_rows import mixed_rows
+from support.drawn_rows import FIVE, mixed_rows
 from support.swift_run import REPOSITORY
 
-from swift_vlrft.demo.mixed import demo_rows
 from swift_vlrft.rewards import REWARDS
 from swift_vlrft.tiny.checkpoint import write_tiny
 
@@ -65,7 +64,7 @@ def environment(request, tmp_path) -> Path:
 def rows():
     """A right answer of each task, one of them rough, wrong ones and malformed ones."""
     found = []
-    for row in [*mixed_rows(random.Random(0), 12), *demo_rows(random.Random(0), 10)]:
+    for row in [*mixed_rows(random.Random(0), 12), *mixed_rows(random.Random(0), 10, FIVE)]:
         boxed = row.solution.replace("0]", "9]").replace("500", "450")
         seen = "<answer>[[250, 250]]</answer>"  # a point
         texts = (seen, row.solution, f"<think>t</think>{row.solution}", boxed)

@@ -22,13 +22,11 @@ from end_to_end.recipe_run import (
     run_with_server,
 )
 from support.clips import clip_rows, write_rows
-from support.drawn_rows import boxed_rows
+from support.drawn_rows import FIVE, boxed_rows, mixed_rows
 from support.nightly import first_now
 from support.stored_sets import write_table
 
-from swift_vlrft.demo.mixed import demo_rows
-from swift_vlrft.demo.rows import stored
-from swift_vlrft.demo.tasks import TASKS
+from swift_vlrft.demo.rows import colour_rows, stored
 from swift_vlrft.rewards import REWARDS
 from swift_vlrft.tiny.checkpoint import write_tiny
 from tests.support.parquet import write_parquet
@@ -75,8 +73,8 @@ def sets(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sets")
     found = boxed_rows(random.Random(0), 16)
     write_parquet(found, folder / "detection")
-    write_parquet(TASKS["colours"].rows(random.Random(0), 16), folder / "classification")
-    write_parquet(demo_rows(random.Random(0), 25), folder / "mixed")
+    write_parquet(colour_rows(random.Random(0), 16), folder / "classification")
+    write_parquet(mixed_rows(random.Random(0), 25, FIVE), folder / "mixed")
     (folder / "temporal").mkdir()
     write_rows(folder / "temporal" / "rows.jsonl", clip_rows(folder / "temporal", 16))
     (folder / "sft").symlink_to(folder / "classification")

@@ -16,7 +16,7 @@ from scored import answer, invoke, refusal, run_json, write_lines
 
 import swift_vlrft
 from swift_vlrft.datasets import DataError
-from swift_vlrft.demo.tasks import TASKS
+from swift_vlrft.demo.rows import colour_rows
 from swift_vlrft.evaluation.predictions import EvaluationError, Problems, read_predictions
 from swift_vlrft.evaluation.queries import QuerySet
 from swift_vlrft.evaluation.run import answer_line, answered, begin, finish, new_part, pending
@@ -51,7 +51,7 @@ def colours(tmp_path):
     """Writes a set of so many rows; the settings of a run on it."""
 
     def make(count: int, model: str = "m", seed: int = 0, **more) -> Settings:
-        write_parquet(TASKS["colours"].rows(random.Random(seed), count), tmp_path / "set")
+        write_parquet(colour_rows(random.Random(seed), count), tmp_path / "set")
         return Settings(model, tmp_path / "set", "classification", **more)
 
     return make

@@ -43,9 +43,8 @@ READ = {
     "cut within a letter": TEXT.encode() + '{"completion": "é'.encode()[:-1],
 }
 REFUSED = {
-    "UTF-16": (TEXT.encode("utf-16"), "UTF-16"),
-    "UTF-16 without a mark": (TEXT.encode("utf-16-le"), "UTF-16"),
-    "UTF-32": (TEXT.encode("utf-32"), "UTF-32"),
+    "UTF-16": (TEXT.encode("utf-16"), "not UTF-8"),
+    "UTF-16 without a mark": (TEXT.encode("utf-16-le"), "line 1: not UTF-8"),
     "Latin-1": (TEXT.encode("latin-1"), "line 1: not UTF-8"),
     "half a line in the middle": (f"{LINES[0]}\n{HALF}{LINES[1]}\n{LINES[2]}".encode(), "line 2:"),
     "half a line alone": (HALF.encode(), "line 1:"),

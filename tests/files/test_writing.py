@@ -3,7 +3,6 @@ from pathlib import Path
 import pytest
 from support.full_disk import no_room
 
-from swift_vlrft.files.cache import remembered
 from swift_vlrft.files.text import InputError
 from swift_vlrft.files.writing import DiskFull, beside, write_atomically
 
@@ -62,21 +61,3 @@ def test_a_name_as_long_as_the_disk_allows(tmp_path, name):
     """255 bytes."""
     write_atomically(tmp_path / name, "rows")
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [(name, "rows")]
-
-
-@pytest.mark.parametrize("damage", [b"", b'{"a": [1, 2', b"\xff\xfe", b"\0" * 40])
-def test_a_damaged_cache_is_computed_again(tmp_path, monkeypatch, damage):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert remembered("kind", "key", lambda: {"a": [1, 2, 3]}) == {"a": [1, 2, 3]}
-    (file,) = (tmp_path / "swift_vlrft" / "kind").iterdir()
-    file.write_bytes(damage)
-    assert remembered("kind", "key", lambda: "again") == "again"
-    assert remembered("kind", "key", lambda: "never") == "again"
-
-
-def test_a_cache_on_a_full_disk_is_done_without(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with no_room():
-        assert remembered("kind", "key", lambda: "answer") == "answer"
-    assert not list((tmp_path / "swift_vlrft" / "kind").iterdir())
-    assert remembered("kind", "key", lambda: "another") == "another"

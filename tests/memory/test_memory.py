@@ -275,7 +275,7 @@ def test_the_table_adds_up_and_fits_into_a_terminal_of_80_columns(tmp_path):
     table = done.output.split("of each phase")[1].split("assumed:")[0]
     assert "…" not in table and all(len(line) <= 80 for line in table.splitlines())
     peak = re.search(r"needs (\d+\.\d) of .* in the phase `(\w+)`", " ".join(done.output.split()))
-    (line,) = [line for line in table.splitlines() if line.startswith(peak[2])]
+    (line,) = [line for line in table.splitlines() if line.split()[:1] == [peak[2]]]
     *parts, allocated, reserved = [float(cell) for cell in re.findall(r"\d+\.\d", line)]
     assert allocated == pytest.approx(sum(parts), abs=0.3)
     assert reserved == float(peak[1]) > allocated

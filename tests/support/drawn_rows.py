@@ -8,6 +8,8 @@ boxed_rows   "Find the shape"                        [{'Position': [250, 0, 500,
 112 x 112, two or three shapes of different colours
 grounding    "Where is the red shape?"               (250,0),(500,250) or No Objects
 pointing     "Point at every shape that is red."     [[250, 0, 500, 250]] or No Objects
+detection    "Find every shape."                     [[250, 0, 500, 250], [500, 0, 750, 250]]
+counting     "How many shapes are there?"            2
 list         "Which colours are there?"              ["red", "blue"]
 ordering     "Name the colours from left to right."  ["blue", "red"]
 
@@ -26,9 +28,10 @@ from PIL import Image, ImageDraw, ImageFont
 from swift_vlrft.demo.rows import COLOURS, FORMAT, Row, draw, grey
 
 WORDS = ("Exit", "Gate", "Room", "Hôtel", "Track", "Floor")
-SCENES = ("grounding", "pointing", "list", "ordering")
-MIXED = (*SCENES, "ocr", "number")
+MIXED = ("grounding", "pointing", "list", "ordering", "ocr", "number")
 """The tasks of ``mixed_rows``."""
+FIVE = ("detection", "grounding", "counting", "ocr", "pointing")
+"""The tasks of qwen3_vl_4b/mixed_4x80g.sh."""
 GRID = 250  # boxes lie on quarters of the side: 28 pixels of 112, one image token
 
 
@@ -66,14 +69,14 @@ def write_coco(folder: Path, n: int, size: tuple[int, int] = (112, 112)) -> Path
     return folder / "instances_train.json"
 
 
-def mixed_rows(rng: random.Random, n: int) -> list[Row]:
+def mixed_rows(rng: random.Random, n: int, tasks: tuple[str, ...] = MIXED) -> list[Row]:
     """``n`` rows, of each task in turn."""
-    return [_row(rng, MIXED[i % len(MIXED)]) for i in range(n)]
+    return [_row(rng, tasks[i % len(tasks)]) for i in range(n)]
 
 
 def _row(rng: random.Random, task: str) -> Row:
     image, columns = grey(rng, 112), {"task": task}
-    if task not in SCENES:
+    if task in ("ocr", "number"):
         solution = f"{rng.choice(WORDS)} {rng.randint(1, 99)}"
         question = "What is written here?"
         if task == "number":
@@ -86,12 +89,14 @@ def _row(rng: random.Random, task: str) -> Row:
         found = [boxes[asked]] if asked in boxes else []
         one = str(found[0] if found else "No Objects")
         question, solution = {
+            "detection": ("Find every shape, as [[x1, y1, x2, y2], ...].", str([*boxes.values()])),
+            "counting": ("How many shapes are there?", str(len(boxes))),
             "grounding": (f"Where is the {asked} shape, as [x1, y1, x2, y2]?", one),
             "pointing": (f"Point at every shape that is {asked}.", str(found or "No Objects")),
             "list": ("Which colours are there?", json.dumps(sorted(boxes))),
             "ordering": ("Name the colours from left to right.", json.dumps(list(boxes))),
         }[task]
-        if task in ("grounding", "pointing"):
+        if task in ("detection", "grounding", "pointing"):
             question += " Coordinates are from 0 to 1000. If there is none, say No Objects."
     return Row(image, f"{question} {FORMAT}", f"<answer>{solution}</answer>", columns)
 

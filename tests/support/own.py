@@ -40,5 +40,5 @@ def own_folders(folder: Path) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "torchinductor"),
         "TRITON_CACHE_DIR": str(folder / "triton"),
         "VLLM_CACHE_ROOT": str(folder / "vllm"),
-        "XDG_CACHE_HOME": str(folder / "cache"),  # what `vlrft` itself remembers
+        "XDG_CACHE_HOME": str(folder / "cache"),  # of libraries that have no variable
     }

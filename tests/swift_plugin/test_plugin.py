@@ -6,14 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.drawn_rows import boxed_rows
+from support.drawn_rows import FIVE, boxed_rows, mixed_rows
 from support.plugin_run import answer_of, check_refusals, refusals
 from support.stored_sets import columns, command, picture, train_on
 from support.written_sets import write_rows
 
 from swift_vlrft.datasets import Source
 from swift_vlrft.datasets.training import LoadOptions
-from swift_vlrft.demo.mixed import demo_rows
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.rewards import REWARDS
 from tests.support.parquet import write_parquet
@@ -31,7 +30,7 @@ def sets(tmp_path_factory) -> Path:
         "outside": "[10, 20, 1400, 90]",
     }.items():
         write_parquet([*rows[:3], replace(rows[3], solution=solution)], folder / name)
-    write_parquet(demo_rows(random.Random(0), 25), folder / "mixed")
+    write_parquet(mixed_rows(random.Random(0), 25, FIVE), folder / "mixed")
     write_parquet([replace(row, problem="Find it.") for row in rows], folder / "unasked")
     turn = [{"role": "user", "content": "?"}]
     for name, row in {

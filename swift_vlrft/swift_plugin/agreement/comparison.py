@@ -49,19 +49,6 @@ class ComparisonMixin(Base):  # type: ignore[misc]
         self.answers = [output.response for output in outputs]  # with the engine's prompts
         return super()._postprocess_rollout_outputs(samples, outputs)  # type: ignore[no-any-return]
 
-    def _move_adapter_to_vllm(self) -> None:
-        """Hand vLLM copies of the adapter's weights that are on a CPU.
-
-        vLLM multiplies the B that it is handed by the adapter's scale in place: on a GPU that is
-        its copy in the CPU's memory, here it would be the trainer's own weight.
-        """
-        own = [(p, p.data) for n, p in self.model.named_parameters() if "lora_" in n and p.is_cpu]
-        for parameter, data in own:
-            parameter.data = data.clone()
-        super()._move_adapter_to_vllm()
-        for parameter, data in own:
-            parameter.data = data
-
     def compare(self, numbered: list[NumberedRow], *, sync: bool) -> tuple[list[Row], Samples]:
         """Return the rows of all processes, sampled anew, and this process's samples."""
         self._last_loaded_step = -1 if sync else self.state.global_step

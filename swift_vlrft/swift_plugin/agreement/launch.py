@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from swift_vlrft.recipe.reader import Recipe
 from swift_vlrft.recipe.run import Run
-from swift_vlrft.swift_plugin.inference import gpu_count
 
 WORKER = "swift_vlrft.swift_plugin.agreement.process"
 CLUSTER_VARIABLES = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES"}
@@ -33,42 +29,14 @@ def measure(recipe: Recipe, run: Run, words: list[str], log: Path) -> int:
     inherited = {k: v for k, v in recipe.environment.items() if k not in CLUSTER_VARIABLES}
     environment = inherited | {"NPROC_PER_NODE": str(processes)}
     environment |= {"MASTER_PORT": port, "MASTER_ADDR": address}
-    if not gpu_count():
-        environment = {"DS_ACCELERATOR": "cpu", "VLLM_CPU_KVCACHE_SPACE": "1"} | environment
     launched = [sys.executable, "-m", WORKER]
     if "NPROC_PER_NODE" in recipe.environment or processes > 1 or "--deepspeed" in words:
         started = ["--nproc_per_node", str(processes), "--master_addr", address]
         started += ["--master_port", port]
         launched = [sys.executable, "-m", "torch.distributed.run", *started, "-m", WORKER]
-        words = [*words, *(() if gpu_count() else ("--ddp_backend", "gloo"))]
     with log.open("w") as file:
         to_log: Any = {"stdout": file, "stderr": subprocess.STDOUT}
         return subprocess.call([*launched, *words], env=environment, cwd=recipe.folder, **to_log)
-
-
-@contextmanager
-def server(
-    run: Run, commands: Sequence[Recipe], log: Path, left_out: Collection[str]
-) -> Iterator[None]:
-    """Run the `swift rollout` of the same script, without some flags, while it is needed."""
-    rollout = next((command for command in commands if command.command[-1] == "rollout"), None)
-    if run.text("vllm_mode") != "server" or rollout is None:
-        yield  # the server is running elsewhere
-        return
-    flags = [flag for flag in rollout.flags if flag.name not in left_out]
-    words = [word for flag in flags for word in (f"--{flag.name}", *flag.values)]
-    command = [sys.executable, "-m", "swift.cli.rollout", *words]
-    with log.open("w") as file:
-        place: Any = {"env": rollout.environment, "cwd": rollout.folder, "start_new_session": True}
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, **place)
-        try:
-            yield
-        finally:
-            process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(30)
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # its engines
 
 
 def why_not(result: Path, log: Path, code: int) -> str:

@@ -15,7 +15,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import torch
 from swift.pipelines.train.rlhf import SwiftRLHF
 from swift.trainers.trainer_factory import TrainerFactory
 from transformers import TrainerCallback
@@ -24,7 +23,6 @@ from swift_vlrft.agreement.measurement import Job, Measurement
 from swift_vlrft.agreement.verdict import LIMITS
 from swift_vlrft.files.records import read_record, write_record
 from swift_vlrft.swift_plugin.agreement.comparison import ComparisonMixin
-from swift_vlrft.swift_plugin.agreement.cpu import prepare_cpu
 from swift_vlrft.swift_plugin.agreement.rows import NO_ROWS, choose_rows
 from swift_vlrft.swift_plugin.vision_tokens import Forbids
 
@@ -95,8 +93,6 @@ def measure(trainer: ComparisonMixin, job: Job, why: str) -> Measurement:
 def main(arguments: Sequence[str]) -> None:
     MeasureOnly.job = job = read_record(Path(arguments[0]), Job)
     sys.argv = [sys.argv[0], *arguments[1:]]  # the plugin reads them, too
-    if not torch.cuda.is_available():
-        prepare_cpu(arguments)
     try:
         MeasureOnly().main()
     except (Exception, SystemExit) as error:
