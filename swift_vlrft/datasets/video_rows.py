@@ -41,6 +41,8 @@ QUESTION = (
 )
 """The prompt of a sentence."""
 SENTENCES = {"video", "timestamp", "sentence"}
+ROLES = {"user": "human", "assistant": "gpt", "system": "system"}
+"""What turns of ``messages`` are called in ``conversations``."""
 
 
 def sentences_of(content: Mapping[str, Any]) -> list[dict[str, Any]] | None:
@@ -83,8 +85,9 @@ def _matches(columns: set[str]) -> bool:
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     if (unit := record.get("unit")) not in (None, "seconds", "frames"):
         raise ValueError(f"the unit is {str(unit)[:40]!r}; spans are in seconds or frames")
-    if record.get("messages"):
-        record = conversation(record | {"conversations": record["messages"]}, context)
+    if messages := record.get("messages"):
+        turns = [{"from": ROLES[turn["role"]], "value": turn["content"]} for turn in messages]
+        record = conversation(record | {"conversations": turns}, context)
     problem, solution, video = (record.get(name) for name in ("problem", "solution", "videos"))
     if "sentence" in record:
         problem = QUESTION.format(text_in(record, "sentence"))
