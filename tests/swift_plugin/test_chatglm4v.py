@@ -8,7 +8,6 @@ from support.plugin_run import answer_of, refusals
 from support.swift_run import run_python
 
 from swift_vlrft.chatglm4v.tokenizer import tokenizer_of
-from swift_vlrft.chatglm4v.vllm_plugin import HF_OVERRIDES
 from swift_vlrft.families.chatglm4v import SPECIAL_IDS
 
 pytestmark = pytest.mark.slow  # ms-swift is imported
@@ -214,24 +213,6 @@ print(json.dumps([ask([*red, 151329], 8), ask([*red, 151336], 8), ask([*red, 151
         [[100] * 4, answers[4][1], "length"],
         [red, "red", "stop"],  # at the stop word: the model has not ended its answer
     ]
-
-
-def test_vllm_gets_its_positions_and_a_tokenizer_without_code(folders):
-    trained, overrides, same = run(
-        folders / "chatglm4v",
-        """
-from transformers import AutoTokenizer
-_, template = open_template()
-trained = template.prepare_engine_kwargs()
-template.set_mode("vllm")
-kwargs = template.prepare_engine_kwargs()
-tokenizer = AutoTokenizer.from_pretrained(kwargs["tokenizer"], trust_remote_code=True)
-text = "[gMASK]<sop><|user|> What is it?"
-same = tokenizer(text)["input_ids"] == template.tokenizer(text)["input_ids"]
-print(json.dumps([trained, kwargs["hf_overrides"], same]))
-""",
-    )
-    assert trained == {} and overrides == HF_OVERRIDES and same
 
 
 def test_what_is_wrong_is_named_before_a_model_is_loaded(folders, tmp_path):
