@@ -7,7 +7,7 @@ import re
 import runpy
 import subprocess
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 
@@ -170,17 +170,6 @@ def test_weights_that_no_card_holds_are_out_of_memory_and_said():
     assert "vLLM start" in plan.failures[0] and "vllm_tensor_parallel_size" in plan.failures[0]
 
 
-@pytest.mark.slow
-def test_every_change_is_a_flag_of_ms_swift():
-    from swift.arguments import RLHFArguments
-
-    known = {field.name for field in fields(RLHFArguments)}
-    settings = replace(BASE, checkpoint_llm=False, completion=2048, batch=4, sleep_level=0)
-    everything = changes(settings) + changes(replace(settings, sharding="ddp", sleep_level=1))
-    names = {name for change in everything for name in change.flags if not name.isupper()}
-    assert len(names) > 10 and names <= known
-
-
 @pytest.mark.parametrize(
     ("text", "count", "gib"),
     [
@@ -291,17 +280,6 @@ def test_a_plan_of_a_shipped_model_loads_neither_torch_nor_transformers(tmp_path
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-def test_the_readmes_show_what_the_planner_prints(monkeypatch):
-    monkeypatch.chdir(REPOSITORY)
-    path = "recipes/qwen2_5_vl_3b/detection_4x80g.sh"
-    done = run("plan", path, "--gpus", "4x24", COLUMNS="80")
-    printed = " ".join(done.output.split())
-    for page in ("README.md", "README_CN.md"):
-        (shown,) = re.findall(r"```text\n(out of memory.*?)```", Path(page).read_text(), re.S)
-        for part in shown.split("\n...\n"):
-            assert " ".join(part.split()) in printed, page
 
 
 def test_further_turns_are_planned_with_their_crops(tmp_path):
@@ -572,14 +550,6 @@ def test_supervised_rows_have_a_cross_entropy_in_32_bits_and_no_rollout(tmp_path
     assert any("room in --max_length 1024" in note for note in short["assumptions"])
 
 
-def test_what_is_in_use_and_what_is_reserved_are_two_numbers(tmp_path):
-    plan, _ = supervised(tmp_path, "")
-    assert plan["allocated_gib"] < plan["reserved_gib"] == plan["peak_gib"]
-    phase = plan["phases"][plan["phase"]]
-    rest = phase["total_gib"] - phase["context, fragmentation"]
-    assert phase["allocated_gib"] == plan["allocated_gib"] == pytest.approx(rest, abs=0.02)
-
-
 def test_adapters_in_the_language_model_beside_a_vit_that_trains(tmp_path):
     """--tuner_type lora_llm: ViT and aligner train whatever --freeze_vit says."""
     _, settings = supervised(tmp_path, "--tuner_type lora_llm --freeze_vit true --lora_rank 16")
@@ -691,22 +661,12 @@ def test_the_pages_say_how_many_published_runs_are_predicted_right(benchmark, mo
     assert (counted["right"], counted["scored"]) == (right, scored)
     error, other = (f"{counted[name]:.0%}" for name in ("error", "error_of_others"))
     assert counted["records"] == len(records) and counted["error_of_others"] <= 0.15
-    pages = {
-        "README.md": f"{right} of {scored} published runs",
-        "README_CN.md": f"{scored} 个公开报告的训练中有 {right} 个",
-        "docs/project/benchmarks.md": f"Of the {scored} with enough stated, {right} verdicts agree",
-    }
-    for page, said in pages.items():
-        assert said in " ".join((REPOSITORY / page).read_text().split()), page
-    said = f"{len(records)} that say how much they took"
-    pages = {
-        "README.md": f"{said}, it is off by {error} in the median",
-        "docs/project/benchmarks.md": f"{said} by {error} in the median ({other} of the "
-        f"{counted['others']} that no constant was fitted to)",
-    }
-    for page, text in pages.items():
-        assert text in " ".join((REPOSITORY / page).read_text().split()), page
-    assert f"{len(records)} 个" in (REPOSITORY / "README_CN.md").read_text()
+    page = " ".join((REPOSITORY / "README.md").read_text().split())
+    assert f"{right} of {scored} published runs" in page
+    assert f"{len(records)} that say how much they took, it is off by {error} in" in page
+    page = " ".join((REPOSITORY / "docs" / "project" / "benchmarks.md").read_text().split())
+    assert f"Of the {scored} with enough stated, {right} verdicts agree" in page
+    assert f"by {error} in the median ({other} of the {counted['others']} that no" in page
 
 
 def test_every_phase_measured_on_a_gpu_is_planned_within_six_percent(benchmark):
@@ -719,21 +679,3 @@ def test_every_phase_measured_on_a_gpu_is_planned_within_six_percent(benchmark):
     }
     off = [r for r in rows if r["planned_gib"] != pytest.approx(r["measured_gib"], rel=0.06)]
     assert off == []
-
-
-def test_a_case_without_a_known_model_is_a_miss_that_says_why(benchmark):
-    cases = list(benchmark["read_cases"](benchmark["FILE"]))
-    assert all(case["score_it"] and case["url"].startswith("https://") for case in cases)
-    missed = benchmark["judge"]({**cases[0], "model": "nobody/knows"})
-    assert not missed["agrees"] and "nobody/knows" in missed["why"]
-
-
-def test_a_model_that_is_not_shipped_is_planned_by_its_size(benchmark):
-    for name, sees, billions in (
-        ("meta-llama/Llama-3.2-3B-Instruct", False, 3),
-        ("OpenGVLab/InternVL2_5-26B", True, 26),
-        ("Qwen/Qwen3-Omni-30B-A3B-Instruct", True, 30),
-    ):
-        model = benchmark["model_of_size"](name, sees=sees)
-        assert model.parameters.total == pytest.approx(billions * 1e9, rel=0.05)
-        assert model.sees == sees
