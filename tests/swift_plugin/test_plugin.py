@@ -182,21 +182,6 @@ def test_boxes_for_a_model_that_writes_none_are_said(sets):
     assert "chatglm4v was not trained" in said and "on None" not in said
 
 
-def test_shares_of_tasks_in_one_run(sets):
-    """ms-swift's own #count, for the rows of each task of one set."""
-    then = """
-from collections import Counter
-from swift.dataset import load_dataset
-print(json.dumps(Counter(load_dataset(sys.argv[2:4], shuffle=True)[0]["task"])))
-"""
-    names = (f"{sets}/mixed:ocr#3", f"{sets}/mixed:counting/pointing#14")
-    rewards = ("vlrft_ocr", "vlrft_counting", "vlrft_pointing", "vlrft_format")
-    counts, _ = answer_of("--dataset", *names, "--reward_funcs", *rewards, then=then)
-    # 3 of 5 rows, 10 rows and 4 of them again
-    assert counts["ocr"] == 3 and counts["counting"] + counts["pointing"] == 14
-    assert min(counts.values()) >= 3
-
-
 def test_rows_of_ms_swifts_own_train_beside_ours(sets, tmp_path):
     """Images of both are of one type, in either order."""
     (tmp_path / "1.png").write_bytes(picture())
