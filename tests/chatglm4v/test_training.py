@@ -6,6 +6,7 @@ from chatglm4v.reading import assert_close, image_row, lively_model, logits_of, 
 from peft import LoraConfig, get_peft_model
 from transformers import PreTrainedModel
 
+from swift_vlrft.chatglm4v.modeling import ChatGLM4VModel
 from swift_vlrft.chatglm4v.text import TextAttention
 from swift_vlrft.chatglm4v.vision import VisionAttention
 
@@ -109,10 +110,16 @@ def test_gradients_of_a_batch_are_those_of_its_rows(side, attention):
     assert not words[300:303].any() and words[5].any()
 
 
-def test_a_batch_without_images_leaves_the_vision_tower_alone():
-    _, of_text = gradients(lively_model(), rows=ROWS[:1], images=0)
+def test_a_batch_without_images_leaves_the_vision_tower_alone(monkeypatch):
+    """Where it runs in every process, its part in the loss is 0."""
+    loss, of_text = gradients(lively_model(), rows=ROWS[:1], images=0)
     for name, gradient in of_text.items():
         assert (gradient is None) == name.startswith("transformer.vision."), name
+    monkeypatch.setattr(ChatGLM4VModel, "_tower_runs_everywhere", lambda model: True)
+    everywhere, of_all = gradients(lively_model(), rows=ROWS[:1], images=0)
+    assert everywhere == loss
+    for name, gradient in of_all.items():
+        assert not (gradient - of_text[name] if of_text[name] is not None else gradient).any(), name
 
 
 # ---- generation is what reading on from the formulas gives -----------------------------------
