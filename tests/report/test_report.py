@@ -20,6 +20,7 @@ from swift_vlrft.evaluation.predictions import Problems
 from swift_vlrft.evaluation.queries import QuerySet, Settings
 from swift_vlrft.evaluation.run import answer_line, begin, finish, new_part
 from swift_vlrft.report.curves import LARGEST, curve, ticks
+from swift_vlrft.report.html import short
 from swift_vlrft.report.run_log import read_run
 from tests.support.parquet import write_parquet
 
@@ -413,3 +414,8 @@ def test_a_page_of_any_log_is_written(tmp_path, records, steps):
     page = report(folder)
     Strict().feed(page)
     assert all(0 <= number <= 360 for number in drawn_numbers(page))
+
+
+def test_figures_are_written_short():
+    written = [short(value) for value in (None, 0, -0.5, 31.24, 5e-5, 1e5)]
+    assert written == ["-", "0.000", "-0.500", "31.2", "5.0e-05", "1.0e+05"]
