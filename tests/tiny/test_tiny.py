@@ -4,6 +4,7 @@ import pytest
 
 from swift_vlrft.families import FAMILIES, known_family
 from swift_vlrft.tiny.checkpoint import build_tokenizer, write_tiny
+from swift_vlrft.tiny.compact import COMPACT, compact
 
 pytestmark = pytest.mark.slow  # transformers is imported
 
@@ -31,3 +32,6 @@ def test_what_cannot_be_written_is_refused(tmp_path):
     with pytest.raises(ValueError, match="qwen3_vl_moe"):  # no dense model for a mixture
         write_tiny("qwen3_vl_moe", tmp_path / "model")
     assert not list(tmp_path.iterdir())
+    for name in FAMILIES.keys() - COMPACT:
+        with pytest.raises(ValueError, match=f"{name} has no tiny model that learns on a CPU"):
+            compact(known_family(name), 112)
