@@ -65,15 +65,15 @@ class ImageRule(ABC):
         high = self.max_pixels if max_pixels is None else max_pixels
         return replace(self, min_pixels=low, max_pixels=high)
 
-    def of(self, model: str | Path | None, environ: Mapping[str, str] = os.environ) -> Self:
+    def of(self, model: str | Path | None, environ: Mapping[str, str] | None = None) -> Self:
         """Return this rule with a checkpoint's limits, as its template uses them."""
         return self.within(*self.limits(model, environ))
 
     def limits(
-        self, model: str | Path | None = None, environ: Mapping[str, str] = os.environ
+        self, model: str | Path | None = None, environ: Mapping[str, str] | None = None
     ) -> tuple[int, int]:
         """Return the checkpoint's min_pixels and max_pixels; this rule's for a name on the hub."""
-        return self._limits(of_checkpoint(model), environ)
+        return self._limits(of_checkpoint(model), os.environ if environ is None else environ)
 
     @abstractmethod
     def _limits(self, said: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[int, int]: ...

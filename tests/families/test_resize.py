@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import os
+from copy import deepcopy
 
 import pytest
 from hypothesis import given, settings
@@ -185,3 +187,10 @@ def test_the_flag_max_pixels_scales_as_ms_swift_does():
 def test_sizes_and_limits_that_no_processor_takes(family, size, limits, said):
     with pytest.raises(ValueError, match=said):
         image_rule(family).within(**limits).size(*size)
+
+
+def test_limits_are_of_the_environment_as_it_is_now(monkeypatch):
+    """After a map in several processes `datasets` leaves a copy in the place of os.environ."""
+    monkeypatch.setattr(os, "environ", deepcopy(os.environ))
+    monkeypatch.setenv("MAX_PIXELS", "401408")
+    assert image_rule("qwen2_5_vl").limits()[1] == 401408
