@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.hostile import answered as answer
+from support.written_sets import write_rows as write
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
@@ -30,11 +31,6 @@ def score_rows(rows, names):
 def score(file, *options):
     result = CliRunner().invoke(app, ["score", str(file), *options])
     return result.exit_code, result.output
-
-
-def write(path, *records):
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
 
 
 @pytest.mark.parametrize("case", cases("reasons"), ids=lambda case: case["why"])

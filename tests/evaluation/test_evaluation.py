@@ -122,6 +122,15 @@ def test_the_completions_that_ms_swift_logs_are_read(file):
     assert_metrics(eval_json(file, "--task", "classification"), accuracy=0.5)
 
 
+@pytest.mark.parametrize(("bare", "said"), [(40, "40 of 40"), (30, "30 of 40"), (20, None)])
+def test_answers_without_tags_are_counted_where_most_have_none(bare, said, file):
+    box, shared = "[[102, 104, 395, 590]]", {"task": "detection", "image_id": "1"}
+    texts = [box] * bare + [answer(box)] * (40 - bare)
+    write_lines(file, [shared | {"completion": text, "solution": box} for text in texts])
+    found = [note for note in eval_json(file)["notes"] if "have no answer block" in note]
+    assert [note[: len(said)] for note in found] == [said] if said else not found
+
+
 # ---- bad input -------------------------------------------------------------------------------
 
 

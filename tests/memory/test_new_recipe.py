@@ -1,7 +1,6 @@
 """`vlrft recipe new`: the nearest tested recipe, with one change for the machine."""
 
 import json
-from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -100,12 +99,6 @@ def test_what_is_different_for_model_and_task_is_said(tmp_path):
     )
 
 
-def test_a_family_without_a_recipe_is_refused(tmp_path):
-    done = new(tmp_path / "out.sh", "--gpus", "4x80", model="Qwen/Qwen2.5-7B-Instruct")
-    assert done.exit_code == 2 and "no recipe that sees images is tested for" in done.output
-    assert len(done.output.strip().splitlines()) == 1 and not list(Path(tmp_path).iterdir())
-
-
 def test_a_data_set_is_asked_for_in_the_models_box_format(tmp_path):
     Image.new("RGB", (28, 28)).save(tmp_path / "a.png")
     row = {"image": "a.png", "problem": "where?", "solution": "No Objects"}
@@ -115,27 +108,16 @@ def test_a_data_set_is_asked_for_in_the_models_box_format(tmp_path):
     assert only(read_recipes(out, {})).get("dataset") == f"{tmp_path}/d.jsonl:pixels"
 
 
-def test_what_cannot_be_planned_is_refused_or_named(tmp_path):
-    run = "swift rlhf --rlhf_type grpo --dataset d --num_generations 8 --tuner_type lora "
-    run += "--per_device_train_batch_size 8 --model Qwen/Qwen2.5-VL-3B-Instruct"
-    (path := tmp_path / "run.sh").write_text(
-        f"{run} --use_dora true --per_device_train_batchsize 2"
-    )
-    notes = json.loads(invoke("plan", path, "--gpus", "1x80", "--json").output)["assumptions"]
-    assert "not planned, though it changes memory: --use_dora" in notes
-    assert any("no flag of ms-swift" in note and "batchsize" in note for note in notes)
-
-
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("out", "model", "said"),
     [
-        (("new", "OUT.yaml", "--model", MODEL), "name it *.sh"),
-        (("new", "", "--model", MODEL), "is a folder"),
+        ("a.yaml", MODEL, "name it *.sh"),
+        ("", MODEL, "is a folder"),
+        ("a.sh", "Qwen/Qwen2.5-7B-Instruct", "no recipe that sees images is tested for"),
     ],
 )
-def test_what_recipe_refuses_in_one_line(words, said, tmp_path):
-    words = [str(tmp_path / word) if word in ("", "OUT.yaml", "OUT.sh") else word for word in words]
-    done = invoke("recipe", *words, "--gpus", "1x24")
+def test_what_recipe_refuses_in_one_line(out, model, said, tmp_path):
+    done = new(tmp_path / out, "--gpus", "1x24", model=model)
     assert done.exit_code == 2 and said in done.output, done.output
     assert len(done.output.strip().splitlines()) == 1 and not list(tmp_path.iterdir())
 

@@ -14,6 +14,7 @@ import pyarrow
 import pytest
 from PIL import Image
 from support.contract_rows import gold_by_task, two_rows
+from support.hostile import answered as answer
 
 from swift_vlrft import rewards
 from swift_vlrft.parsing.answers import Answer
@@ -28,10 +29,6 @@ from swift_vlrft.rewards import (
 )
 from swift_vlrft.rewards.contract import reward
 from swift_vlrft.rewards.counting import COUNTING
-
-
-def answer(text):
-    return f"<think>t</think>\n<answer>{text}</answer>"
 
 
 def task_of(name):

@@ -4,13 +4,13 @@ What a run in several turns learns is in end_to_end/test_demo.py.
 """
 
 import base64
-import io
 import json
 from types import SimpleNamespace
 
 import pytest
 from PIL import Image
 from qwen_vl_utils.vision_process import smart_resize
+from support.stored_sets import picture
 from swift.infer_engine.protocol import (
     ChatCompletionResponse,
     ChatCompletionResponseChoice,
@@ -36,9 +36,7 @@ def call(box, **more):
 
 
 def png(width, height, pixel=(0, 0, 0)):
-    buffer = io.BytesIO()
-    Image.new("RGB", (width, height), pixel).save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
+    return base64.b64encode(picture(size=(width, height), colour=pixel)).decode()
 
 
 def request(*pictures, **columns):
