@@ -49,7 +49,7 @@ parallelism, and no --system, whose text the rows have.
 PROBLEM = "Give bounding box and Confidence of each dog in the image in <answer> </answer>."
 
 
-def write_rows(folder: Path, rows: int = 48) -> None:
+def write_rows(folder: Path, rows: int) -> None:
     """Write noise as large as photographs, so that an image takes all of MAX_PIXELS."""
     from swift_vlrft.datasets.writer import write_folder
     from swift_vlrft.demo.rows import Row, stored
@@ -96,7 +96,7 @@ def run(
         make = ["vlrft", "tiny", "qwen2_5_vl"] if tiny else full_size
         subprocess.run([*make, str(model)], check=True, stdout=sys.stderr)
     if not data.exists():
-        write_rows(data)
+        write_rows(data, 8 if tiny else 48)
     paths = {"MODEL": model, "DATASET": data, "OUTPUT_DIR": train}
     variables = {name: str(path.resolve()) for name, path in paths.items()}
     variables["VLRFT_TRACK_MEMORY"] = "1"

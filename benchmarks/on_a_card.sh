@@ -12,7 +12,7 @@ OUT=${OUT:-runs/on_a_card}
 RECIPE=recipes/qwen2_5_vl_3b/detection_lora_1x24g.sh
 mkdir -p "$OUT"
 
-vlrft doctor | tee "$OUT/versions.txt" || true
+[[ $* = --tiny ]] || vlrft doctor | tee "$OUT/versions.txt" || true
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv | tee "$OUT/card.csv" || true
 python benchmarks/trial_seeds.py "$OUT/seeds" --seeds 1 "$@" | tee "$OUT/first_seed.md"
 python dev/reward_curves.py "$OUT/curve.svg" "$OUT/seeds/trial/drawn-0/grpo"

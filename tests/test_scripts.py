@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from support.swift_run import ON_CPU, REPOSITORY
+from support.swift_run import ON_CPU, REPOSITORY, forking
 
 SCRIPTS = [*REPOSITORY.glob("benchmarks/*.py"), *REPOSITORY.glob("dev/*.py")]
 ASKED = sorted(script for script in SCRIPTS if "argparse.Arg" in script.read_text())
@@ -27,7 +27,7 @@ def test_a_script_says_what_it_takes(script):
 def test_what_a_card_is_asked_runs_on_a_cpu(tmp_path):
     """docs/project/on_a_card.md: "bash benchmarks/on_a_card.sh" """
     command = ["bash", str(REPOSITORY / "benchmarks" / "on_a_card.sh"), "--tiny"]
-    variables = os.environ | ON_CPU | {"OUT": str(tmp_path)}
+    variables = os.environ | ON_CPU | forking() | {"OUT": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=1800, env=variables)
     assert done.returncode == 0, done.stderr[-3000:]
     seeds = (tmp_path / "seeds.md").read_text()
