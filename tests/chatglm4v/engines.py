@@ -23,7 +23,6 @@ from swift_vlrft.chatglm4v.modeling import ChatGLM4VForConditionalGeneration as 
 from swift_vlrft.chatglm4v.vllm_plugin import HF_OVERRIDES
 
 SPECIAL = {PAD: "<|endoftext|>", BOI: "<|begin_of_image|>", EOI: "<|end_of_image|>"}
-STOCK = {"architectures": ["GLM4VForCausalLM"]}
 # A prompt and its image: two that begin alike, one of text, one that begins with its image, a long
 # one, and one token.
 PROMPTS: list[tuple[list[int], int | None]] = [
@@ -50,13 +49,6 @@ def written(folder: Path, **changes: Any) -> Model:
     return model
 
 
-def step(model: Model) -> None:
-    """Every weight moves, as after a step of training."""
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(0.3 * torch.randn_like(weight) * weight.std())
-
-
 def images() -> list[Image.Image]:
     """Of other sizes than the model's."""
     random, sizes = np.random.default_rng(0), ((90, 200), (130, 70))
@@ -80,25 +72,11 @@ class Engine:
         gc.collect()
         cleanup_dist_env_and_memory()
 
-    def load(self, model: Model) -> list[str]:
-        """As ms-swift does: weights under their names, then what was computed is forgotten. What
-        no weight was loaded into: after sleep level 2 it would be lost.
-        """
-
-        def load(inner: Any) -> list[str]:
-            loaded = inner.load_weights(model.state_dict().items())
-            return sorted({name for name, _ in inner.named_parameters()} - loaded)
-
-        (missing,) = self.llm.apply_model(load)
-        self.llm.llm_engine.reset_prefix_cache()
-        self.llm.llm_engine.reset_encoder_cache()
-        return missing
-
     def differences(
-        self, model: Model, in_order: bool = False, tokens: int = 24, prompt_too: bool = True
+        self, model: Model, tokens: int = 24, prompt_too: bool = True
     ) -> dict[str, float]:
         """The greatest |engine - trainer| over tokens of the prompts and of the completions, for
-        rows with and without an image. ``in_order``: the trainer gives each patch a position.
+        rows with and without an image.
         """
         asked = [
             {"prompt_token_ids": ids}
@@ -118,7 +96,6 @@ class Engine:
             with torch.no_grad():
                 logits = model(
                     torch.tensor([ids]),
-                    position_ids=torch.arange(len(ids))[None] if in_order else None,
                     pixel_values=None if image is None else pixels[image : image + 1],
                 ).logits[0]
             trained = logits.log_softmax(-1).tolist()
@@ -137,13 +114,6 @@ def measure(folder: Path) -> dict[str, Any]:
     measured: dict[str, Any] = {}
     glm = written(folder / "glm")
     cogagent = written(folder / "cogagent", original_rope=False, dtype="bfloat16")
-    trained = written(folder / "trained")
-    with Engine(folder / "trained", enable_prefix_caching=False) as engine:
-        measured["plain"] = engine.differences(trained)
-        step(trained)
-        measured["before the sync"] = engine.differences(trained)
-        measured["not loaded"] = engine.load(trained)
-        measured["after the sync"] = engine.differences(trained)
     chunked = {"enable_chunked_prefill": True, "max_num_batched_tokens": 16, "max_num_seqs": 4}
     with Engine(folder / "glm", enable_prefix_caching=True, **chunked) as engine:
         measured["chunked"] = engine.differences(glm)
@@ -153,11 +123,6 @@ def measure(folder: Path) -> dict[str, Any]:
         measured["preempted"] = engine.differences(glm, tokens=100)
     with Engine(folder / "cogagent") as engine:
         measured["cogagent"] = engine.differences(cogagent)
-    with Engine(folder / "glm", STOCK) as engine:
-        # Its resize is not the trainer's either: squashed before.
-        engine.images = [image.resize((112, 112), Image.BICUBIC) for image in engine.images]
-        measured["vLLM's own"] = engine.differences(glm)
-        measured["vLLM's own, in order"] = engine.differences(glm, in_order=True)
     try:
         Engine(folder / "glm", {"architectures": HF_OVERRIDES["architectures"]})
     except ValueError as error:
