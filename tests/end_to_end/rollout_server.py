@@ -11,7 +11,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
+from support.own import free_port
 from support.swift_run import ON_CPU, SUPPORT, TRAINER_PATH, VLLM_ON_CPU
+
+
+def served_by(port: str) -> list[str]:
+    """The flags of a trainer whose rollouts come from the server at that port."""
+    place = ("--vllm_server_host", "127.0.0.1", "--vllm_server_port", port)
+    group = ("--vllm_server_group_port", free_port())
+    return ["--use_vllm", "true", "--vllm_mode", "server", *place, *group]
 
 
 @contextmanager

@@ -6,9 +6,10 @@ A random model earns no reward; ``coin`` (tests/support) gives every step a grad
 import math
 
 import pytest
-from end_to_end.rollout_server import rollout_server
+from end_to_end.rollout_server import rollout_server, served_by
 from support.own import free_port
 from support.swift_run import (
+    COLOCATED,
     DEEPSPEED_ON_CPU,
     REPOSITORY,
     SUPPORT,
@@ -21,11 +22,7 @@ from support.swift_run import (
 pytestmark = pytest.mark.end_to_end
 
 COIN = ("--reward_funcs", "vlrft_classification", "vlrft_format", "coin")
-VLLM = (
-    *("--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_max_model_len", "512"),
-    *("--vllm_enforce_eager", "true", "--log_rollout_offpolicy_metrics", "true"),
-    *("--vllm_limit_mm_per_prompt", '{"image": 2}'),
-)
+VLLM = (*COLOCATED, "--log_rollout_offpolicy_metrics", "true")
 ZERO3 = (
     *("--deepspeed", "zero3", "--offload_model", "true", "--offload_optimizer", "true"),
     *("--gradient_checkpointing", "true", "--vit_gradient_checkpointing", "true"),
@@ -59,14 +56,11 @@ def test_a_server_that_writes_images_ends_no_run(has_plugin, writing_images, sha
     """With our plugin `swift rollout` samples none; without it, those answers are left out."""
     port, plugins = free_port(), [str(SUPPORT / "cpu_engines.py")]
     served = ("--external_plugins", *[str(REPOSITORY / "plugins/vlrft.py")] * has_plugin, *plugins)
-    flags = (
-        *("--use_vllm", "true", "--vllm_mode", "server", "--vllm_server_host", "127.0.0.1"),
-        *("--vllm_server_port", port, "--vllm_server_group_port", free_port()),
-    )
     # One process under torchrun: store_communicator.py takes the place of NCCL in a rank alone.
     variables = VLLM_ON_CPU | {"VLRFT_TEST_SERVER": "1", "NPROC_PER_NODE": "1"}
     with rollout_server(writing_images, port, tmp_path / "server.log", *served):
-        command = grpo_command(writing_images, shapes, tmp_path, PLUGINS, *COIN, *flags)
+        flags = (*COIN, *served_by(port))
+        command = grpo_command(writing_images, shapes, tmp_path, PLUGINS, *flags)
         run = run_swift(command, tmp_path, **variables, VLRFT_SHARED_PREFIX=str(int(has_plugin)))
     ratios, norms = run.metric("completions/vision_token_ratio"), run.metric("grad_norm")
     assert len(norms) == 3 and any(ratios) != has_plugin

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 from end_to_end.test_model_evaluation import eval_command, run
-from support.swift_run import SUPPORT, VLLM_ON_CPU, assert_trained, grpo_command, run_swift
+from support.swift_run import (
+    COLOCATED,
+    SUPPORT,
+    VLLM_ON_CPU,
+    assert_trained,
+    grpo_command,
+    run_swift,
+)
 from support.tiny_kinds import MIXTURES, write_kind
 
 from swift_vlrft.families import FAMILIES, family_of, known_family
@@ -17,10 +24,6 @@ from swift_vlrft.families import FAMILIES, family_of, known_family
 pytestmark = pytest.mark.end_to_end
 
 COIN = ("--reward_funcs", "vlrft_classification", "vlrft_format", "coin", "--max_steps", "2")
-VLLM = (
-    *("--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_max_model_len", "512"),
-    *("--vllm_enforce_eager", "true", "--vllm_limit_mm_per_prompt", '{"image": 1}'),
-)
 KINDS = [*(name for name in FAMILIES if name != "qwen2_5_vl"), *MIXTURES]  # that: test_engines.py
 
 
@@ -59,7 +62,7 @@ def test_grpo_with_vllm(kind, data_of, tmp_path):
     model, out = tmp_path / "model", tmp_path / "out"
     write_kind(kind, model)
     plugins = [SUPPORT / "cpu_engines.py", SUPPORT / "coin.py"]
-    command = grpo_command(model, data_of(kind), out, plugins, *COIN, *VLLM)
+    command = grpo_command(model, data_of(kind), out, plugins, *COIN, *COLOCATED)
     command += ["--log_rollout_offpolicy_metrics", "true", "--torch_dtype", "bfloat16"]
     trained = run_swift(command, out, **VLLM_ON_CPU)
     assert_trained(trained, 2)

@@ -1,13 +1,13 @@
 """Files that change and go while `swift` trains on them."""
 
 import json
-import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.swift_run import grpo_command, run_swift_unchecked
 
-from swift_vlrft.demo.rows import colour_rows, stored
+from swift_vlrft.demo.rows import Row, stored
 from tests.support.parquet import write_parquet
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
@@ -16,19 +16,24 @@ FAULTS = Path(__file__).parent / "plugins" / "faults_storage.py"
 LORA = ("--tuner_type", "lora", "--beta", "0")
 
 
-def test_files_that_change_and_go_while_a_run_reads_them(tiny_qwen2_5_vl, tmp_path):
-    rows = colour_rows(random.Random(0), 12)
-    write_parquet(rows, tmp_path / "parquet")
-    (tmp_path / "other").mkdir()
+def written(folder: Path, rows: list[Row]) -> Path:
+    """Rows of JSON Lines with a file for each picture."""
     lines = []
     for n, row in enumerate(rows):
-        row.image.save(tmp_path / f"{n}.png")
-        row.image.rotate(90).save(tmp_path / "other" / f"{n}.png")
+        row.image.save(folder / f"{n}.png")
         line = {"image": f"{n}.png", "problem": row.problem, "solution": row.solution}
         lines.append(json.dumps(line) + "\n")
+    (folder / "rows.jsonl").write_text("".join(lines))
+    return folder / "rows.jsonl"
+
+
+def test_files_that_change_and_go_while_a_run_reads_them(tiny_qwen2_5_vl, rows, tmp_path):
+    rows = rows[:12]
+    write_parquet(rows, tmp_path / "parquet")
+    sets = [str(tmp_path / "parquet"), str(written(tmp_path, rows))]
+    (tmp_path / "other").mkdir()
+    written(tmp_path / "other", [replace(row, image=row.image.rotate(90)) for row in rows])
     (tmp_path / "5.png").write_bytes(stored(rows[5])["image"]["bytes"][:60])
-    (tmp_path / "rows.jsonl").write_text("".join(lines))
-    sets = [str(tmp_path / name) for name in ("parquet", "rows.jsonl")]
     command = grpo_command(
         tiny_qwen2_5_vl, sets[0], tmp_path / "out", [FAULTS], *LORA, "--callbacks", "fault"
     )
@@ -41,13 +46,7 @@ def test_files_that_change_and_go_while_a_run_reads_them(tiny_qwen2_5_vl, tmp_pa
 
 
 def test_an_image_that_is_deleted_while_a_run_trains(tiny_qwen2_5_vl, rows, tmp_path):
-    lines = []
-    for n, row in enumerate(rows):
-        row.image.save(tmp_path / f"{n}.png")
-        line = {"image": f"{n}.png", "problem": row.problem, "solution": row.solution}
-        lines.append(json.dumps(line) + "\n")
-    (tmp_path / "rows.jsonl").write_text("".join(lines))
-    model, data = tiny_qwen2_5_vl, tmp_path / "rows.jsonl"
+    model, data = tiny_qwen2_5_vl, written(tmp_path, rows)
     command = grpo_command(model, data, tmp_path / "out", [FAULTS], *LORA, "--callbacks", "fault")
     ended = run_swift_unchecked(command, VLRFT_TEST_FAULT="image")
     assert ended.returncode == 1

@@ -7,10 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
-from end_to_end.rollout_server import rollout_server
+from end_to_end.rollout_server import rollout_server, served_by
 from support.own import free_port
 from support.raised_row import raise_row
 from support.swift_run import (
+    COLOCATED,
     REPOSITORY,
     SUPPORT,
     VLLM_ON_CPU,
@@ -27,10 +28,7 @@ TURNS = (
     *("--multi_turn_scheduler", "vlrft_zoom", "--max_turns", "3"),
     *("--reward_funcs", "vlrft_classification", "vlrft_format", "vlrft_tool_format", "coin"),
 )
-COLOCATED = (
-    *("--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_enforce_eager", "true"),
-    *("--vllm_max_model_len", "1024", "--vllm_limit_mm_per_prompt", '{"image": 3}'),
-)
+LIMITS = ("--vllm_max_model_len", "1024", "--vllm_limit_mm_per_prompt", '{"image": 3}')
 MORE = ("--log_rollout_offpolicy_metrics", "true", "--learning_rate", "1e-4")
 
 
@@ -45,7 +43,7 @@ def test_the_trainer_sees_the_turns_and_pictures_of_the_engine(ending, shapes, t
     """A missing picture, another order of turns or the tool's tokens in the loss would
     show between the log-probabilities of vLLM and those of the trainer.
     """
-    command = grpo_command(ending, shapes, tmp_path, PLUGINS, *TURNS, *COLOCATED, *MORE)
+    command = grpo_command(ending, shapes, tmp_path, PLUGINS, *TURNS, *COLOCATED, *LIMITS, *MORE)
     run = run_swift(command, tmp_path, **VLLM_ON_CPU, VLRFT_SHARED_PREFIX="1", MAX_PIXELS="12544")
     assert_equal_turns(run, tmp_path)
     assert "--multi_turn_scheduler gives rows of one prompt further images" in run.output
@@ -56,12 +54,8 @@ def test_turns_and_pictures_over_http(ending, shapes, tmp_path, monkeypatch):
     """The server goes through the turns, and hands text, pictures and crops on to the trainer."""
     monkeypatch.setenv("MAX_PIXELS", "12544")
     port, plugins = free_port(), [REPOSITORY / "plugins" / "vlrft.py", *PLUGINS]
-    served = (*TURNS[:4], *COLOCATED[6:], "--external_plugins", *map(str, plugins))
-    server = (
-        *("--use_vllm", "true", "--vllm_mode", "server", "--vllm_server_host", "127.0.0.1"),
-        *("--vllm_server_port", port, "--vllm_server_group_port", free_port()),
-        *("--vllm_server_pass_dataset", "true"),
-    )
+    served = (*TURNS[:4], *LIMITS, "--external_plugins", *map(str, plugins))
+    server = (*served_by(port), "--vllm_server_pass_dataset", "true")
     with rollout_server(ending, port, tmp_path / "server.log", *served):
         command = grpo_command(ending, shapes, tmp_path, PLUGINS, *TURNS, *server, *MORE)
         # One process under torchrun: store_communicator.py takes the place of NCCL in a rank alone.

@@ -1,7 +1,6 @@
 """What a person has after `pip install` of the wheel: outside the repository, in any folder."""
 
 import email
-import json
 import subprocess
 import sys
 import tarfile
@@ -38,17 +37,13 @@ def vlrft(installed: Path, cwd: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_what_pypi_and_pip_object_to(installed):
-    (wheel,), (sdist,) = installed.parent.glob("*.whl"), installed.parent.glob("*.tar.gz")
-    for command in (["twine", "check", "--strict", wheel, sdist], ["check-wheel-contents", wheel]):
-        program = Path(sys.executable).parent / command[0]
-        done = subprocess.run([program, *command[1:]], capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
+def test_what_metadata_and_archives_hold(installed):
+    """What PyPI and pip object to is asked by `make dist`."""
+    (sdist,) = installed.parent.glob("*.tar.gz")
     (metadata,) = installed.glob("*.dist-info/METADATA")
     said = email.message_from_string(metadata.read_text())
-    assert said["License-Expression"] == "Apache-2.0" and said.get_all("License-File") == [
-        "LICENSE"
-    ]
+    assert said["License-Expression"] == "Apache-2.0"
+    assert said.get_all("License-File") == ["LICENSE"]
     assert "Typing :: Typed" in said.get_all("Classifier")
     assert (installed / "swift_vlrft" / "py.typed").exists()
     with tarfile.open(sdist) as archive:
@@ -74,13 +69,3 @@ def test_the_plugin_path_works_from_any_folder(installed, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     where, known = done.stdout.strip().splitlines()[-2:]
     assert known == "True" and str(installed) in where
-
-
-def test_tiny_writes_what_transformers_loads(installed, tmp_path):
-    from transformers import AutoModelForImageTextToText, AutoProcessor
-
-    said = vlrft(installed, tmp_path, "tiny", "qwen2_5_vl", "tiny-qwen", "--json")
-    parameters = json.loads(said)["parameters"]
-    model = AutoModelForImageTextToText.from_pretrained(tmp_path / "tiny-qwen")
-    assert sum(p.numel() for p in model.parameters()) == parameters
-    assert AutoProcessor.from_pretrained(tmp_path / "tiny-qwen").tokenizer.pad_token_id == 151643

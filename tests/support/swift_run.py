@@ -41,6 +41,10 @@ ON_CPU = {
     "MODELSCOPE_API_MAX_RETRIES": "1",
     "MODELSCOPE_REPO_TREE_PAGE_MAX_ATTEMPTS": "1",
 }
+COLOCATED = (
+    *("--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_max_model_len", "512"),
+    *("--vllm_enforce_eager", "true"),
+)
 # Which of `cpu_engines.py` is wanted.
 VLLM_ON_CPU = {"VLRFT_TEST_VLLM": "1"}
 DEEPSPEED_ON_CPU = {"VLRFT_TEST_DEEPSPEED": "1"}
