@@ -16,9 +16,7 @@ from support.own import own_folders
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 NUMBERS = count()
-TOGETHER = tuple(
-    f"test_{name}.py" for name in ("hub", "model_evaluation", "glm_4v", "wheel", "vllm")
-)
+TOGETHER = tuple(f"test_{name}.py" for name in ("hub", "model_evaluation", "glm_4v", "wheel"))
 UNTIL = float(os.environ.get("NIGHTLY_UNTIL", "inf"))
 
 
@@ -78,8 +76,6 @@ def own_environment(tmp_path_factory):
     """
     before = dict(os.environ)
     os.environ.update(own_folders(tmp_path_factory.getbasetemp() / f"own{next(NUMBERS)}"))
-    for lock in (tmp_path_factory.getbasetemp() / "operators").rglob("lock"):
-        lock.unlink()  # of a run that was killed: torch in the next one would wait for it
     if "datasets" in sys.modules:  # which reads its variable once
         sys.modules["datasets"].config.HF_DATASETS_CACHE = Path(os.environ["HF_DATASETS_CACHE"])
     yield

@@ -14,11 +14,25 @@ from functools import wraps
 # A `swift rollout` beside the trainers is no rank of theirs.
 if os.environ.get("VLRFT_TEST_DEEPSPEED") == "1" and "RANK" in os.environ:
     from datetime import timedelta
+    from types import SimpleNamespace
 
     import deepspeed
+    import torch
+    from deepspeed.ops.adam import cpu_adam
+    from torch.optim.adamw import adamw
 
     # Processes of a CPU would talk through an operator that takes a minute of two cores to build.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+
+    def update(_, step, lr, beta1, beta2, eps, decay, corrected, weights, grad, mean, square):
+        state = [weights], [grad], [mean], [square], [], [torch.tensor(step - 1.0)]
+        rates = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": decay}
+        adamw(*state, **rates, amsgrad=False, maximize=False)
+
+    # Nor is its Adam built for parameters in host memory, which takes two minutes of a core.
+    nothing = dict.fromkeys(("create_adam", "destroy_adam"), lambda *_: None)
+    built = SimpleNamespace(adam_update=update, **nothing)
+    cpu_adam.CPUAdamBuilder = lambda: SimpleNamespace(load=lambda: built)
     # As ms-swift does where it makes the group itself; 18,000,000 s is its default.
     given = sys.argv[-1:0:-1]
     seconds = given[given.index("--ddp_timeout") - 1] if "--ddp_timeout" in given else 18_000_000

@@ -36,7 +36,7 @@ def own_folders(folder: Path) -> dict[str, str]:
         "MODELSCOPE_CACHE": str(folder / "modelscope"),
         "HF_DATASETS_CACHE": str(folder / "datasets"),
         "HF_HUB_CACHE": str(folder / "hub"),
-        "TORCH_EXTENSIONS_DIR": str(folder.parent / "operators"),  # a minute to build: a worker's
+        "TORCH_EXTENSIONS_DIR": str(folder / "operators"),
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "torchinductor"),
         "TRITON_CACHE_DIR": str(folder / "triton"),
         "VLLM_CACHE_ROOT": str(folder / "vllm"),
