@@ -13,6 +13,7 @@ import pytest
 from support.glm4v_folder import write_published
 from support.swift_run import (
     COLOCATED,
+    DEEPSPEED_ON_CPU,
     REPOSITORY,
     SUPPORT,
     VLLM_ON_CPU,
@@ -119,3 +120,21 @@ def test_vllm_says_what_the_trainer_says_after_every_step(trained, shapes, tmp_p
     assert run.metric("kl")[2] > 1e-3  # far from where it began
     for name in ("k3_kl", "log_ppl_abs_diff"):
         assert all(abs(value) < 1e-4 for value in run.metric(f"rollout_correction/{name}"))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("sharding", [(), ("--deepspeed", "zero3")], ids=["DDP", "ZeRO-3"])
+def test_a_process_without_an_image_stops_no_other(sharding, tmp_path):
+    """Of two processes one has the row with an image, at every step; all weights train."""
+    base, image = write_published(tmp_path / "model"), tmp_path / "0.png"
+    colour_rows(random.Random(0), 1)[0].image.save(image)
+    asked = [conversation("<image>What colour is it?", image), conversation("Say a colour.")]
+    data = write(tmp_path / "rows.jsonl", [row | {"solution": ANSWER} for row in asked])
+    command = grpo_command(
+        *(base, data, tmp_path / "out", [SUPPORT / "cpu_engines.py", SUPPORT / "coin.py"]),
+        *("--reward_funcs", "vlrft_classification", "vlrft_format", "coin", *sharding),
+        *("--freeze_vit", "false", "--freeze_aligner", "false"),
+        *("--fp16", "false", "--bf16", "false"),
+    )
+    run = run_swift(command, tmp_path / "out", 300, NPROC_PER_NODE="2", **DEEPSPEED_ON_CPU)
+    assert_trained(run, 3)
