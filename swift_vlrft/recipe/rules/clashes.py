@@ -77,6 +77,8 @@ STATES: dict[str, Callable[[Run], object]] = {
     "pixels": _pixels,
     "launcher": lambda run: run.recipe.launcher,
     "start": lambda run: " ".join([run.recipe.launcher, *(w.text for w in run.recipe.words[:1])]),
+    "videos": of_videos,
+    "videos allowed": lambda run: run.json("vllm_limit_mm_per_prompt").get("video"),
     "rest of processes": lambda run: run.processes % run.integer("sequence_parallel_size"),
 }
 """What a condition may ask beside settings."""

@@ -141,19 +141,9 @@ def of_videos(run: Run) -> bool:
     return run.grpo and any(TASK_NAMES[t].has_spans for t in named_tasks(run.texts("reward_funcs")))
 
 
-def videos(run: Run) -> Iterator[Finding]:
-    """Find an engine that takes no video, or sees another, and videos without a limit."""
-    if not of_videos(run):
-        return
-    if not run.variable("FPS_MAX_FRAMES"):
-        yield note(
-            run, "model", "video", "FPS_MAX_FRAMES is not set: 768 frames, 64 are 32 seconds"
-        )
-    allowed = run.json("vllm_limit_mm_per_prompt").get("video") if run.true("use_vllm") else None
-    if type(allowed) is int and allowed < 1:
-        text = 'rows of videos: vLLM is told to take none; write \'{"image": 0, "video": 1}\''
-        yield problem(run, "vllm_limit_mm_per_prompt", "video", text)
-    if run.true("use_vllm") and (known := family(run)) and known.video_gap:
+def video_gap(run: Run) -> Iterator[Finding]:
+    known = family(run) if of_videos(run) and run.true("use_vllm") else None
+    if known and known.video_gap:
         yield note(run, "use_vllm", "video", f"{known.name}: {known.video_gap}")
 
 
@@ -193,4 +183,4 @@ def plugins(run: Run) -> Iterator[Finding]:
             yield problem(run, name, "plugin", f"--{name} {value}: {why}")
 
 
-MODEL = (plugins, model, hub_ids, videos, liger)
+MODEL = (plugins, model, hub_ids, video_gap, liger)

@@ -11,7 +11,6 @@ from contextlib import suppress
 
 from swift_vlrft.recipe.rules.finding import Finding, problem
 from swift_vlrft.recipe.run import Run
-from swift_vlrft.rewards import REWARDS
 from swift_vlrft.zoom import SCHEDULER
 
 TURNS, MOST_TURNS = 4, 16
@@ -27,18 +26,9 @@ def most_turns(run: Run) -> int:
 
 
 def turns(run: Run) -> Iterator[Finding]:
-    """Find rewards of turns that nobody asks for, and turns that the engine does not take."""
-    if not run.grpo:
-        return
-    if run.omits(FLAG):
-        for name in run.texts("reward_funcs"):
-            if name in REWARDS and "turns" in REWARDS[name].takes:
-                text = f"{name} scores earlier turns, which need --{FLAG} {SCHEDULER}"
-                yield problem(run, "reward_funcs", "turns", text)
-    if run.text(FLAG) != SCHEDULER:
-        return
+    """Find turns that the engine does not take."""
     most = most_turns(run)
-    if run.true("use_vllm") and run.text("vllm_mode") != "server":
+    if most > 1 and run.true("use_vllm") and run.text("vllm_mode") != "server":
         allowed = None
         with suppress(OSError, ValueError):
             allowed = run.json("vllm_limit_mm_per_prompt").get("image")
