@@ -10,6 +10,7 @@ opening.py finds the one that a path holds.
 
 from __future__ import annotations
 
+import base64
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -116,7 +117,7 @@ def image_of(value: Any, folder: Path, root: Path | None) -> dict[str, Any]:
         return {"bytes": value, "path": None}
     if isinstance(value, str):
         if value.startswith("data:"):
-            raise ValueError("the image is a data: URL; store its bytes in Parquet, or as a file")
+            return {"bytes": _of_data_url(value), "path": None}
         value = {"bytes": None, "path": value}
     if not isinstance(value, dict) or not {"bytes", "path"} & value.keys():
         raise ValueError(f"the image is {repr(value)[:80]}; bytes, or a path, is needed")
@@ -124,6 +125,17 @@ def image_of(value: Any, folder: Path, root: Path | None) -> dict[str, Any]:
     if content is None and path:
         path = str(image_path(str(path), folder, root))
     return {"bytes": content, "path": path}
+
+
+def _of_data_url(text: str) -> bytes:
+    """The bytes of ``data:image/png;base64,iVBORw0...``, which ms-swift takes for an image, too."""
+    kind, comma, content = text.partition(";base64,")
+    try:
+        if not comma:
+            raise ValueError("no ;base64, in it")
+        return base64.b64decode(content, validate=True)
+    except ValueError as error:
+        raise ValueError(f"the image {kind[:60]}... is no base64 text ({error})") from error
 
 
 # ---- what was downloaded ---------------------------------------------------------------------

@@ -32,7 +32,7 @@ TABLES: dict[str, pa.Table] = {}
 """What ``datasets`` itself opened (memory-mapped Arrow), by the path in an image's value."""
 TYPE = pa.struct(
     {
-        "bytes": pa.binary(),  # made by a schema of somebody's own
+        "bytes": pa.binary(),  # of a data: URL, or made by a schema of somebody's own
         "path": pa.string(),
         "column": pa.string(),  # of the table at path, where the image lies in its row
         "row": pa.int64(),

@@ -2,6 +2,7 @@
 training reads, with the pixels that Pillow itself reads.
 """
 
+import base64
 import io
 import json
 import os
@@ -173,14 +174,19 @@ def arrow(contents, folder):
     return folder / "saved"
 
 
-def jsonl(contents, folder):
-    columns = rows_of(contents) | {"image": files_of(contents, folder)}
+def jsonl(contents, folder, images=None):
+    columns = rows_of(contents) | {"image": images or files_of(contents, folder)}
     rows = pa.table(columns).to_pylist()
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder / "rows.jsonl"
 
 
-WAYS = {"parquet": parquet, "jsonl": jsonl, "arrow": arrow}
+def in_base64(contents, folder):
+    urls = [f"data:image/any;base64,{base64.b64encode(content).decode()}" for content in contents]
+    return jsonl(contents, folder, urls)
+
+
+WAYS = {"parquet": parquet, "jsonl": jsonl, "arrow": arrow, "base64": in_base64}
 WAYS |= {how: partial(parquet, how=how) for how in list(COLUMNS)[1:]}
 SOME = ["PNG RGBA", "PNG turned", "PNG 16 bits", "JPEG turned 6", "GIF animated"]
 SOME += ["PNG cut of 400", "floats"]
@@ -243,7 +249,7 @@ def test_an_image_is_opened_as_pillow_shows_it():
         assert sizes[0] == sizes[1], name
 
 
-@pytest.mark.parametrize("way", ["parquet", "jsonl"])
+@pytest.mark.parametrize("way", ["parquet", "jsonl", "base64"])
 def test_damage_inside_a_jpeg_is_found_by_check_and_named_when_its_row_trains(way, tmp_path):
     path = WAYS[way]([UPRIGHT, with_a_bad_table(saved(PHOTO, "JPEG"))], tmp_path)
     (problem,) = check_set(path).problems
