@@ -9,6 +9,7 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from swift_vlrft.datasets.image import ImageSize, size_problem
 from swift_vlrft.datasets.row import BadRow, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.geometry.box_format import FORMATS
@@ -59,11 +60,13 @@ def _shown(row: Row | BadRow) -> dict[str, Any]:
         shown["boxes"] = drawn_spans(spans, str(row.image["path"]), "gold")
     if row.has_boxes:
         _add_boxes(shown, row, FORMATS.get(frame or "", FORMATS["norm1000"]).edges(size))
+        if problem := size_problem(row.image, ImageSize(*size, plain=True), row.annotated_size):
+            shown["remarks"].append(problem)
     return shown
 
 
 def _add_boxes(shown: dict[str, Any], row: Row, size: tuple[int, int]) -> None:
-    """Add the row's valid boxes, a colour for each label; `vlrft data check` names the others."""
+    """Add the row's boxes, a colour for each label, and remarks on odd ones."""
     golds = read_boxes(gold_text(row.solution))
     if golds is None:
         shown["remarks"].append("the solution does not read as boxes")
@@ -71,6 +74,12 @@ def _add_boxes(shown: dict[str, Any], row: Row, size: tuple[int, int]) -> None:
     shown["empty"] = "" if len(golds) else "No Objects"
     labels = list(dict.fromkeys(golds.labels))
     for number, (box, label) in enumerate(zip(golds.boxes, golds.labels, strict=True), 1):
-        if box is not None:
-            name = str(label or row.columns.get("category") or number)
-            shown["boxes"].append(DrawnBox(box, size, f"c{labels.index(label) % COLOURS}", name))
+        if box is None:
+            text = f"box {number} is invalid: not four numbers, inverted or without area"
+            shown["remarks"].append(text)
+            continue
+        if min(box) < 0 or box[2] > size[0] or box[3] > size[1]:
+            text = f"box {number} reaches outside {size[0]} x {size[1]}"
+            shown["remarks"].append(text)
+        name = str(label or row.columns.get("category") or number)
+        shown["boxes"].append(DrawnBox(box, size, f"c{labels.index(label) % COLOURS}", name))

@@ -133,6 +133,8 @@ def test_boxes_lie_where_the_gold_says_and_bear_their_label():
 @pytest.mark.parametrize(
     ("row", "said"),
     [
+        ({"solution": "[[10, 10, 1200, 50]]"}, "box 1 reaches outside 1000 x 1000"),
+        ({"solution": "[[50, 50, 10, 10]]"}, "box 1 is invalid"),
         ({"solution": "a dog"}, "does not read as boxes"),
         ({"solution": "s", "image": b"GIF"}, "no image"),
     ],
