@@ -10,9 +10,8 @@
 #          MODEL, DATASET, OUTPUT_DIR, NPROC_PER_NODE, CUDA_VISIBLE_DEVICES, FPS, FPS_MAX_FRAMES and
 #          VIDEO_MAX_PIXELS are read from the environment; flags after the file name win over those below.
 # go on    bash recipes/qwen2_5_vl_3b/temporal_4x80g.sh --resume_from_checkpoint OUTPUT_DIR/v0-DATE/checkpoint-50
-# limits   No vLLM: transformers 5.19 places the text behind a video at the positions behind its first frame,
-#          vLLM 0.32 behind its last (vlrft agree says so; of Qwen3-VL both agree). transformers generates,
-#          many times slower.
+# limits   transformers generates, many times slower than vLLM. With --use_vllm true --vllm_mode colocate
+#          tiny models agree (vlrft agree); this recipe was not run so.
 # smaller  --beta 0 (no reference model); FPS=1; FPS_MAX_FRAMES=32; --num_generations 4;
 #          --optim adafactor; --deepspeed zero3_offload
 # note     A video of 32 seconds takes up to 4,288 tokens; longer ones are seen in 64 frames, too.

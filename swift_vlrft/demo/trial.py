@@ -150,7 +150,7 @@ def begin_trial(config: TrialConfig, folder: Path) -> Halves:
         )
     compact(family := known_family(config.family), config.side)  # a ValueError lists the families
     halves = write_halves(data, folder / "data", config.seed, family.box_format or "norm1000")
-    if halves.of_videos and not (family.video_gap is not None and config.device == "cpu"):
+    if halves.of_videos and not (family.has_videos and config.device == "cpu"):
         raise TrialError(
             f"{data} is of videos: give --family qwen2_5_vl (any Qwen-VL), --device cpu"
         )

@@ -117,8 +117,8 @@ class Family:
     """What prevents its other types from sharing prefixes, for the log and the planner."""
     no_vllm: Mapping[str, str] = field(default_factory=dict)
     """Its types in transformers for which GRPO with vLLM does not run, and why not."""
-    video_gap: str | None = None
-    """What vLLM and the trainer see differently of its videos; None: qwen-vl-utils reads none."""
+    has_videos: bool = False
+    """Whether qwen-vl-utils reads videos for it."""
     registers: str | None = None
     """The module of swift_plugin/ that puts its loader or template into ms-swift's registries."""
     own_classes: bool = False

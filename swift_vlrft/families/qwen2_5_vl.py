@@ -26,7 +26,7 @@ FAMILY = Family(
     box_format="pixels",
     box_answer='```json\n[{"bbox_2d": [164, 144, 187, 174], "label": "cat"}]\n```',
     shared_prefix=("qwen2_5_vl",),
-    video_gap=qwen2_vl.VIDEO_GAP,
+    has_videos=True,
     registers="token_ids",
     memory=MemoryFacts(vit_saved=49.9, vit_gated=True),
 )

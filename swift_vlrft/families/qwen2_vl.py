@@ -24,7 +24,6 @@ def config(size: TinySize, vocabulary: int) -> dict[str, Any]:
 
 # qwen-vl-utils: 4 to 16384 tokens an image.
 IMAGES = SmartResize(factor=28, min_pixels=4 * 28**2, max_pixels=16384 * 28**2)
-VIDEO_GAP = "transformers 5.19 places text behind a video's first frame: --use_vllm false"
 
 FAMILY = Family(
     name="qwen2_vl",
@@ -36,7 +35,7 @@ FAMILY = Family(
     box_format="norm1000",
     box_answer="<|box_start|>(254,303),(291,365)<|box_end|>",
     shared_prefix=("qwen2_vl",),
-    video_gap=VIDEO_GAP,
+    has_videos=True,
     registers="token_ids",
     memory=MemoryFacts(vit_saved=44.4),
 )

@@ -40,7 +40,7 @@ FAMILY = Family(
     box_format="norm1000",
     box_answer=qwen3_vl.FAMILY.box_answer,
     shared_prefix=("qwen3_5", "qwen3_5_moe"),
-    video_gap="",
+    has_videos=True,
     registers="token_ids",
     memory=MemoryFacts(llm_saved=28.7),
 )

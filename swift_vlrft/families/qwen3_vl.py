@@ -34,7 +34,7 @@ FAMILY = Family(
         "qwen3_vl_moe": "What transformers 5.19 saves does not load into vLLM 0.32: its experts "
         "are transposed. Published weights, and ms-swift's weight sync, were not run"
     },
-    video_gap="",
+    has_videos=True,
     registers="token_ids",
     memory=MemoryFacts(llm_saved=28.7, vit_saved=36.1),
 )

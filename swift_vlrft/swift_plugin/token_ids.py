@@ -18,6 +18,8 @@ from swift.template.templates.qwen import (
     Qwen3VLTemplate,
 )
 
+from swift_vlrft.swift_plugin import video_positions
+
 
 class _Ids(Template):
     tokens: ClassVar[Mapping[str, str]] = {
@@ -33,10 +35,12 @@ class _Ids(Template):
 
 
 class _Qwen2VL(_Ids, Qwen2VLTemplate):
-    pass
+    def init_processor(self, processor: Any) -> None:
+        super().init_processor(processor)
+        video_positions.register()
 
 
-class _Qwen2_5VL(_Ids, Qwen2_5VLTemplate):
+class _Qwen2_5VL(_Qwen2VL, Qwen2_5VLTemplate):
     def replace_tag(self, media_type: Any, index: int, inputs: Any) -> Any:
         """Hand vLLM what ms-swift 4.6.0 does not: metadata of a video, and no list of rates."""
         tags = super().replace_tag(media_type, index, inputs)

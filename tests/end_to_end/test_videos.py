@@ -41,11 +41,8 @@ def test_a_model_is_asked_about_drawn_clips(tmp_path):
     assert summary["rows"] == 4 and summary["headline"] == "mean_iou"
 
 
-@pytest.mark.parametrize(
-    ("family", "word", "said"),
-    first_now(("qwen3_vl", "agrees", "limits"), ("qwen2_5_vl", "numbers", "or their positions")),
-)
-def test_whether_vllm_and_the_trainer_see_the_same_video(family, word, said, tmp_path):
+@pytest.mark.parametrize("family", first_now("qwen2_5_vl", "qwen3_vl", "qwen2_vl", "qwen3_5"))
+def test_vllm_and_the_trainer_see_the_same_video(family, tmp_path):
     write_tiny(family, tmp_path / "model")
     data = write_rows(tmp_path / "rows.jsonl", clip_rows(tmp_path, 4))
     flags = "--reward_funcs vlrft_temporal_iou --use_vllm true --vllm_mode colocate"
@@ -53,6 +50,6 @@ def test_whether_vllm_and_the_trainer_see_the_same_video(family, word, said, tmp
     command = grpo_command(tmp_path / "model", data, tmp_path / "out", [], *flags, '{"video": 1}')
     given = (shlex.join(command), "--out", tmp_path / "agree", "--json")
     sizes = {"FPS_MAX_FRAMES": "8", "VIDEO_MAX_PIXELS": "3136", "VIDEO_MIN_PIXELS": "784"}
-    found = agree(*given, "--rows", "4", "--tokens", "8", code=int(word != "agrees"), **sizes)
-    assert found["word"] == word and said in found["said"]
+    found = agree(*given, "--rows", "4", "--tokens", "8", code=0, **sizes)
+    assert found["word"] == "agrees", found
     assert {*found["figures"]} == {"as loaded, video rows", "after the sync, video rows"}

@@ -141,12 +141,6 @@ def of_videos(run: Run) -> bool:
     return run.grpo and any(TASK_NAMES[t].has_spans for t in named_tasks(run.texts("reward_funcs")))
 
 
-def video_gap(run: Run) -> Iterator[Finding]:
-    known = family(run) if of_videos(run) and run.true("use_vllm") else None
-    if known and known.video_gap:
-        yield note(run, "use_vllm", "video", f"{known.name}: {known.video_gap}")
-
-
 def liger(run: Run) -> Iterator[Finding]:
     known = family(run) if run.trains else None
     if known and not known.memory.liger and run.true("use_liger_kernel"):
@@ -183,4 +177,4 @@ def plugins(run: Run) -> Iterator[Finding]:
             yield problem(run, name, "plugin", f"--{name} {value}: {why}")
 
 
-MODEL = (plugins, model, hub_ids, video_gap, liger)
+MODEL = (plugins, model, hub_ids, liger)
