@@ -112,20 +112,23 @@ class CocoFile(StoredSet):
 
 
 def image_folder(instances: Instances, root: Path | None) -> Path:
-    """Return the absolute folder of the images: train2017 of instances_train2017.json below
-    ``root``, or beside the annotations or their folder; else ``root``, or where they lie.
+    """Return the absolute folder that holds an image of the file: train2017 of
+    instances_train2017.json in ``root``, or ``root``; else the same of the annotations' folder and
+    the one above.
     """
     here = Path(os.path.abspath(instances.path)).parent
     around = [here.parent, here] if root is None else [Path(os.path.abspath(root))]
     split = instances.path.stem.partition("_")[2]  # instances_train2017
-    folder = next((at / split for at in around if split and (at / split).is_dir()), around[-1])
+    tried = [*(at / split for at in around), *reversed(around)]
     names = [file_of(image) or "" for image in islice(instances.images.values(), LOOKED_FOR)]
-    if names and not any(os.path.lexists(folder / name) for name in names):  # also a broken link
-        raise DataError(
-            f"{instances.path}: its images, {', '.join(names[:3])}, are not in {folder}; say where "
-            "they are with ROOT_IMAGE_DIR=FOLDER"
-        )
-    return folder
+    for folder in tried:
+        if not names or any(os.path.lexists(folder / name) for name in names):  # or a broken link
+            return folder
+    folders = ", ".join(dict.fromkeys(map(str, tried)))
+    raise DataError(
+        f"{instances.path}: its images, {', '.join(names[:3])}, are in none of {folders}; say "
+        "where they are with ROOT_IMAGE_DIR=FOLDER"
+    )
 
 
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:

@@ -263,7 +263,8 @@ def _turns(record: Record, role: str) -> list[str]:
         for turn in (turns if isinstance(turns, list) else ())
         if isinstance(turn, dict) and turn.get("from") == role
     ]
-    return [gold_text(value) for value in values if value is not None]
+    # Of a prompt nothing is unwrapped: it may show the form of an answer.
+    return [gold_text(v) if role == "gpt" else v for v in values if v is not None]
 
 
 FURTHER_TURN = "a question after the first of a conversation makes no row"

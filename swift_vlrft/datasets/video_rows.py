@@ -49,7 +49,8 @@ def sentences_of(content: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """Return a row a sentence of a JSON object of videos by name; None for any other object."""
     rows: list[dict[str, Any]] = []
     for name, video in content.items():
-        if not isinstance(video, dict) or not {"timestamps", "sentences"} <= video.keys():
+        of = video if isinstance(video, dict) else {}
+        if not isinstance(of.get("timestamps"), list) or not isinstance(of.get("sentences"), list):
             return None
         of = {"video": f"{name}.mp4", "duration": video.get("duration")}
         pairs = zip_longest(video["timestamps"], video["sentences"])
@@ -77,6 +78,17 @@ def write_video_rows(folder: Path, splits: Mapping[str, Sequence[Mapping[str, An
                 )
 
 
+def _turns(messages: Any) -> list[tuple[str, str]]:
+    try:
+        turns = [(turn["role"], turn["content"]) for turn in messages]
+    except (TypeError, KeyError):
+        turns = [("", None)]
+    if wrong := [role for role, text in turns if role not in ROLES or not isinstance(text, str)]:
+        known = ", ".join(ROLES)
+        raise ValueError(f"a turn of {wrong[0]!r} in messages: texts of {known} are needed")
+    return turns
+
+
 def _matches(columns: set[str]) -> bool:
     asked = {"problem", "solution"} <= columns or "messages" in columns
     return ("videos" in columns and asked and "image" not in columns) or columns >= SENTENCES
@@ -85,8 +97,10 @@ def _matches(columns: set[str]) -> bool:
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     if (unit := record.get("unit")) not in (None, "seconds", "frames"):
         raise ValueError(f"the unit is {str(unit)[:40]!r}; spans are in seconds or frames")
+    if cut := [name for name in ("video_start", "video_end") if record.get(name) is not None]:
+        raise ValueError(f"a part of a video ({cut[0]}) is not read; store it as a file of its own")
     if messages := record.get("messages"):
-        turns = [{"from": ROLES[turn["role"]], "value": turn["content"]} for turn in messages]
+        turns = [{"from": ROLES.get(role), "value": text} for role, text in _turns(messages)]
         record = conversation(record | {"conversations": turns}, context)
     problem, solution, video = (record.get(name) for name in ("problem", "solution", "videos"))
     if "sentence" in record:
@@ -99,7 +113,9 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
         raise ValueError("the row has no span; each row needs a start and an end in seconds")
     if None in (spans := read_spans(text) or []):
         number = spans.index(None) + 1
-        raise ValueError(f"span {number} of {text[:80]!r} does not end behind its start")
+        raise ValueError(f"span {number} of {text[:80]!r} is no start with an end behind it")
+    if "<image>" in str(problem):
+        raise ValueError("the problem holds <image>; a row of a video has no other picture")
     if unit == "frames" and spans:
         path = video_of(video, context.stored.folder, context.stored.image_root())["path"]
         _, _, seconds, count = video_facts(path)

@@ -23,6 +23,7 @@ from swift_vlrft.rewards.grounding import overlaps
 from swift_vlrft.rewards.ocr import nearest, right_texts
 from swift_vlrft.rewards.ordering import tau
 from swift_vlrft.rewards.pointing import matched_points
+from swift_vlrft.rewards.temporal import matched_iou
 
 Metrics = dict[str, float | tuple[float, float]]
 
@@ -73,8 +74,10 @@ def _accuracy(scored: Scored) -> Metrics:
 
 
 def _temporal(scored: Scored) -> Metrics:
-    recalled = {f"r1_iou{n}": scored.score >= n / 100 - EPSILON for n in (30, 50, 70)}
-    return {"mean_iou": scored.score, **recalled}
+    """Of the first span that is given: its IoU with the gold span that it overlaps most."""
+    first = (scored.answer.spans or [])[:1]
+    iou = max(matched_iou(first, [gold]) for gold in scored.gold)
+    return {"mean_iou": iou, **{f"r1_iou{n}": iou >= n / 100 - EPSILON for n in (30, 50, 70)}}
 
 
 def _counting(scored: Scored) -> Metrics:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,13 +38,13 @@ class VideoRule:
     def of(self, environ: Mapping[str, str]) -> VideoRule:
         """Return this rule under the variables of a run; ValueError for one that is no number."""
         said: dict[str, Any] = {
-            field: float(environ[name]) if field == "fps" else int(environ[name])
+            field: _number(environ, name, float if field == "fps" else int)
             for field, name in VARIABLES.items()
             if environ.get(name, "").strip()
         }
         for field, name in {"least": "VIDEO_MIN_PIXELS", "most": "VIDEO_MAX_PIXELS"}.items():
-            if pixels := environ.get(name):  # ms-swift's compat_qwen_vl_utils
-                said.setdefault(field, int(pixels) // self.factor**2)
+            if environ.get(name):  # ms-swift's compat_qwen_vl_utils
+                said.setdefault(field, _number(environ, name, int) // self.factor**2)
         return replace(self, **said)
 
     def frames(self, total: int, seconds: float) -> int:
@@ -63,3 +64,10 @@ class VideoRule:
         """Count the tokens of a video in the prompt."""
         frames = self.frames(total, seconds)
         return math.prod(self.size(width, height, frames)) // self.factor**2 * frames // 2
+
+
+def _number(environ: Mapping[str, str], name: str, kind: type) -> Any:
+    with suppress(ValueError):
+        if (number := kind(environ[name])) > 0:
+            return number
+    raise ValueError(f"{name}={environ[name]}: a positive number is needed")

@@ -80,6 +80,11 @@ def _rows(stored: StoredSet) -> Iterator[tuple[RowLocation, list[Any], str, str]
     columns = set(stored.columns)
     if schema_of(columns) is not None and not columns & {"messages", "query"}:
         for row in map(_good, rows_of(stored)):
+            if row.image.get("video"):
+                raise ValueError(
+                    f"{row.place}: videos are planned by FPS_MAX_FRAMES and VIDEO_MAX_PIXELS, at "
+                    "the most; leave --dataset out"
+                )
             text = f"{row.columns.get('system') or ''}{row.problem}"
             yield row.place, [row.image], text, str(row.solution)
         return

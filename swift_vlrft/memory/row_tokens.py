@@ -16,7 +16,7 @@ from swift_vlrft.geometry.box_format import Size
 from swift_vlrft.memory.images import Longest
 from swift_vlrft.memory.models import Model
 from swift_vlrft.memory.settings import Settings
-from swift_vlrft.recipe.rules.model import of_videos
+from swift_vlrft.recipe.rules.model import family, of_videos
 from swift_vlrft.recipe.rules.turns import most_turns
 from swift_vlrft.recipe.run import Run
 
@@ -95,6 +95,8 @@ def images_of(run: Run, model: Model, longest: Longest | None, notes: list[str])
         notes.append(f"{model.type}: images are counted by Qwen2-VL's rule")
     rule = rule_of(run, model)
     if of_videos(run):
+        if (known := family(run)) and not known.has_videos:
+            raise ValueError(f"{known.name}: its videos are not planned")
         video = VideoRule(model.patch * model.merge).of(run.recipe.environment)
         frames, (width, height) = video.most_frames, video.size(*rule.largest(), video.most_frames)
         notes.append(f"one video a row: {frames} frames of {width} x {height} pixels, the most")

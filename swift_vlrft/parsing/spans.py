@@ -34,7 +34,8 @@ def read_spans(text: str) -> list[Box | None] | None:
         return None
     text = unwrapped(text)
     if text[:1] in ("[", "{", "("):
-        return _listed(literal(text))
+        apart = "[" + re.sub(r"\s*(?:;|,?\s*\n)\s*", ",", text) + "]"  # lists without one around
+        return _listed(literal(text) or literal(apart))
     spans: list[Box | None] = []
     position = 0
     while position < len(text):
@@ -53,6 +54,9 @@ def _listed(value: Any, depth: int = 0) -> list[Box | None] | None:
         return [_span(value["start"], value["end"])] if {"start", "end"} <= value.keys() else None
     if not isinstance(value, list) or not value or depth > 2:
         return None
+    found = [m for item in value if isinstance(item, str) and (m := _SPAN.fullmatch(item))]
+    if len(found) == len(value):
+        return [_span(span["start"], span["end"]) for span in found]
     if not any(isinstance(item, list | dict) for item in value):
         return [_span(*value)] if len(value) == 2 else None
     spans: list[Box | None] = []

@@ -14,7 +14,6 @@ from support.finished_run import write_run
 from typer.main import get_command
 from typer.testing import CliRunner
 
-import swift_vlrft
 from swift_vlrft.cli import app
 from swift_vlrft.commands.output import PANELS, show, table
 from tests.support.parquet import write_parquet
@@ -26,22 +25,11 @@ def run(*words):
     return CliRunner().invoke(app, words)
 
 
-def test_plugin_prints_a_file_that_exists():
-    result = run("plugin")
-    file = Path(result.stdout.strip())
-    assert result.exit_code == 0 and file.name == "vlrft.py" and file.is_file()
-
-
 def test_recipe_lists_names_and_prints_paths():
     names = run("recipe").output.split()
     assert "qwen2_5_vl_3b/detection_4x80g" in names and len(names) > 10
     for name in ("qwen2_5_vl_3b/detection_4x80g", "qwen2_5_vl_3b/detection_server_6+2x80g.sh"):
         assert Path(run("recipe", name).output.strip()).is_file()
-
-
-def test_version_and_the_short_help():
-    assert run("--version").stdout.strip() == swift_vlrft.__version__
-    assert run("plan", "-h").stdout == run("plan", "--help").stdout
 
 
 def helps(command) -> list[str]:

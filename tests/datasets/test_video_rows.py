@@ -14,7 +14,7 @@ from swift_vlrft.datasets import open_image, read_rows
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.video import video_facts
 
-ASKED = ASK.format("red")
+ASKED = ASK.format("red") + " Answer such as <answer>12 to 14</answer>."
 TURNS = [{"role": "user", "content": f"<video>{ASKED}"}]
 FORMS = {
     "ours": {"videos": ["AO8RW.mp4"], "problem": ASKED, "solution": "0.0 to 6.9"},
@@ -38,10 +38,10 @@ CHARADES = {
 }
 SAYS = {
     "answer": ({"solution": "soon"}, "cannot be read as spans in seconds"),
-    "reversed": (
-        {"solution": "1.5 to 0.5"},
-        "span 1 of '1.5 to 0.5' does not end behind its start",
-    ),
+    "reversed": ({"solution": "1.5 to 0.5"}, "span 1 of '1.5 to 0.5' is no start with an end"),
+    "part": ({"video_start": 0.5}, "a part of a video (video_start) is not read"),
+    "image tag": ({"problem": f"<image>{ASKED}"}, "the problem holds <image>"),
+    "turn": ({"messages": [{"role": "tool", "content": "?"}]}, "a turn of 'tool' in messages"),
     "second": ({"solution": [[0, 1], [2, 2]]}, "span 2"),
     "empty": ({"solution": []}, "the row has no span"),
     "frames": ({"solution": "12 to 18"}, "outside the video of 2.0 seconds; of spans in frames"),
@@ -145,6 +145,7 @@ def test_prompts_that_ask_for_no_span_are_named(tmp_path):
     assert "4 of 4 prompts never ask for a span of time, and every answer" in said
 
 
+@pytest.mark.slow
 def test_frames_are_those_of_the_numbers_asked_for(clips):
     """The reader that qwen-vl-utils gets, beside a plain decoding."""
     from swift_vlrft.swift_plugin.video import read_video

@@ -172,7 +172,6 @@ def test_a_server_that_sees_smaller_images(tiny_qwen2_5_vl, mixed, tmp_path, mon
     )
     port = free_port()
     monkeypatch.setenv("MAX_PIXELS", "3136")
-    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     with rollout_server(tiny_qwen2_5_vl, port, tmp_path / "rollout.log"):
         found = agree(
             *(recipe, "--rows", "4", "--tokens", "8", "--out", tmp_path / "out", "--json"),

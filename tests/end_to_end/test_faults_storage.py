@@ -51,4 +51,4 @@ def test_an_image_that_is_deleted_while_a_run_trains(tiny_qwen2_5_vl, rows, tmp_
     ended = run_swift_unchecked(command, VLRFT_TEST_FAULT="image")
     assert ended.returncode == 1
     last = ended.stdout.strip().splitlines()[-1]
-    assert last.startswith("FileNotFoundError") and f"'{tmp_path}/" in last and ".png" in last
+    assert f"DataError: {data}, row " in last and ".png does not exist" in last

@@ -27,11 +27,8 @@ def test_tokens_are_the_processors(family, factor, said, tmp_path, monkeypatch):
     from swift_vlrft.swift_plugin import video
     from swift_vlrft.tiny.checkpoint import write_tiny
 
-    for name in (
-        *VARIABLES.values(),
-        "VIDEO_MIN_PIXELS",
-        "VIDEO_MAX_PIXELS",
-    ):  # ms-swift sets some, and the module
+    # ms-swift sets some, and the module.
+    for name in (*VARIABLES.values(), "VIDEO_MIN_PIXELS", "VIDEO_MAX_PIXELS"):
         monkeypatch.delenv(name, raising=False)
         if hasattr(vision_process, name):
             monkeypatch.setattr(vision_process, name, getattr(vision_process, name))

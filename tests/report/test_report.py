@@ -19,7 +19,7 @@ from swift_vlrft.cli import app
 from swift_vlrft.evaluation.predictions import Problems
 from swift_vlrft.evaluation.queries import QuerySet, Settings
 from swift_vlrft.evaluation.run import answer_line, begin, finish, new_part
-from swift_vlrft.report.curves import LARGEST, curve, ticks
+from swift_vlrft.report.curves import LARGEST, curve
 from swift_vlrft.report.html import short
 from swift_vlrft.report.run_log import read_run
 from tests.support.parquet import write_parquet
@@ -315,13 +315,6 @@ def test_points_and_texts_are_shown(task, said, shown, points, run):
 
 
 # ---- curves of any numbers -------------------------------------------------------------------
-
-
-def test_a_curve_of_one_point_or_a_constant_is_drawn():
-    assert "<circle" in curve("x", [(1, 0.5)])
-    assert "NaN" not in curve("x", [(1, 0.0), (2, 0.0)]) + curve("x", [(1, -3.0), (2, -3.0)])
-    assert len(curve("x", [(n, n % 7) for n in range(10_000)])) < 25_000
-    assert ticks(0, 1) == [0, 0.25, 0.5, 0.75, 1.0]
 
 
 def test_a_curve_is_smoothed_over_its_raw_line_and_says_its_values():

@@ -1,5 +1,7 @@
 """Each part of a row of Qwen2.5-VL begins behind the largest position so far."""
 
+from itertools import product
+
 import pytest
 import torch
 from transformers import Qwen2_5_VLConfig
@@ -19,14 +21,10 @@ def placed(parts):
     columns, start = [], 0
     for kind, (frames, height, width) in parts:
         step = SECOND if kind == VIDEO else 1
-        of_part = [
-            (start + t * step, start + y, start + x)
-            if kind in (IMAGE, VIDEO)
-            else (start + x, start + x, start + x)
-            for t in range(frames)
-            for y in range(height)
-            for x in range(width)
-        ]
+        cells = product(range(frames), range(height), range(width))
+        seen = kind in (IMAGE, VIDEO)
+        of_part = [(t * step, y, x) if seen else (x, x, x) for t, y, x in cells]
+        of_part = [tuple(start + at for at in cell) for cell in of_part]
         columns += of_part
         start = max(map(max, of_part)) + 1
     return torch.tensor(columns).T

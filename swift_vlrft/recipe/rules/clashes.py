@@ -63,6 +63,12 @@ def _named_so(run: Run) -> bool:
     return sees_images(Path(run.text("model") or "").name)
 
 
+def _videos_allowed(run: Run) -> object:
+    with suppress(OSError, ValueError):  # which another rule names
+        return run.json("vllm_limit_mm_per_prompt").get("video")
+    return None
+
+
 def _of_text(run: Run) -> set[str]:
     flags = ("template", "model_type")
     return {flag for flag in flags if run.text(flag) in run.facts.names[f"{flag} of text"]}
@@ -78,7 +84,7 @@ STATES: dict[str, Callable[[Run], object]] = {
     "launcher": lambda run: run.recipe.launcher,
     "start": lambda run: " ".join([run.recipe.launcher, *(w.text for w in run.recipe.words[:1])]),
     "videos": of_videos,
-    "videos allowed": lambda run: run.json("vllm_limit_mm_per_prompt").get("video"),
+    "videos allowed": _videos_allowed,
     "rest of processes": lambda run: run.processes % run.integer("sequence_parallel_size"),
 }
 """What a condition may ask beside settings."""
