@@ -66,7 +66,7 @@ def rows():
     found = []
     for row in [*mixed_rows(random.Random(0), 12), *mixed_rows(random.Random(0), 10, FIVE)]:
         boxed = row.solution.replace("0]", "9]").replace("500", "450")
-        seen = "<answer>[[250, 250]]</answer>"  # a point
+        seen = "<answer>[[300, 600]]</answer>"  # a point, in a box of one row
         texts = (seen, row.solution, f"<think>t</think>{row.solution}", boxed)
         texts += ("<answer>none of it</answer>", "<answer>[1, 2", "<answer></answer>", "", "é\x00<")
         found += [(text, row.solution, row.columns) for text in texts]
