@@ -104,7 +104,8 @@ def sized_rows(
     def look(images: list[Mapping[str, Any]]) -> list[ImageSize | str]:
         return [try_image_size(image, decoded=decoded) for image in images]
 
-    with ThreadPoolExecutor(threads) as pool:
+    pool = ThreadPoolExecutor(threads)
+    try:
         while part := list(islice(rows, PART_ROWS)):
             images = {_key(row.image): row.image for row in part if isinstance(row, Row)}
             new = [key for key in images if key not in sizes]
@@ -115,6 +116,8 @@ def sized_rows(
             for row in part:
                 yield row, sizes[_key(row.image)] if isinstance(row, Row) else None
             sizes = {key: size for key, size in sizes.items() if isinstance(key, str)}
+    finally:  # Waiting, a generator that is collected while a thread begins would stand still.
+        pool.shutdown(wait=False)
 
 
 def _key(image: dict[str, Any]) -> str | int:
