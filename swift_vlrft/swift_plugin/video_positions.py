@@ -21,8 +21,8 @@ def register() -> None:
     from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLModel
     from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLModel
 
-    for model in (Qwen2VLModel, Qwen2_5_VLModel):
-        model.get_rope_index = _behind_videos(model.get_rope_index)
+    for miscounting in (Qwen2VLModel, Qwen2_5_VLModel):
+        miscounting.get_rope_index = _behind_videos(miscounting.get_rope_index)
 
 
 def _behind_videos(get_rope_index: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,9 +13,8 @@ OURS = {
     "template": "its model, as ms-swift's own trainers tell it (pipelines/train/sft.py)",
     "sys": "the arguments of a process of our own, which measures for `vlrft agree`",
     "parameter": "weights that it hands to vLLM as copies",
-    **dict.fromkeys(
-        ("request", "infer_request"), "a row's request, as ms-swift's schedulers do it"
-    ),
+    **dict.fromkeys(("request", "infer_request"), "a row's request, as ms-swift's schedulers do"),
+    "miscounting": "positions that transformers 5.19 has wrong, in training and generation alike",
     "sample": "a completion of this rollout, as ms-swift's trainer does it",
 }
 
