@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
+import torch
 from swift.template import TEMPLATE_MAPPING, Template, register_template
 from swift.template.templates.glm import GLM4VTemplate
 from swift.template.templates.qwen import (
@@ -18,7 +19,7 @@ from swift.template.templates.qwen import (
     Qwen3VLTemplate,
 )
 
-from swift_vlrft.swift_plugin import video_positions
+from swift_vlrft.swift_plugin.video_positions import place_behind_videos
 
 
 class _Ids(Template):
@@ -35,9 +36,16 @@ class _Ids(Template):
 
 
 class _Qwen2VL(_Ids, Qwen2VLTemplate):
-    def init_processor(self, processor: Any) -> None:
-        super().init_processor(processor)
-        video_positions.register()
+    def _get_position_ids(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Of training, and where transformers generates, which goes on from the last of them."""
+        found: dict[str, Any] = super()._get_position_ids(inputs)
+        if inputs.get("video_grid_thw") is not None:
+            ids, mask = inputs["input_ids"], inputs.get("attention_mask_2d")
+            mask = inputs.get("attention_mask") if mask is None else mask
+            mask = torch.ones_like(ids) if mask is None else mask
+            # The first of four is of the text.
+            place_behind_videos(found["position_ids"][1:], ids == self.video_token_id, mask)
+        return found
 
 
 class _Qwen2_5VL(_Qwen2VL, Qwen2_5VLTemplate):

@@ -14,7 +14,6 @@ OURS = {
     "sys": "the arguments of a process of our own, which measures for `vlrft agree`",
     "parameter": "weights that it hands to vLLM as copies",
     **dict.fromkeys(("request", "infer_request"), "a row's request, as ms-swift's schedulers do"),
-    "miscounting": "positions that transformers 5.19 has wrong, in training and generation alike",
     "sample": "a completion of this rollout, as ms-swift's trainer does it",
 }
 

@@ -7,7 +7,7 @@ import torch
 from transformers import Qwen2_5_VLConfig
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLModel
 
-from swift_vlrft.swift_plugin import video_positions
+from swift_vlrft.swift_plugin.video_positions import place_behind_videos
 
 pytestmark = pytest.mark.slow  # torch is imported
 CONFIG = Qwen2_5_VLConfig()
@@ -47,16 +47,15 @@ def test_text_begins_behind_the_last_frame_of_every_video():
     model = object.__new__(Qwen2_5_VLModel)
     torch.nn.Module.__init__(model)
     model.config = CONFIG
-    video_positions.register()
-    positions, deltas = model.get_rope_index(
+    positions, _ = model.get_rope_index(
         ids,
         mm_token_type_ids=(ids == IMAGE) + 2 * (ids == VIDEO),
         image_grid_thw=grids[IMAGE],
         video_grid_thw=grids[VIDEO],
         second_per_grid_ts=torch.ones(len(grids[VIDEO])),
-        attention_mask=(ids != PAD).long(),
+        attention_mask=ids != PAD,
     )
+    place_behind_videos(positions, ids == VIDEO, ids != PAD)
     for row, (parts, length) in enumerate(zip(rows, lengths, strict=True)):
-        wanted = placed(parts)
-        assert torch.equal(positions[:, row, -length:], wanted)
-        assert deltas[row] == wanted.max() + 1 - length
+        assert torch.equal(positions[:, row, -length:], placed(parts))
+        assert not positions[:, row, :-length].any()
