@@ -36,7 +36,7 @@ class VideoRule:
     most: int = 768
 
     def of(self, environ: Mapping[str, str]) -> VideoRule:
-        """Return this rule under the variables of a run; ValueError for one that is no number."""
+        """Return this rule under variables; ValueError for one that is no number above 0."""
         said: dict[str, Any] = {
             field: _number(environ, name, float if field == "fps" else int)
             for field, name in VARIABLES.items()
