@@ -18,7 +18,7 @@ from typing import Any
 from swift_vlrft.demo.rows import COLOURS, FORMAT
 
 SECONDS = 4
-TRIAL: dict[str, Any] = {"family": "qwen2_5_vl", "side": 56, "warm_rate": 1e-3}
+TRIAL: dict[str, Any] = {"family": "qwen2_5_vl", "side": 56, "warm_steps": 300, "warm_rate": 1e-3}
 """Fields of ``TrialConfig`` for the set of ``write_drawn``."""
 ASK = "When is the {} disk there? Give start and end in seconds. " + FORMAT
 

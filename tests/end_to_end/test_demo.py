@@ -45,7 +45,8 @@ def test_a_start_model_of_every_family_learns(family, tmp_path):
 
 
 def test_spans_in_drawn_clips_learn(tmp_path):
-    result = CliRunner().invoke(app, ["demo", "--task", "clips", "--out", str(tmp_path)])
+    asked = ["demo", "--task", "clips", "--steps", "30", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, asked)
     assert result.exit_code == 0, result.output
     assert "temporal: better" in result.output and "mean_iou" in result.output
     page = (tmp_path / "report.html").read_text()

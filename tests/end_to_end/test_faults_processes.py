@@ -3,6 +3,8 @@ numbers that go wrong, in the real `swift rlhf` on two processes. plugins/fault.
 """
 
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,9 +126,10 @@ def test_a_data_worker_is_killed(with_fault):
 
 def test_a_rollout_server_is_killed(with_fault, tiny_qwen2_5_vl, tmp_path):
     """The engine of one amid a rollout, which vLLM's client waits for: --ddp_timeout ends that. A
-    second one serves the run that goes on, until it is killed itself, which ends it at once.
+    second one, started meanwhile, serves the run that goes on, until it is killed itself, which
+    ends it at once.
     """
-    first, second = free_port(), free_port()
+    ports = first, second = free_port(), free_port()
 
     def with_server(fault: str, port: str, process: Process, *more: str) -> Ended:
         variables = {"VLRFT_TEST_SERVER": "1", "VLRFT_TEST_SERVER_PIDS": str(process.pid)}
@@ -134,17 +137,19 @@ def test_a_rollout_server_is_killed(with_fault, tiny_qwen2_5_vl, tmp_path):
         assert f"the rollout server at http://127.0.0.1:{port} " in ended.output
         return ended
 
-    with rollout_server(tiny_qwen2_5_vl, first, tmp_path / "1.log") as (http, worker, engine, *_):
+    with ExitStack() as servers, ThreadPoolExecutor(1) as pool:
+        one, other = (rollout_server(tiny_qwen2_5_vl, port, tmp_path / port) for port in ports)
+        http, worker, engine, *_ = servers.enter_context(one)
+        starting = pool.submit(servers.enter_context, other)
         ended = with_server("rollout server 0 2", first, engine, "--ddp_timeout", "60")
         ended.named("nothing has moved for 60 seconds")
         assert http.is_running() and worker.is_running() and not engine.is_running()
-    assert ended.good == ["checkpoint-1"]
+        assert ended.good == ["checkpoint-1"]
 
-    good = ("--resume_from_checkpoint", str(ended.out / "checkpoint-1"))
-    with rollout_server(tiny_qwen2_5_vl, second, tmp_path / "2.log") as (http, *_):
-        ended = with_server("rollout server 0 3", second, http, *good)
+        good = ("--resume_from_checkpoint", str(ended.out / "checkpoint-1"))
+        ended = with_server("rollout server 0 3", second, starting.result()[0], *good)
         ended.named(f"{second} does not answer any more")
-    assert ended.good == ["checkpoint-1", "checkpoint-2"]
+        assert ended.good == ["checkpoint-1", "checkpoint-2"]
 
 
 def test_a_reward_raises(with_fault):

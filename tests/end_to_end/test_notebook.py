@@ -5,7 +5,7 @@ import re
 import nbformat
 import pytest
 from nbclient import NotebookClient
-from support.swift_run import ON_CPU, REPOSITORY
+from support.swift_run import ON_CPU, REPOSITORY, forking
 
 NOTEBOOK = REPOSITORY / "examples" / "vlrft.ipynb"
 
@@ -19,12 +19,14 @@ def test_the_notebook_is_stored_without_outputs():
 @pytest.mark.end_to_end
 @pytest.mark.nightly
 def test_the_notebook_runs(tmp_path, monkeypatch):
-    for name, value in ON_CPU.items():
+    """Its run is shortened: test_the_demo_learns shows that it learns."""
+    for name, value in (ON_CPU | forking()).items():
         monkeypatch.setenv(name, value)
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    NotebookClient(
-        notebook, timeout=1800, resources={"metadata": {"path": str(tmp_path)}}
-    ).execute()
+    (train,) = [cell for cell in notebook.cells if cell.id == "train"]
+    train.source = train.source.replace("--steps 40", "--steps 8")
+    here = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=1800, resources=here).execute()
     said = {cell.id: _text(cell) for cell in notebook.cells if cell.cell_type == "code"}
     assert re.match(r"swift-vlrft \d", said["install"])  # and nothing is installed
     assert "the box (300, 40, 400, 140) reaches beyond the image" in said["data-check"]
@@ -34,12 +36,8 @@ def test_the_notebook_runs(tmp_path, monkeypatch):
     assert "Did you mean vlrft_grounding_giou?" in said["check"] and "2 problems" in said["check"]
     assert "no problems" in said["check-again"]
     assert "fits: train.sh needs" in said["plan"] and "1x16 out of memory" in said["plan-python"]
-    before, after = re.search(
-        r"vlrft_classification (\S+) -> (\S+), .* 40 steps", said["train"]
-    ).groups()
-    assert float(after) > float(before) + 0.3
+    assert re.search(r"vlrft_classification \S+ -> \S+, .* 8 steps", said["train"])
     assert "vlrft_classification" in said["score"] and "accuracy" in said["report"]
-    assert "Became right" in said["report"]
     assert (tmp_path / "runs/notebook/demo/report.html").is_file()
 
 

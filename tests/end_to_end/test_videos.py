@@ -46,11 +46,10 @@ def test_vllm_and_the_trainer_see_the_same_video(family, tmp_path):
     write_tiny(family, tmp_path / "model")
     data = write_rows(tmp_path / "rows.jsonl", clip_rows(tmp_path, 4))
     flags = "--reward_funcs vlrft_temporal_iou --use_vllm true --vllm_mode colocate"
-    flags = [*flags.split(), "--vllm_max_model_len", "512"]
-    flags += ["--vllm_limit_mm_per_prompt", '{"video": 1}']
-    if family == "qwen3_5":  # its linear attention, which vLLM has for a CPU in bfloat16 alone
-        flags += ["--torch_dtype", "bfloat16"]
-    command = grpo_command(tmp_path / "model", data, tmp_path / "out", [], *flags)
+    flags += ' --vllm_max_model_len 512 --vllm_limit_mm_per_prompt {"video":1}'
+    # vLLM has its linear attention for a CPU in bfloat16 alone.
+    flags += " --torch_dtype bfloat16" if family == "qwen3_5" else ""
+    command = grpo_command(tmp_path / "model", data, tmp_path / "out", [], *flags.split())
     given = (shlex.join(command), "--out", tmp_path / "agree", "--json")
     sizes = {"FPS_MAX_FRAMES": "8", "VIDEO_MAX_PIXELS": "3136", "VIDEO_MIN_PIXELS": "784"}
     found = agree(*given, "--rows", "4", "--tokens", "8", code=0, **sizes)

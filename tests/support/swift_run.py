@@ -82,15 +82,9 @@ def grpo_command(
         *("--use_vllm", "false", "--beta", "0.04", "--top_k", "-1", "--max_length", "512"),
         *("--per_device_train_batch_size", "4", "--num_generations", "4", "--max_steps", "3"),
         *("--max_completion_length", "8", "--logging_steps", "1", "--learning_rate", "1e-3"),
+        *("--lr_scheduler_type", "constant", "--warmup_ratio", "0"),
         # No worker of a data loader: a fork of a process in which vLLM's threads run may hang.
-        *(
-            "--lr_scheduler_type",
-            "constant",
-            "--warmup_ratio",
-            "0",
-            "--dataloader_num_workers",
-            "0",
-        ),
+        *("--dataloader_num_workers", "0"),
         *("--save_strategy", "no", "--report_to", "none", "--log_completions", "true"),
         *flags,
     ]
