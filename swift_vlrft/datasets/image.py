@@ -181,9 +181,9 @@ def _look(
             text = f"has numbers of more than 8 bits (Pillow's mode {mode}), and no value is known"
             raise _refused(image, f"{text} to be white; save it as 8-bit RGB")
         try:
-            if not shown and opened.format == "JPEG":
-                opened.draft(None, (1, 1))  # all of the data is read, and few pixels are made
             if not (trusting and _has_its_end(opened, file)):
+                if not shown and opened.format == "JPEG":
+                    opened.draft(None, (1, 1))  # all of the data is read, and few pixels are made
                 opened.load()
             turned = _turned(opened)
             upright = None
@@ -202,7 +202,7 @@ def _has_its_end(opened: Image, file: BinaryIO) -> bool:
     start = file.tell()  # of a JPEG behind the head, which may hold a small picture with its end
     if opened.format == "JPEG":
         file.seek(max(start, file.seek(0, os.SEEK_END) - JPEG_END))
-        return b"\xff\xd9" in file.read()
+        return file.read().rfind(b"\xff\xd9") >= 0  # from behind, where it mostly stands
     if opened.format != "PNG":
         return False
     file.seek(8)
@@ -232,7 +232,7 @@ def content(image: Mapping[str, Any]) -> bytes:
 def _file(image: Mapping[str, Any]) -> Iterator[BinaryIO]:
     content, path = image.get("bytes"), image.get("path")
     if content is not None:
-        if not isinstance(content, bytes | bytearray | memoryview):
+        if not isinstance(content, (bytes, bytearray, memoryview)):
             raise DataError(
                 f"the image in the row has {type(content).__name__} for bytes; store the bytes "
                 "themselves, in Parquet, or a path"

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ from swift_vlrft.parsing.answers import gold_text, read_boxes
 
 STATED = frozenset(("problem", "solution", "task", "frame"))
 """Columns of which a row is made, besides its image."""
+FIELDS = dict.fromkeys(("image", "problem", "solution", "annotated_size"))
+"""What a row keeps beside its columns."""
 MAX_THREADS = 4
 """Images looked at at once, unless ``--dataset_num_proc`` asks for more."""
 PART_ROWS = 32
@@ -84,7 +87,7 @@ def rows_of(stored: StoredSet, *, without_images: bool = False) -> Iterator[Row 
             for example in schema.rows(record, context):
                 if not isinstance(example.get("annotated_size"), AnnotatedSize):
                     example = {**example, "annotated_size": annotated}
-                yield _row(context, dict(example), root, stated, content, schema.name)
+                yield _row(context, example, root, stated, content, schema.name)
         except MisreadBoxes:  # of the set, not of the row
             raise
         except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
@@ -100,22 +103,21 @@ def sized_rows(
     """
     sizes: dict[str | int, ImageSize | str] = {}
     rows, threads = rows_of(stored), max(num_proc, min(os.cpu_count() or 1, MAX_THREADS))
-
-    def look(images: list[Mapping[str, Any]]) -> list[ImageSize | str]:
-        return [try_image_size(image, decoded=decoded) for image in images]
-
+    look = partial(try_image_size, decoded=decoded)
     pool = ThreadPoolExecutor(threads)
     try:
         while part := list(islice(rows, PART_ROWS)):
             images = {_key(row.image): row.image for row in part if isinstance(row, Row)}
             new = [key for key in images if key not in sizes]
-            shares = [new[n::threads] for n in range(threads)]
-            looked = pool.map(look, [[images[key] for key in share] for share in shares])
-            for share, found in zip(shares, looked, strict=True):
-                sizes |= zip(share, found, strict=True)
+            # Bytes that need no decoding take less time than their way to a thread.
+            slow = decoded or any(isinstance(key, str) for key in new)
+            looked = (pool.map if slow else map)(look, [images[key] for key in new])
+            sizes |= zip(new, looked, strict=True)
             for row in part:
                 yield row, sizes[_key(row.image)] if isinstance(row, Row) else None
-            sizes = {key: size for key, size in sizes.items() if isinstance(key, str)}
+            for key in new:
+                if isinstance(key, int):  # the next part may have it again
+                    del sizes[key]
     finally:  # Waiting, a generator that is collected while a thread begins would stand still.
         pool.shutdown(wait=False)
 
@@ -146,10 +148,9 @@ def _row(
     """
     stored, place = context.stored, context.place
     assert place is not None
-    image, problem, solution = (example.pop(k, None) for k in ("image", "problem", "solution"))
-    annotated = example.pop("annotated_size", None)
-    columns = {safe_name(name): value for name, value in example.items()}
-    stored.renamed_columns |= example.keys() - columns.keys()
+    image, problem, solution, annotated = (example.get(name) for name in FIELDS)
+    columns = {safe_name(name): value for name, value in example.items() if name not in FIELDS}
+    stored.renamed_columns |= example.keys() - columns.keys() - FIELDS.keys()
     declared = stated or stored.task
     task = declared or columns.get("task") or None
     guess = None if declared else task or task_of(solution)
