@@ -33,8 +33,8 @@ class ColumnFiles(StoredSet):
 
     kind: str = "Parquet"
     schema: pa.Schema | None = None
-    changed: dict[str, int] = field(default_factory=dict)
-    """When each file did last before it was read, in nanoseconds."""
+    lies: dict[Path, tuple[str, int]] = field(default_factory=dict)
+    """Each file's absolute path, and when it changed last before it was read, in nanoseconds."""
 
     def add(self, file: Path) -> None:
         import pyarrow as pa
@@ -42,7 +42,7 @@ class ColumnFiles(StoredSet):
         from datasets import Features
 
         with damage_named(file):
-            self.changed[os.path.abspath(file)] = os.stat(file).st_mtime_ns
+            self.lies[file] = os.path.abspath(file), os.stat(file).st_mtime_ns
             schema = pq.read_schema(file)
             if len(set(schema.names)) < len(schema.names):
                 raise ValueError(f"two of its columns have one name: {', '.join(schema.names)}")

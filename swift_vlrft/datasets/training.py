@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import tee
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from swift_vlrft.datasets.check import Report, validate_rows
 from swift_vlrft.datasets.column_files import ColumnFiles
@@ -27,7 +30,6 @@ from swift_vlrft.datasets.storage import StoredSet, Table, left_out_notes
 from swift_vlrft.datasets.validate import RowRules
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from datasets import Dataset
 
 MADE = ("messages", "images", "solution", "task", "frame", "system")
@@ -71,11 +73,11 @@ def training_set(stored: StoredSet, options: LoadOptions) -> tuple[Dataset, Repo
     """Return the Dataset of a set, and the report on it."""
     if options.box_format == "pixels" and options.resize is None:
         raise DataError("the subset pixels needs the model's family; give --model_type")
-    loaded = list(_loaded(stored, options))
+    loaded, again = tee(_loaded(stored, options))
     report = Report(stored.path)
     trained: list[tuple[Row, Image]] = []
     checked = validate_rows(((row, size) for row, size, _ in loaded), options, report)
-    for (_, _, image), result in zip(loaded, checked, strict=True):
+    for (_, _, image), result in zip(again, checked, strict=True):
         if result.training_row is not None:
             trained.append((result.training_row, image))
     report.notes += left_out_notes(stored)
@@ -92,8 +94,9 @@ def _loaded(
             yield row, None, {}
         else:
             turned = isinstance(size, ImageSize) and not size.plain
-            let_go = replace(row, image=row.image | {"bytes": None})
-            yield let_go, size, _where(row, stored) | {"upright": turned, "place": str(row.place)}
+            where = _where(row, stored) | {"upright": turned, "place": str(row.place)}
+            row.image["bytes"] = None
+            yield row, size, where
 
 
 def _where(row: Row, stored: StoredSet) -> Image:
@@ -102,76 +105,53 @@ def _where(row: Row, stored: StoredSet) -> Image:
     where: Image = {"column": row.column, "row": row.place.row}
     if isinstance(stored, Table):
         return where | {"path": stored.key}
-    path = os.path.abspath(row.place.file)
     assert isinstance(stored, ColumnFiles)
-    return where | {"path": path, "changed": stored.changed[path]}
+    path, changed = stored.lies[row.place.file]
+    return where | {"path": path, "changed": changed}
 
 
-# ---- columns ---------------------------------------------------------------------------------
-
-
-def _columns(rows: Sequence[Row], options: LoadOptions) -> dict[str, Any]:
-    def turns(row: Row) -> list[dict[str, str]]:
-        answer = [{"role": "assistant", "content": str(row.solution)}]
-        return with_prompt(row) + answer * options.with_answers
-
-    import pyarrow as pa
-
-    columns: dict[str, Any] = {
-        "messages": [turns(row) for row in rows],
-        "solution": pa.array([str(row.solution) for row in rows], pa.string()),
-        "task": pa.array([row.columns["task"] for row in rows], pa.string()),
-        "frame": pa.array([row.columns.get("frame") for row in rows], pa.string()),
-    }
-    if options.box_format == "pixels":
-        # The size that boxes in pixels are measured in, for rewards and checks in training.
-        for name in ("width", "height"):
-            columns[name] = [row.columns.get(name) for row in rows]
-    return columns
-
-
-def _further(rows: Sequence[Row], names: Sequence[str]) -> dict[str, pa.ChunkedArray]:
-    """Further columns of rows. A column of several types, or of whole numbers of over 64 bits,
+def _dataset(trained: list[tuple[Row, Image]], stored: StoredSet, options: LoadOptions) -> Dataset:
+    """The Dataset of rows. A further column of several types, or of whole numbers of over 64 bits,
     becomes JSON text.
     """
     import pyarrow as pa
+    from datasets import Dataset, Features, Json, List
+    from datasets.features.features import generate_from_arrow_type
 
-    columns = {}
-    for name in names:
+    from swift_vlrft.datasets.stored_image import TABLES, TYPE, StoredImage
+
+    def turns(row: Row) -> list[bytes]:
+        answer = [{"role": "assistant", "content": str(row.solution)}]
+        return list(map(msgspec.json.encode, with_prompt(row) + answer * options.with_answers))
+
+    if isinstance(stored, Table):
+        TABLES[stored.key] = stored.table
+    rows = [row for row, _ in trained]
+    columns: dict[str, Any] = {
+        "messages": pa.array([turns(row) for row in rows], pa.list_(pa.string())),
+        "solution": pa.array([str(row.solution) for row in rows], pa.string()),
+    }
+    kinds = {"task": pa.string(), "frame": pa.string()}
+    if options.box_format == "pixels":
+        # The size that boxes in pixels are measured in, for rewards and checks in training.
+        kinds |= {"width": pa.int64(), "height": pa.int64()}
+    for name, kind in kinds.items():
+        columns[name] = pa.array([row.columns.get(name) for row in rows], kind)
+    if rows and rows[0].image.get("video"):
+        columns["videos"] = pa.array([[row.image["path"]] for row in rows])
+    else:
+        columns["images"] = pa.array([[image] for _, image in trained], pa.list_(TYPE))
+    ours = {*columns, *MADE, "image", "problem"}
+    for name in dict.fromkeys(name for row in rows for name in row.columns if name not in ours):
         values = [row.columns.get(name) for row in rows]
         try:
             column = pa.array(values)
         except (pa.ArrowException, UnicodeEncodeError, OverflowError):
             column = pa.array([None if value is None else json.dumps(value) for value in values])
         if not pa.types.is_null(column.type):
-            columns[name] = pa.chunked_array([column])
-    return columns
-
-
-def _dataset(trained: list[tuple[Row, Image]], stored: StoredSet, options: LoadOptions) -> Dataset:
-    import pyarrow as pa
-    from datasets import Dataset, Features, Json, List, Value
-    from datasets.features.features import generate_from_arrow_type
-
-    from swift_vlrft.datasets.stored_image import TABLES, TYPE, StoredImage
-
-    if isinstance(stored, Table):
-        TABLES[stored.key] = stored.table
-    rows = [row for row, _ in trained]
-    columns = _columns(rows, options)
-    names = dict.fromkeys(name for row in rows for name in row.columns)
-    ours = {*columns, *MADE, "image", "problem"}
-    further = _further(rows, [name for name in names if name not in ours])
-    features = Features(
-        {"messages": List(Json())}
-        | {name: Value("string") for name in ("solution", "task", "frame")}
-        | {name: Value("int64") for name in ("width", "height") if name in columns}
-        | {name: generate_from_arrow_type(column.type) for name, column in further.items()}
-    )
-    if rows and rows[0].image.get("video"):
-        columns["videos"] = [[row.image["path"]] for row in rows]
-        features["videos"] = List(Value("string"))
-    else:
-        columns["images"] = pa.array([[image] for _, image in trained], pa.list_(TYPE))
-        features["images"] = List(StoredImage())
-    return Dataset.from_dict({**columns, **further}, features=features)
+            columns[name] = column
+    types = {name: generate_from_arrow_type(column.type) for name, column in columns.items()}
+    types["messages"] = List(Json())
+    if "images" in types:
+        types["images"] = List(StoredImage())
+    return Dataset.from_dict(columns, features=Features(types))
