@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from swift_vlrft.datasets.declared import DeclaredBoxes, add_boxes, misdeclared
 from swift_vlrft.datasets.image import ImageSize
@@ -74,11 +74,12 @@ class Report:
         self.tasks[row.columns.get("task") or NO_TASK] += 1
         self.box_formats[row.columns.get("frame") or "none"] += 1
         tasks = tasks_of_row(row, rewards)
-        self.scored.update(tasks)
         if len(tasks) > 1:
             self.shared[" and ".join(tasks)] += 1
-        lacking = lacks(row, system)
-        self.unasked.update((task, asked) for task in ("", *tasks) for asked in lacking)
+        for task in tasks:
+            self.scored[task] += 1
+        for task, asked in product(("", *tasks), lacks(row, system)):
+            self.unasked[task, asked] += 1
         return tasks
 
     def finish(self, *, strict: bool = False, tasks: Sequence[str] = ()) -> None:
@@ -168,8 +169,7 @@ class Report:
         return "\n".join([*lines, f"  and {more} more"] if more > 0 else lines)
 
 
-@dataclass(frozen=True)
-class Validated:
+class Validated(NamedTuple):
     """A row checked as it is stored, with the task whose rewards score it. ``training_row`` is None
     if it has a problem; ``size`` is its image's, where it was looked at.
     """

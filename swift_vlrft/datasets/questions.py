@@ -38,14 +38,14 @@ class Questions:
 
     def add(self, row: Row, task: str) -> None:
         """Add a row that is fit to train on, as a row of ``task``."""
-        gold, place = gold_text(row.solution), str(row.place)
-        boxes = [*zip((held := row.gold).boxes, held.labels, strict=True)]
-        if len(set(boxes)) < len(boxes):
+        gold, place, held = gold_text(row.solution), str(row.place), row.gold
+        if len(held) > 1 and len({*zip(held.boxes, held.labels, strict=True)}) < len(held):
             self._say("solutions hold a box twice: for one object, keep one", place)
-        listed = "".join(dict.fromkeys(_OPTION.findall(row.problem))) if task == "choice" else ""
-        letter = TASK_NAMES[task].read_gold(gold)
-        if listed[:2] == "AB" and listed in ascii_uppercase and letter not in listed:
-            self._say("golds are none of their prompts' options", f"{place}: {letter}")
+        if task == "choice":
+            listed = "".join(dict.fromkeys(_OPTION.findall(row.problem)))
+            letter = TASK_NAMES[task].read_gold(gold)
+            if listed[:2] == "AB" and listed in ascii_uppercase and letter not in listed:
+                self._say("golds are none of their prompts' options", f"{place}: {letter}")
         if (picture := self._picture(row)) is not None:
             self.pictures.setdefault(picture, place)
             question = hash((picture, row.problem, row.columns.get("system"), task))

@@ -14,6 +14,7 @@ import base64
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,7 +70,7 @@ class StoredSet(ABC):
     def stored_name(self, column: str) -> str:
         return self.names[self.columns.index(column)]
 
-    @property
+    @cached_property
     def folder(self) -> Path:
         return self.path if self.path.is_dir() else self.path.parent
 

@@ -157,7 +157,8 @@ def _problems(
         yield f"the problem is {row.problem!r}; a prompt is needed", Kind.ROW
     if system is not None and not isinstance(system, str):
         yield f"the system is {system!r}; a text is needed", Kind.ROW
-    yield from ((text, Kind.ROW) for text in _of_the_template(str(row.problem), str(system or "")))
+    for said in _of_the_template(str(row.problem), str(system or "")):
+        yield said, Kind.ROW
     if task is not None and task not in TASK_NAMES:
         yield f"unknown task {task!r}; known: {', '.join(TASK_NAMES)}", Kind.GOLD
     if text := solution_problem(row.solution):
@@ -172,8 +173,8 @@ def _problems(
         except UnicodeEncodeError as error:
             half = f"{value[error.start]!r}, half a character, which no file can store"
             yield f"the {name} holds {half}", Kind.ROW
-    tasks, asked = tasks_of_row(row, named), named_tasks(named)
-    if not tasks and asked:
+    tasks = tasks_of_row(row, named)
+    if not tasks and (asked := named_tasks(named)):
         holds = [f"{TASK_NAMES[t].holds} ({', '.join(names)})" for t, names in asked.items()]
         text = f"the solution {gold[:80]!r} cannot be read as {' or '.join(holds)}"
         yield text, Kind.NOT_READ
@@ -181,18 +182,20 @@ def _problems(
         yield from _task_problems(task, row, gold, size, every_reward)
 
 
-def _of_the_template(problem: str, system: str) -> Iterator[str]:
+@lru_cache(SAME)
+def _of_the_template(problem: str, system: str) -> list[str]:
     """What a row's texts hold that ms-swift's template writes, or would take for an image."""
-    for name, text in (("problem", problem), ("system", system)):
-        if mark := first_mark(text):
-            yield (
-                f"the {name} holds {mark}, which the chat template writes itself; write the plain "
-                "text, with <image> where the image belongs"
-            )
+    found = [
+        f"the {name} holds {mark}, which the chat template writes itself; write the plain text, "
+        "with <image> where the image belongs"
+        for name, text in (("problem", problem), ("system", system))
+        if (mark := first_mark(text))
+    ]
     count = problem.count("<image>")
     if count > 1 or "<image>" in system:
         where = f"{count} times in the problem" if count > 1 else "in the system turn"
-        yield f"<image> stands {where}; write it once, in the problem, or leave it out"
+        found.append(f"<image> stands {where}; write it once, in the problem, or leave it out")
+    return found
 
 
 def _task_problems(
@@ -230,18 +233,19 @@ def _task_problems(
             if said := contradiction(row.problem, FORMATS[frame]):
                 text = f"the prompt asks for boxes {said!r}, but they are declared as {frame}"
                 yield f"{text}; correct the column frame or the prompt", Kind.ROW
-            misplaced = _misplaced(boxes, text, FORMATS[frame], size)
-            yield from ((problem, Kind.ROW) for problem in misplaced)
+            for problem in _misplaced(boxes, text, FORMATS[frame], size):
+                yield problem, Kind.ROW
         elif boxes or frame is not None:
             yield f"unknown frame {frame!r}; known: {', '.join(FORMATS)}", Kind.ROW
     if size is not None and size.seconds:
-        yield from ((problem, Kind.ROW) for problem in _outside(gold, size.seconds))
+        for problem in _outside(gold, size.seconds):
+            yield problem, Kind.ROW
     stated = {**row.columns, "solution": text}
     if problem := TASK_NAMES[task].problem_of(stated):
         yield problem, Kind.GOLD
     for name in PAYING[task] if every_reward else PAYING[task][:1]:
         known = ("task", *REWARDS[name].takes)
-        further = {k: v for k, v in row.columns.items() if k in known}
+        further = {k: row.columns[k] for k in known if k in row.columns}
         plain = all(v is None or isinstance(v, str) for v in further.values())
         earned = _earned if plain else _earned.__wrapped__
         score = earned(name, task, text, tuple(further.items()))
@@ -299,15 +303,15 @@ def _misplaced(
     # Annotations in pixels are often rounded up, and shares computed in floats: a little more is
     # not an error.
     slack = {"pixels": ROUNDING, "unit": 0.001}.get(of.name, 0.0)
-    meant = f"{of}; if boxes are in another format, state it in a column frame"
-    if of.scale is None:
-        meant = f"the image of {width} x {height} pixels"
     for box in boxes:
         if box is None:
             yield "a box of the solution is not four numbers with an area"
         elif of.scale != 1 and is_dot(box):
             yield f"the box {tuple(round(v, 3) for v in box)} is a dot in {of.name}; in shares?"
         elif min(box) < -slack or box[2] > width + slack or box[3] > height + slack:
+            meant = f"{of}; if boxes are in another format, state it in a column frame"
+            if of.scale is None:
+                meant = f"the image of {width} x {height} pixels"
             yield f"the box {tuple(round(v, 3) for v in box)} reaches beyond {meant}"
 
 
@@ -349,8 +353,9 @@ def tasks_of_row(row: Row, rewards: Sequence[str] = ()) -> list[str]:
 
 def routed(row: Row, rewards: Sequence[str]) -> Row:
     """Return the row with the one task whose rewards score it; without a task if several do."""
-    tasks = tasks_of_row(row, rewards)
-    if row.guess is None or not named_tasks(rewards) or tasks == [row.columns.get("task")]:
+    if row.guess is None or not named_tasks(rewards):
+        return row
+    if (tasks := tasks_of_row(row, rewards)) == [row.columns.get("task")]:
         return row
     task = tasks[0] if len(tasks) == 1 else None
     box_format = row.columns.get("frame") or ("norm1000" if task in BOX_TASKS else None)

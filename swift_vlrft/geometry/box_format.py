@@ -87,14 +87,12 @@ def rescaled(
     box: Corners, before: BoxFormat, after: BoxFormat, size: Size, to_size: Size | None = None
 ) -> Corners:
     """Do ``convert_box`` for corners x1, y1, x2, y2 in every format, as ``read_boxes`` gives."""
-    sides, new_sides = before.edges(size), after.edges(to_size or size)
+    (width, height), (right, bottom) = before.edges(size), after.edges(to_size or size)
     unit = 10**after.decimals
-    edges = []
-    for axis in (0, 1):
-        side, limit = sides[axis], new_sides[axis] * unit
-        # Multiplied first: of whole numbers, only the division rounds.
-        edges.append(_rounded(box[axis] * limit / side, box[axis + 2] * limit / side, limit))
-    (x1, x2), (y1, y2) = edges
+    right, bottom = right * unit, bottom * unit
+    # Multiplied first: of whole numbers, only the division rounds.
+    x1, x2 = _rounded(box[0] * right / width, box[2] * right / width, right)
+    y1, y2 = _rounded(box[1] * bottom / height, box[3] * bottom / height, bottom)
     return (x1, y1, x2, y2) if unit == 1 else (x1 / unit, y1 / unit, x2 / unit, y2 / unit)
 
 
@@ -104,7 +102,8 @@ def _in_order(box: Corners, of: BoxFormat) -> Corners:
 
 
 def _rounded(start: float, end: float, limit: int) -> tuple[int, int]:
-    first, last = (min(max(math.floor(side + 0.5), 0), limit) for side in (start, end))
+    first = min(max(math.floor(start + 0.5), 0), limit)
+    last = min(max(math.floor(end + 0.5), 0), limit)
     if last <= first and start < end:  # a thin box: widen it by one, inside the image
         first = min(max(math.floor((start + end) / 2), 0), limit - 1)
         last = first + 1
