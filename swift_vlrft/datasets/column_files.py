@@ -97,7 +97,7 @@ def batches(file: Path, columns: list[str] | None = None) -> Iterable[Any]:
     """Read Parquet a few rows at a time: a group of rows may be gigabytes of photographs."""
     import pyarrow.parquet as pq
 
-    opened = pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
+    opened = pq.ParquetFile(file, memory_map=True, pre_buffer=False)
     yield from opened.iter_batches(BATCH_ROWS, columns=columns)
 
 
