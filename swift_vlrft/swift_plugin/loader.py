@@ -5,6 +5,7 @@ datasets/training.py.
 from __future__ import annotations
 
 import copy
+import gc
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -149,9 +150,11 @@ def options_of(
 
 def read_set(stored: StoredSet, options: LoadOptions) -> tuple[Any, Report]:
     """Return the rows of a set as they train, and the report on it."""
+    gc.freeze()  # no garbage is looked for in what is imported while rows are made
     try:
         return training_set(stored, options)
     finally:
+        gc.unfreeze()
         forget()
 
 
