@@ -18,7 +18,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from swift_vlrft.datasets.schema import Context, RawExample, RecordSchema, four_numbers, further
+from swift_vlrft.datasets.schema import (
+    Context,
+    RawExample,
+    RecordSchema,
+    four_numbers,
+    further,
+    turns_of,
+)
 from swift_vlrft.datasets.storage import Record
 from swift_vlrft.parsing.answers import read_boxes
 
@@ -58,15 +65,13 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
 
 def _turns(record: Record) -> list[str]:
     """The texts of the system, of the question and of its answer."""
-    turns = [("user", record.get("query")), ("assistant", record.get("response"))]
-    if "messages" in record:
-        turns = [(turn["role"], turn["content"]) for turn in record["messages"]]
-    if not turns or turns[0][0] != "system":
-        turns.insert(0, ("system", record.get("system") or ""))
-    texts = [text.strip() for _, text in turns if isinstance(text, str)]
-    if [*dict(turns)] != ["system", "user", "assistant"] or len(texts) != 3 or "" in texts[1:]:
-        shown = ", ".join(f"{role} {str(text)[:40]!r}" for role, text in turns[1:])
-        raise ValueError(f"its turns are {shown}; the texts of one user and assistant are needed")
+    if "messages" not in record:
+        turns = [{"role": "user", "content": record["query"]}]
+        turns += [{"role": "assistant", "content": record["response"]}]
+        record = record | {"messages": turns}
+    texts = [(text or "").strip() for text in turns_of(record, "messages")]
+    if "" in texts[1:]:
+        raise ValueError("a question of user and an answer of assistant are needed")
     return texts
 
 

@@ -41,7 +41,7 @@ SAYS = {
     "reversed": ({"solution": "1.5 to 0.5"}, "span 1 of '1.5 to 0.5' is no start with an end"),
     "part": ({"video_start": 0.5}, "a part of a video (video_start) is not read"),
     "image tag": ({"problem": f"<image>{ASKED}"}, "the problem holds <image>"),
-    "turn": ({"messages": [{"role": "tool", "content": "?"}]}, "a turn of 'tool' in messages"),
+    "turn": ({"messages": [{"role": "tool", "content": "?"}]}, "messages holds {'role': 'tool'"),
     "second": ({"solution": [[0, 1], [2, 2]]}, "span 2"),
     "empty": ({"solution": []}, "the row has no span"),
     "frames": ({"solution": "12 to 18"}, "outside the video of 2.0 seconds; of spans in frames"),
