@@ -229,7 +229,7 @@ def built_rows(
         entry = instances.images[row.image_id]
         size = AnnotatedSize(entry["width"], entry["height"])
         try:
-            path = image_path(file_of(entry) or "", folder, folder)
+            path = image_path(file_of(entry), folder, folder)
             image, shown = stored_image({"bytes": None, "path": str(path)}, folder)
             if problem := size_problem({"path": str(path)}, shown, size):
                 raise DataError(problem)

@@ -257,7 +257,8 @@ def turns_of(
     texts: dict[str, str] = {}
     left = iter(roles)
     for turn in turns:
-        role, text = (turn.get(by), turn.get(said)) if isinstance(turn, dict) else (None, None)
+        role: Any = turn.get(by) if isinstance(turn, dict) else None
+        text = turn.get(said) if role is not None else None
         if role not in left or not isinstance(text, str):  # which takes the roles before it, too
             raise ValueError(
                 f"{column} holds {str(turn)[:80]}: one text each of {', '.join(roles)} at most, in "
