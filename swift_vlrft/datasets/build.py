@@ -213,32 +213,23 @@ def detection_row(
     return row | {"problem": prompt.replace("{category}", category), "category": category}
 
 
-def built_rows(
-    instances: Instances,
-    rows: Sequence[PlannedRow],
-    images: Path,
-    prompt: str = PROMPT,
-) -> Iterator[Item]:
-    """Yield the planned rows with their images; a BadRow where a file is missing, broken or of
-    another size than the annotations say. Boxes have labels unless the prompt is of one
-    ``{category}``.
+def _built(instances: Instances, row: PlannedRow, images: Path, prompt: str) -> Item:
+    """The row with its image; a BadRow where that is missing, broken or of another size than the
+    annotations say. Boxes have labels unless the prompt is of one ``{category}``.
     """
+    entry = instances.images[row.image_id]
+    size = AnnotatedSize(entry["width"], entry["height"])
     single = "{category}" in prompt
-    folder = images.absolute()
-    for row in rows:
-        entry = instances.images[row.image_id]
-        size = AnnotatedSize(entry["width"], entry["height"])
-        try:
-            path = image_path(file_of(entry), folder, folder)
-            image, shown = stored_image({"bytes": None, "path": str(path)}, folder)
-            if problem := size_problem({"path": str(path)}, shown, size):
-                raise DataError(problem)
-        except DataError as error:
-            yield BadRow(RowLocation(instances.path, row.image_id, "image"), str(error))
-        else:
-            category, labels = (row.names[0], ()) if single else (None, row.labels)
-            item = detection_row(image, category, row.boxes, labels, prompt)
-            yield item | {"image_id": instances.column_of(row.image_id)}
+    category, labels = (row.names[0], ()) if single else (None, row.labels)
+    try:
+        path = {"path": str(image_path(file_of(entry), images, images))}
+        image, shown = stored_image({"bytes": None, **path}, images)
+        if problem := size_problem(path, shown, size):
+            raise DataError(problem)
+    except DataError as error:
+        return BadRow(RowLocation(instances.path, row.image_id, "image"), str(error))
+    item = detection_row(image, category, row.boxes, labels, prompt)
+    return item | {"image_id": instances.column_of(row.image_id)}
 
 
 def build_folder(
@@ -291,8 +282,8 @@ def build_folder(
         if split == next(iter(splits)):
             bad = annotated.bad.items()
             yield from (BadRow(RowLocation(instances, i, "image"), text) for i, text in bad)
-        built = built_rows(annotated, planned, images, text)
-        for row, item in zip(planned, built, strict=True):
+        for row in planned:
+            item = _built(annotated, row, images.absolute(), text)
             if not isinstance(item, BadRow):
                 counts[f"rows with boxes in {split}"] += bool(row.boxes)
                 counts[f'rows with gold "No Objects" in {split}'] += not row.boxes
