@@ -16,7 +16,7 @@ from typing import Any
 
 from swift_vlrft.datasets.check import Report, Validated, check_rows
 from swift_vlrft.datasets.image import stored_image
-from swift_vlrft.datasets.opening import open_set, refuse_missing, splits_of
+from swift_vlrft.datasets.opening import open_set, splits_of
 from swift_vlrft.datasets.row import BadRow, Kind, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import listed
@@ -44,7 +44,6 @@ def convert_folder(
     left out and listed. It also names files that hold rows of no split, unless ``splits`` says
     which splits are meant: a part is never taken for the whole.
     """
-    refuse_missing(source)
     wanted = list(splits) or splits_of(source)
     opened = {split: open_set(source, split=split, root=root, **options) for split in wanted}
     first = opened[wanted[0]]
