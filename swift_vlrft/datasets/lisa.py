@@ -19,6 +19,7 @@ from swift_vlrft.datasets.schema import (
     RecordSchema,
     four_numbers,
     further,
+    text_in,
 )
 from swift_vlrft.datasets.storage import Record
 from swift_vlrft.geometry.box_format import convert_box
@@ -29,19 +30,12 @@ PROMPT = (
     "Give its top left and bottom right corner (between 0 and 1000, integer). "
     + ANSWER_FORM.format("(x1,y1),(x2,y2)")
 )
-NO_INSTRUCTION = "an empty instruction makes no row"
 
 
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
-    stated = {"task": "grounding", "frame": "norm1000"}
     texts = record["instruction"]
-    texts = texts if isinstance(texts, list) and texts else [texts or None]
-    instructions = [text.strip() for text in texts if isinstance(text, str) and text.strip()]
-    for text in texts:
-        if not isinstance(text, str) or not text.strip():
-            context.leave_out(NO_INSTRUCTION)
-    if not instructions:
-        return
+    texts = texts if isinstance(texts, list) else [texts]
+    instructions = [text_in({"instruction": text}, "instruction") for text in texts or [None]]
     boxes = record["boxes"]
     if not isinstance(boxes, list) or not boxes or not four_numbers(boxes[0]):
         raise ValueError(f"boxes is {str(boxes)[:80]}; a list of [x1, y1, x2, y2] is needed")
@@ -58,17 +52,11 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
             "no corners in pixels need --boxes and --unit of vlrft data convert"
         )
     x1, y1, x2, y2 = convert_box(corners(boxes[0], reading, size), "pixels", "norm1000", size=size)
-    others = further(record, "image_path", "instruction", "boxes")
+    row = further(record, "image_path", "instruction", "boxes")
+    row |= {"image": record["image_path"], "task": "grounding", "frame": "norm1000"}
+    row |= {"solution": f"<answer>({x1},{y1}),({x2},{y2})</answer>"}
     for instruction in instructions:
-        yield (
-            others
-            | stated
-            | {
-                "image": record["image_path"],
-                "problem": PROMPT.format(instruction=instruction),
-                "solution": f"<answer>({x1},{y1}),({x2},{y2})</answer>",
-            }
-        )
+        yield row | {"problem": PROMPT.format(instruction=instruction)}
 
 
 LISA_SCHEMA = RecordSchema(

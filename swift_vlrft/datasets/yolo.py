@@ -81,7 +81,7 @@ def folders_of_yolo(path: Path) -> dict[str, Path]:
     """
     config = _config(path)
     base = Path(os.path.abspath(path.parent / str(config.get("path") or "")))
-    found = {}
+    found: dict[str, Path] = {}
     for key in SPLITS:
         if config.get(key):
             name = str(config[key])
