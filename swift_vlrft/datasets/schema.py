@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
 from numbers import Real
@@ -62,8 +62,8 @@ class Context:
     """The stored name of the column that holds images."""
     place: RowLocation | None = None
     """The place of the record that is being read."""
-    notes: dict[str, Any] = field(default_factory=dict)
-    """Facts about the set, computed once."""
+    known_reading: Reading | None = None
+    """What ``reading`` found, once."""
 
     def image_size(self, value: Any) -> ImageSize:
         return image_size(image_of(value, self.stored.folder, self.stored.root))
@@ -83,7 +83,7 @@ class Context:
         reading fits the first ``most`` records (None: all) better, and where nothing is stated and
         the ``rival`` of the form fits as well.
         """
-        if "reading" not in self.notes:
+        if self.known_reading is None:
             known: list[SizedBox] = []
             for record in islice(self.stored.sample(columns), most):
                 try:
@@ -98,8 +98,8 @@ class Context:
             elif stated is None and len(known) < ENOUGH:
                 known = []  # each row says what is wrong with it
             refuse_misread(path, known, stated or form, lambda n: _shown(*known[n]), CONVERT)
-            self.notes["reading"] = stated or form
-        return self.notes["reading"]  # type: ignore[no-any-return]
+            self.known_reading = stated or form
+        return self.known_reading
 
     def size_of(self, image: Any) -> PictureSize | None:
         """Return the size of an image that can be opened."""
