@@ -37,38 +37,19 @@ from swift_vlrft.datasets.instances import (
     refuse_shared_files,
 )
 from swift_vlrft.datasets.row import AnnotatedSize, BadRow, RowLocation
-from swift_vlrft.datasets.schema import ANSWER_FORM
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.writer import Item, Written, write_folder
 from swift_vlrft.geometry.readings import Reading
 from swift_vlrft.parsing.labels import normalise
 
+_HERE = Path(__file__)
 CATEGORY_LISTS: dict[str, list[str]] = tomllib.loads(
-    Path(__file__).with_name("category_lists.toml").read_text("utf-8")
+    _HERE.with_name("category_lists.toml").read_text("utf-8")
 )
 """Named lists of categories for ``--categories``."""
-
-# The prompt of the ViRFT detection sets (Visual-RFT, arXiv 2503.01785, table of prompts, and
-# coco_evaluation/Qwen2_VL_coco_infere.py), so that the sets can be mixed; word by word, but for the
-# blank behind "tags." that it lacks there.
-PROMPT = (
-    "Detect all objects belonging to the category '{category}' in the image, and provide the "
-    "bounding boxes (between 0 and 1000, integer) and confidence (between 0 and 1, with two "
-    "decimal places).\n"
-    "If no object belonging to the category '{category}' in the image, return 'No Objects'.\n"
-    "Output the thinking process in <think> </think> and final answer in <answer> </answer> tags. "
-    "The output answer format should be as follows:\n"
-    "<think> ... </think> <answer>[{'Position': [x1, y1, x2, y2], 'Confidence': number}, ...]"
-    "</answer>\n"
-    "Please strictly follow the format."
-)
-ASK = "Detect all objects of these categories in the image: {categories}."
-"""The question of a row that asks for several categories."""
-HOW = (
-    "\nGive the bounding boxes (between 0 and 1000, integer) and the confidence (between 0 and 1, "
-    "with two decimal places). If there is no such object, return 'No Objects'.\n"
-)
-"""How the question is answered."""
+_PROMPTS = tomllib.loads(_HERE.with_name("detection_prompts.toml").read_text("utf-8"))
+PROMPT: str = _PROMPTS["of_one_category"]
+"""ViRFT's, with ``{category}``."""
 NO_OBJECTS = "<answer>No Objects</answer>"
 UNSURE_IMAGES = "images with a crowd region or a box without area"
 EMPTY = "images without such a box (--negatives takes some)"
@@ -104,15 +85,6 @@ def chosen_categories(asked: Sequence[str], known: Sequence[str]) -> list[str]:
     if not names:
         raise DataError(f"--categories names nothing; lists: {', '.join(CATEGORY_LISTS)}")
     return names
-
-
-def prompt_of(names: Sequence[str], *, per_category: bool) -> str:
-    """Return the prompt of rows that ask for all names; ViRFT's, with ``{category}``, for one."""
-    if per_category:
-        return PROMPT
-    box = "{'Position': [x1, y1, x2, y2], 'Confidence': number, 'label': category}"
-    asked = ASK.replace("{categories}", ", ".join(names))
-    return asked + HOW + ANSWER_FORM.replace("{}", f"[{box}, ...]")
 
 
 def plan_rows(
@@ -256,7 +228,8 @@ def build_folder(
     annotated = read_instances(instances, reading)
     known = list(annotated.categories.values())
     names = chosen_categories(categories, known) if categories else known
-    text = prompt_of(names, per_category=per_category)
+    several = _PROMPTS["of_several_categories"].replace("{categories}", ", ".join(names))
+    text = PROMPT if per_category else several
     if unnamed := [] if per_category else [name for name in names if not normalise(name)]:
         raise DataError(
             f"{instances}: the category {unnamed[0]!r} is no name where names are compared; rename "
