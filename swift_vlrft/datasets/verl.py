@@ -25,7 +25,6 @@ from swift_vlrft.datasets.schema import (
     Context,
     RawExample,
     RecordSchema,
-    annotated_size_of,
     further,
     turns_of,
 )
@@ -48,9 +47,7 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
         system, prompt = turns_of(record, "prompt", ("system", "user"))
     example = further(record, "images", "prompt", "problem", "answer", "reward_model")
     example |= {"image": record["images"], "solution": _stated(golds), "system": system}
-    example |= {"problem": _stated({"prompt": prompt, "problem": record.get("problem")})}
-    annotated = annotated_size_of(record, exact=False)  # thousandths fit a copy of any size
-    yield example | ({"annotated_size": annotated} if annotated else {})
+    yield example | {"problem": _stated({"prompt": prompt, "problem": record.get("problem")})}
 
 
 def _stated(columns: dict[str, Any]) -> Any:
@@ -61,4 +58,4 @@ def _stated(columns: dict[str, Any]) -> Any:
     return next(iter(stated.values()), None)
 
 
-VERL_SCHEMA = RecordSchema("verl", _matches, _rows, single=False, image="images")
+VERL_SCHEMA = RecordSchema("verl", _matches, _rows, image="images")
