@@ -7,14 +7,7 @@ from typing import Annotated
 
 import typer
 
-from swift_vlrft.commands.data_check import (
-    AsJson,
-    Columns,
-    Plugins,
-    Root,
-    check,
-    renamed,
-)
+from swift_vlrft.commands.data_check import AsJson, Columns, Plugins, Root, check, renamed
 from swift_vlrft.commands.hub_options import CardOnly, Hub, Private, Repo, show_card
 from swift_vlrft.commands.output import print_json, print_written, say, show, table
 from swift_vlrft.evaluation.settings import CATEGORIES_HELP

@@ -30,14 +30,7 @@ from swift_vlrft.datasets.schema import LOOKED_AT, four_numbers, refuse_misread
 from swift_vlrft.datasets.source import DataError, FileError
 from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.geometry.box_format import Corners, convert_box
-from swift_vlrft.geometry.readings import (
-    ROUNDING,
-    Reading,
-    SizedBox,
-    clipped,
-    corners,
-    fits,
-)
+from swift_vlrft.geometry.readings import ROUNDING, Reading, SizedBox, clipped, corners, fits
 from swift_vlrft.parsing.labels import normalise
 
 NO_ROW = "a category of an image makes no row"

@@ -21,13 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from swift_vlrft.datasets.schema import (
-    Context,
-    RawExample,
-    RecordSchema,
-    further,
-    turns_of,
-)
+from swift_vlrft.datasets.schema import Context, RawExample, RecordSchema, further, turns_of
 from swift_vlrft.datasets.storage import Record
 
 

@@ -10,14 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from support.stored_sets import GOLD
-from support.written_sets import (
-    data,
-    png,
-    rows_in,
-    spoiled_set,
-    write_rows,
-    write_set,
-)
+from support.written_sets import data, png, rows_in, spoiled_set, write_rows, write_set
 
 from swift_vlrft.datasets import BadRow, Row, RowLocation, read_rows
 from swift_vlrft.datasets.opening import find_set
