@@ -14,11 +14,9 @@ from swift_vlrft.recipe.rules.data import data_sets
 from swift_vlrft.recipe.run import resolve
 from swift_vlrft.rewards import contract
 
-TAGS, BOXED = "in <answer> </answer>", r"in \boxed{}"
-BOX, CONFIDENT = f"Its bbox {TAGS}", f"Its bbox and confidence {TAGS}"
+TAGS = "in <answer> </answer>"
 BOXES = "[[1, 2, 300, 400]]", "[[1, 2, 300, 500]]"
 LABELS = "rose", "lily"
-QWEN = "--model Qwen/Qwen2.5-VL-3B-Instruct"
 ASKED, CASES = (
     [*map(json.loads, Path(__file__).with_name(name).read_text().splitlines())]
     for name in ("asked.jsonl", "asks_of_rewards.jsonl")
@@ -35,7 +33,7 @@ def flowers(folder, asked, golds=LABELS, **more):
     return write_rows(folder / "train.jsonl", *rows)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["why"])
 def test_rewards_of_what_no_prompt_asks_for_are_named(case, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     flowers(tmp_path, case["asked"], case["golds"])

@@ -107,21 +107,3 @@ def test_a_split_that_no_named_reward_scores_is_noted(tmp_path):
     # Where no split is scored, that is a problem of the set, said once.
     code, report = check(tmp_path, *rewards("choice"))
     assert (code, len(report["problems"])) == (1, 1)
-
-
-@pytest.mark.parametrize(
-    ("value", "is_fit"),
-    [
-        ([400, 420, 440, 460], True),
-        ([], True),  # nothing to find
-        ([400, 420, 440, 2460], False),  # pixels
-        ([0.4, 0.42, 0.44, 0.46], False),  # shares
-        ([400, 420, 400, 460], False),
-        ([400, 420], False),
-    ],
-)
-def test_a_box_to_look_at_is_one_box_in_thousandths(value, is_fit, tmp_path):
-    boxes = [[1, 2, 30, 40], value, [1, 2, 30, 40]]
-    done = data("check", write_set(tmp_path, zoom_box=boxes))
-    assert done.exit_code == int(not is_fit), done.output
-    assert is_fit or f"the zoom_box '{value}' is not one box" in " ".join(done.output.split())

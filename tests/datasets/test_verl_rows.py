@@ -18,7 +18,7 @@ from swift_vlrft.rewards import REWARDS
 FILE = Path(__file__).with_name("verl_geo3k.parquet")
 
 
-def test_rows_of_verls_own_script_are_read_whole(tmp_path):
+def test_rows_of_verls_own_script_are_read_whole():
     stored, report = pq.read_table(FILE).to_pylist(), check_set(FILE)
     assert (report.rows, report.good) == (3, 3) and not report.problems
     rows = list(read_rows(FILE))
