@@ -66,11 +66,7 @@ def convert_folder(
                 item["problem"] += f"\n{ask}"
             yield item
 
-    written = write_folder(
-        folder,
-        {split: items(split) for split in wanted},
-        keep_going=keep_going,
-    )
+    written = write_folder(folder, {split: items(split) for split in wanted}, keep_going=keep_going)
     written.notes = file_notes(first) + [n for r in reports.values() for n in r.mixed_notes()]
     for form in opened.values():
         written.notes += left_out_notes(form, places=False)

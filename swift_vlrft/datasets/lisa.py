@@ -10,7 +10,6 @@ one, as in Visual-RFT.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from swift_vlrft.datasets.schema import (
     ANSWER_FORM,
@@ -23,7 +22,7 @@ from swift_vlrft.datasets.schema import (
 )
 from swift_vlrft.datasets.storage import Record
 from swift_vlrft.geometry.box_format import convert_box
-from swift_vlrft.geometry.readings import PictureSize, Reading, corners, fits
+from swift_vlrft.geometry.readings import Reading, corners, fits
 
 PROMPT = (
     "Output the bounding box in the image corresponding to the instruction: {instruction}\n"
@@ -42,10 +41,11 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     image_size = context.image_size(record["image_path"])
     size = (image_size.width, image_size.height)
 
-    def boxes_of(record: Record) -> tuple[list[Any], PictureSize | None]:
-        return list(record["boxes"]), context.size_of(record["image_path"])
-
-    reading = context.reading(("boxes", "image_path"), boxes_of, Reading("xyxy"))
+    reading = context.reading(
+        ("boxes", "image_path"),
+        lambda record: (list(record["boxes"]), context.size_of(record["image_path"])),
+        Reading("xyxy"),
+    )
     if not fits(boxes[0], reading, size):
         raise ValueError(
             f"the box {boxes[0]} reaches beyond the image of {size[0]} x {size[1]}; boxes that are "

@@ -43,7 +43,12 @@ def _matches(columns: set[str]) -> bool:
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     if others := [name for name in ("videos", "audios", "tools", "history") if record.get(name)]:
         raise ValueError(f"the row has {others[0]}; one image, a question and its answer are read")
-    system, question, answer = _turns(record)
+    turns = [{"role": "user", "content": record.get("query")}]
+    turns += [{"role": "assistant", "content": record.get("response")}]
+    texts = turns_of({"messages": turns} | record, "messages")
+    system, question, answer = ((text or "").strip() for text in texts)
+    if not (question and answer):
+        raise ValueError("a question of user and an answer of assistant are needed")
     names, boxes, frame = _objects(record["objects"])
     if BOX in system + question or answer.count(BOX) != len(boxes):
         raise ValueError(f"of {len(boxes)} bbox, the answer needs each {BOX}, the question none")
@@ -61,18 +66,6 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     example = further(record, "messages", "query", "response", "images", "objects")
     example |= {"image": record["images"], "problem": question, "solution": solution}
     yield example | {"system": system or None, "frame": frame if boxes else record.get("frame")}
-
-
-def _turns(record: Record) -> list[str]:
-    """The texts of the system, of the question and of its answer."""
-    if "messages" not in record:
-        turns = [{"role": "user", "content": record["query"]}]
-        turns += [{"role": "assistant", "content": record["response"]}]
-        record = record | {"messages": turns}
-    texts = [(text or "").strip() for text in turns_of(record, "messages")]
-    if "" in texts[1:]:
-        raise ValueError("a question of user and an answer of assistant are needed")
-    return texts
 
 
 def _objects(objects: Any) -> tuple[list[str], list[list[float]], str]:
