@@ -2,9 +2,7 @@
 
 import pytest
 from support.stored_sets import PROBLEM, columns, picture
-from support.written_sets import check, data, write_rows, write_set
-
-from swift_vlrft.datasets import read_rows
+from support.written_sets import check, data, write_set
 
 
 @pytest.mark.parametrize(
@@ -68,17 +66,6 @@ def test_rows_that_are_too_long_are_named_with_their_tokens(tmp_path):
         code, report = check(source, "--max-length", limit, "--model", tmp_path / "tiny")
         assert (report["good"], report["too_long"], code) == (good, 2 - good, int(good < 2))
         assert good == 2 or f" {long} tokens" in str(report["problems"])
-
-
-def test_conversion_stores_gold_of_numbers_and_lists_as_text(tmp_path):
-    (tmp_path / "a.png").write_bytes(picture())
-    row = {"image": "a.png", "problem": "How many?", "solution": 4, "task": "counting"}
-    boxes = {"solution": [{"Position": [1, 2, 30, 40], "Confidence": 1}], "task": "detection"}
-    source = write_rows(tmp_path / "a.jsonl", row, row | boxes)
-    assert data("convert", source, tmp_path / "clean").exit_code == 0
-    first, second = read_rows(tmp_path / "clean")
-    assert first.solution == "4" and "Position" in second.solution
-    assert check(tmp_path / "clean")[0] == 0
 
 
 # ---- --reward -------------------------------------------------------------------------------
