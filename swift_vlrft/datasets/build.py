@@ -28,19 +28,11 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.image import image_path, size_problem, stored_image
-from swift_vlrft.datasets.instances import (
-    Boxes,
-    Instances,
-    file_of,
-    not_exhaustive,
-    read_instances,
-    refuse_shared_files,
-)
+from swift_vlrft.datasets.instances import Boxes, Instances, file_of, read_instances
 from swift_vlrft.datasets.row import AnnotatedSize, BadRow, RowLocation
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.writer import Item, Written, write_folder
 from swift_vlrft.geometry.readings import Reading
-from swift_vlrft.parsing.labels import normalise
 
 _HERE = Path(__file__)
 CATEGORY_LISTS: dict[str, list[str]] = tomllib.loads(
@@ -51,7 +43,7 @@ _PROMPTS = tomllib.loads(_HERE.with_name("detection_prompts.toml").read_text("ut
 PROMPT: str = _PROMPTS["of_one_category"]
 """ViRFT's, with ``{category}``."""
 NO_OBJECTS = "<answer>No Objects</answer>"
-UNSURE_IMAGES = "images with a crowd region or a box without area"
+UNSURE_IMAGES = "images with a crowd region, a box without area or labels that are not in full"
 EMPTY = "images without such a box (--negatives takes some)"
 
 
@@ -101,7 +93,6 @@ def plan_rows(
     """
     if not 0 <= negatives < math.inf:
         raise DataError(f"--negatives {negatives}: give a share of the rows with boxes, from 0 up")
-    refuse_shared_files(instances)
     if instances.absent is not None and any(len(names) > 1 for names in questions):
         raise DataError(
             f"{instances.path}: each image was labelled for some categories only "
@@ -115,9 +106,7 @@ def plan_rows(
         doubtful = set().union(*(unsure[name] for name in names))
         held = dict.fromkeys(i for name in names for i in boxes[name])
         able = [i for i in held if i not in doubtful]
-        instances.left_out[UNSURE_IMAGES] += sum(
-            not any(not_exhaustive(instances.images[i], ids[n]) for n in names) for i in doubtful
-        )
+        instances.left_out[UNSURE_IMAGES] += len(doubtful)
         if shots is not None and len(able) < shots:
             instances.left_out[f"shots that {names[0]!r} lacks"] += shots - len(able)
         # A generator for each question: another category's choice does not change this one's.
@@ -230,11 +219,6 @@ def build_folder(
     names = chosen_categories(categories, known) if categories else known
     several = _PROMPTS["of_several_categories"].replace("{categories}", ", ".join(names))
     text = PROMPT if per_category else several
-    if unnamed := [] if per_category else [name for name in names if not normalise(name)]:
-        raise DataError(
-            f"{instances}: the category {unnamed[0]!r} is no name where names are compared; rename "
-            "it, or write rows of one category with --per-category"
-        )
     questions = [(name,) for name in names] if per_category else [tuple(names)]
     rows = plan_rows(annotated, questions, shots=shots, negatives=negatives, seed=seed)
     if not rows:

@@ -17,7 +17,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
@@ -57,7 +57,7 @@ class _Image(TypedDict):
 
 class _Category(TypedDict):
     id: Id
-    name: Annotated[str, msgspec.Meta(pattern=r"\S")]
+    name: Annotated[str, msgspec.Meta(pattern=r"[^\W_]")]
 
 
 class _Annotation(TypedDict):
@@ -94,7 +94,7 @@ class Instances:
     bad: dict[Any, str] = field(default_factory=dict)
     """By image id, what is wrong with a box of it; ``images`` and ``boxes`` lack such images."""
 
-    @property
+    @cached_property
     def column_of(self) -> type[int] | type[str]:
         """Return an id for a column of image ids: text where not all are numbers of 64 bits."""
         whole = all(isinstance(i, int) and abs(i) < 2**63 for i in self.images)
@@ -150,10 +150,13 @@ def _instances(path: Path, stated: Reading | None, size: int, changed: int) -> I
     for key in ("images", "categories", "annotations"):
         _refuse_repeated([entry.get("id") for entry in content[key]], f"{path}: {key}", "id")
     categories = {category["id"]: category["name"] for category in content["categories"]}
-    names = [normalise(name) or name for name in categories.values()]
+    names = [normalise(name) for name in categories.values()]
     _refuse_repeated(names, f"{path}: categories", "name where names are compared")
     if nameless := [i for i, image in enumerate(content["images"]) if not file_of(image)]:
         raise DataError(f"{path}: images[{nameless[0]}] needs a file_name")
+    files = [os.path.normpath(file_of(image)) for image in content["images"]]
+    sentences = "of sentences, write rows: image, problem (the sentence), solution (its box)"
+    _refuse_repeated(files, f"{path}: images", "file", sentences)
     images = {image["id"]: image for image in content["images"]}
     instances = Instances(
         path,
@@ -182,7 +185,6 @@ def _instances(path: Path, stated: Reading | None, size: int, changed: int) -> I
     for i, image in images.items():
         for c in categories.keys() & image.get("not_exhaustive_category_ids", ()):
             instances.unsure[c].add(i)
-            instances.left_out["images not labelled in full"] += i in instances.boxes[c]
         for c in categories.keys() & image.get("neg_category_ids", ()):
             absent[c].add(i)
     if any("neg_category_ids" in image for image in images.values()):
@@ -190,29 +192,16 @@ def _instances(path: Path, stated: Reading | None, size: int, changed: int) -> I
     return instances
 
 
-def _refuse_repeated(values: list[Any], entries: str, what: str) -> None:
-    """1 and "1" are the same id, as they are in predictions and file names."""
+def _refuse_repeated(values: list[Any], entries: str, what: str, more: str = "") -> None:
+    """1 and "1" are the same id, as they are in predictions and file names. MDETR and UNINEXT store
+    RefCOCO with an image for every sentence: each row would ask for a part of the boxes.
+    """
     first: dict[str, int] = {}
     for i, value in enumerate(values):
         if value is not None and (there := first.setdefault(str(value), i)) != i:
             raise DataError(
                 f"{entries}[{there}] and {entries.rpartition(' ')[2]}[{i}] have the same {what}, "
-                f"{value!r}; give each its own, or make one of both"
-            )
-
-
-def refuse_shared_files(instances: Instances) -> None:
-    """Raise DataError if two images of the file are the same: each has a part of the boxes. MDETR
-    and UNINEXT store RefCOCO so, with an image for every sentence.
-    """
-    first: dict[str, Any] = {}
-    for i, image in instances.images.items():
-        name = os.path.normpath(file_of(image))
-        if (there := first.setdefault(name, i)) != i:
-            raise DataError(
-                f"{instances.path}: the images {there!r} and {i!r} are the same file {name}: each "
-                "row would ask for a part of its boxes; give both one id, or each its own file; "
-                "of sentences, write rows: image, problem (the sentence), solution (its box)"
+                f"{value!r}; give each its own, or make one of both{more and '; '}{more}"
             )
 
 
