@@ -7,14 +7,7 @@ from typing import Annotated
 
 import typer
 
-from swift_vlrft.commands.data_check import (
-    AsJson,
-    Columns,
-    Plugins,
-    Root,
-    check,
-    renamed,
-)
+from swift_vlrft.commands.data_check import AsJson, Columns, Plugins, Root, check, renamed
 from swift_vlrft.commands.hub_options import CardOnly, Hub, Private, Repo, show_card
 from swift_vlrft.commands.output import print_json, print_written, say, show, table
 from swift_vlrft.evaluation.settings import CATEGORIES_HELP
@@ -80,9 +73,6 @@ def coco(
         float, typer.Option(min=0, help='Rows with gold "No Objects" per row with boxes.')
     ] = 0.0,
     seed: Annotated[int, typer.Option(help="Seed of images, order and held-out split.")] = 0,
-    split: Annotated[
-        str | None, typer.Option(help="Name of the split that is written. Default: train.")
-    ] = None,
     keep_going: KeepGoing = False,
     as_json: AsJson = False,
 ) -> None:
@@ -107,7 +97,6 @@ def coco(
         negatives=negatives,
         held_out_share=held_out,
         seed=seed,
-        split=split,
         keep_going=keep_going,
     )
     print_written(written, as_json)

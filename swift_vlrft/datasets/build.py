@@ -28,49 +28,22 @@ from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.image import image_path, size_problem, stored_image
-from swift_vlrft.datasets.instances import (
-    Boxes,
-    Instances,
-    file_of,
-    not_exhaustive,
-    read_instances,
-    refuse_shared_files,
-)
+from swift_vlrft.datasets.instances import Boxes, Instances, file_of, read_instances
 from swift_vlrft.datasets.row import AnnotatedSize, BadRow, RowLocation
-from swift_vlrft.datasets.schema import ANSWER_FORM
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.writer import Item, Written, write_folder
 from swift_vlrft.geometry.readings import Reading
-from swift_vlrft.parsing.labels import normalise
 
+_HERE = Path(__file__)
 CATEGORY_LISTS: dict[str, list[str]] = tomllib.loads(
-    Path(__file__).with_name("category_lists.toml").read_text("utf-8")
+    _HERE.with_name("category_lists.toml").read_text("utf-8")
 )
 """Named lists of categories for ``--categories``."""
-
-# The prompt of the ViRFT detection sets (Visual-RFT, arXiv 2503.01785, table of prompts, and
-# coco_evaluation/Qwen2_VL_coco_infere.py), so that the sets can be mixed; word by word, but for the
-# blank behind "tags." that it lacks there.
-PROMPT = (
-    "Detect all objects belonging to the category '{category}' in the image, and provide the "
-    "bounding boxes (between 0 and 1000, integer) and confidence (between 0 and 1, with two "
-    "decimal places).\n"
-    "If no object belonging to the category '{category}' in the image, return 'No Objects'.\n"
-    "Output the thinking process in <think> </think> and final answer in <answer> </answer> tags. "
-    "The output answer format should be as follows:\n"
-    "<think> ... </think> <answer>[{'Position': [x1, y1, x2, y2], 'Confidence': number}, ...]"
-    "</answer>\n"
-    "Please strictly follow the format."
-)
-ASK = "Detect all objects of these categories in the image: {categories}."
-"""The question of a row that asks for several categories."""
-HOW = (
-    "\nGive the bounding boxes (between 0 and 1000, integer) and the confidence (between 0 and 1, "
-    "with two decimal places). If there is no such object, return 'No Objects'.\n"
-)
-"""How the question is answered."""
+_PROMPTS = tomllib.loads(_HERE.with_name("detection_prompts.toml").read_text("utf-8"))
+PROMPT: str = _PROMPTS["of_one_category"]
+"""ViRFT's, with ``{category}``."""
 NO_OBJECTS = "<answer>No Objects</answer>"
-UNSURE_IMAGES = "images with a crowd region or a box without area"
+UNSURE_IMAGES = "images with a crowd region, a box without area or labels that are not in full"
 EMPTY = "images without such a box (--negatives takes some)"
 
 
@@ -106,15 +79,6 @@ def chosen_categories(asked: Sequence[str], known: Sequence[str]) -> list[str]:
     return names
 
 
-def prompt_of(names: Sequence[str], *, per_category: bool) -> str:
-    """Return the prompt of rows that ask for all names; ViRFT's, with ``{category}``, for one."""
-    if per_category:
-        return PROMPT
-    box = "{'Position': [x1, y1, x2, y2], 'Confidence': number, 'label': category}"
-    asked = ASK.replace("{categories}", ", ".join(names))
-    return asked + HOW + ANSWER_FORM.replace("{}", f"[{box}, ...]")
-
-
 def plan_rows(
     instances: Instances,
     questions: Sequence[Sequence[str]],
@@ -129,7 +93,6 @@ def plan_rows(
     """
     if not 0 <= negatives < math.inf:
         raise DataError(f"--negatives {negatives}: give a share of the rows with boxes, from 0 up")
-    refuse_shared_files(instances)
     if instances.absent is not None and any(len(names) > 1 for names in questions):
         raise DataError(
             f"{instances.path}: each image was labelled for some categories only "
@@ -143,9 +106,7 @@ def plan_rows(
         doubtful = set().union(*(unsure[name] for name in names))
         held = dict.fromkeys(i for name in names for i in boxes[name])
         able = [i for i in held if i not in doubtful]
-        instances.left_out[UNSURE_IMAGES] += sum(
-            not any(not_exhaustive(instances.images[i], ids[n]) for n in names) for i in doubtful
-        )
+        instances.left_out[UNSURE_IMAGES] += len(doubtful)
         if shots is not None and len(able) < shots:
             instances.left_out[f"shots that {names[0]!r} lacks"] += shots - len(able)
         # A generator for each question: another category's choice does not change this one's.
@@ -213,32 +174,23 @@ def detection_row(
     return row | {"problem": prompt.replace("{category}", category), "category": category}
 
 
-def built_rows(
-    instances: Instances,
-    rows: Sequence[PlannedRow],
-    images: Path,
-    prompt: str = PROMPT,
-) -> Iterator[Item]:
-    """Yield the planned rows with their images; a BadRow where a file is missing, broken or of
-    another size than the annotations say. Boxes have labels unless the prompt is of one
-    ``{category}``.
+def _built(instances: Instances, row: PlannedRow, images: Path, prompt: str) -> Item:
+    """The row with its image; a BadRow where that is missing, broken or of another size than the
+    annotations say. Boxes have labels unless the prompt is of one ``{category}``.
     """
+    entry = instances.images[row.image_id]
+    size = AnnotatedSize(entry["width"], entry["height"])
     single = "{category}" in prompt
-    folder = images.absolute()
-    for row in rows:
-        entry = instances.images[row.image_id]
-        size = AnnotatedSize(entry["width"], entry["height"])
-        try:
-            path = image_path(file_of(entry) or "", folder, folder)
-            image, shown = stored_image({"bytes": None, "path": str(path)}, folder)
-            if problem := size_problem({"path": str(path)}, shown, size):
-                raise DataError(problem)
-        except DataError as error:
-            yield BadRow(RowLocation(instances.path, row.image_id, "image"), str(error))
-        else:
-            category, labels = (row.names[0], ()) if single else (None, row.labels)
-            item = detection_row(image, category, row.boxes, labels, prompt)
-            yield item | {"image_id": instances.column_of(row.image_id)}
+    category, labels = (row.names[0], ()) if single else (None, row.labels)
+    try:
+        path = {"path": str(image_path(file_of(entry), images, images))}
+        image, shown = stored_image({"bytes": None, **path}, images)
+        if problem := size_problem(path, shown, size):
+            raise DataError(problem)
+    except DataError as error:
+        return BadRow(RowLocation(instances.path, row.image_id, "image"), str(error))
+    item = detection_row(image, category, row.boxes, labels, prompt)
+    return item | {"image_id": instances.column_of(row.image_id)}
 
 
 def build_folder(
@@ -253,7 +205,6 @@ def build_folder(
     negatives: float = 0.0,
     held_out_share: float | None = None,
     seed: int = 0,
-    split: str | None = None,
     keep_going: bool = False,
 ) -> Written:
     """Do what ``vlrft data coco`` does. ``counts`` of the result are the rows and boxes that were
@@ -261,24 +212,18 @@ def build_folder(
     """
     if not images.is_dir():
         raise DataError(f"{images} is no folder; give the one that holds the images")
-    if held_out_share is not None and split is not None:
-        raise DataError("--held-out writes the splits train and test; leave --split out")
     if shots is not None and not per_category:
         raise DataError("--shots counts the images of each category; it needs --per-category")
     annotated = read_instances(instances, reading)
     known = list(annotated.categories.values())
     names = chosen_categories(categories, known) if categories else known
-    text = prompt_of(names, per_category=per_category)
-    if unnamed := [] if per_category else [name for name in names if not normalise(name)]:
-        raise DataError(
-            f"{instances}: the category {unnamed[0]!r} is no name where names are compared; rename "
-            "it, or write rows of one category with --per-category"
-        )
+    several = _PROMPTS["of_several_categories"].replace("{categories}", ", ".join(names))
+    text = PROMPT if per_category else several
     questions = [(name,) for name in names] if per_category else [tuple(names)]
     rows = plan_rows(annotated, questions, shots=shots, negatives=negatives, seed=seed)
     if not rows:
         raise DataError(f"{instances} holds no usable box of {', '.join(names[:10])}")
-    splits = {split or "train": rows}
+    splits = {"train": rows}
     if held_out_share is not None:
         test = held_out(rows, held_out_share, seed)
         splits = {
@@ -288,11 +233,11 @@ def build_folder(
     counts: Counter[str] = Counter()
 
     def items(split: str, planned: list[PlannedRow]) -> Iterator[Item]:
-        if split == next(iter(splits)):
+        if split == "train":
             bad = annotated.bad.items()
             yield from (BadRow(RowLocation(instances, i, "image"), text) for i, text in bad)
-        built = built_rows(annotated, planned, images, text)
-        for row, item in zip(planned, built, strict=True):
+        for row in planned:
+            item = _built(annotated, row, images.absolute(), text)
             if not isinstance(item, BadRow):
                 counts[f"rows with boxes in {split}"] += bool(row.boxes)
                 counts[f'rows with gold "No Objects" in {split}'] += not row.boxes

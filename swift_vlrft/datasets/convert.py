@@ -16,7 +16,7 @@ from typing import Any
 
 from swift_vlrft.datasets.check import Report, Validated, check_rows
 from swift_vlrft.datasets.image import stored_image
-from swift_vlrft.datasets.opening import open_set, refuse_missing, splits_of
+from swift_vlrft.datasets.opening import open_set, splits_of
 from swift_vlrft.datasets.row import BadRow, Kind, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import listed
@@ -44,7 +44,6 @@ def convert_folder(
     left out and listed. It also names files that hold rows of no split, unless ``splits`` says
     which splits are meant: a part is never taken for the whole.
     """
-    refuse_missing(source)
     wanted = list(splits) or splits_of(source)
     opened = {split: open_set(source, split=split, root=root, **options) for split in wanted}
     first = opened[wanted[0]]
@@ -67,11 +66,7 @@ def convert_folder(
                 item["problem"] += f"\n{ask}"
             yield item
 
-    written = write_folder(
-        folder,
-        {split: items(split) for split in wanted},
-        keep_going=keep_going,
-    )
+    written = write_folder(folder, {split: items(split) for split in wanted}, keep_going=keep_going)
     written.notes = file_notes(first) + [n for r in reports.values() for n in r.mixed_notes()]
     for form in opened.values():
         written.notes += left_out_notes(form, places=False)

@@ -47,20 +47,19 @@ def _outer_box(polygons: Any) -> list[float] | None:
         return None
 
 
-def _is_around(box: Corners, outer: Any) -> bool:
-    return all(abs(a - b) <= ROUNDING for a, b in zip(box, outer, strict=True))
+def _area(box: Corners) -> float:
+    return (box[2] - box[0]) * (box[3] - box[1])
 
 
-def _is_area(box: Corners, area: Any) -> bool:
-    return bool(0.99 * area <= (box[2] - box[0]) * (box[3] - box[1]) <= 1.01 * area)
-
-
-def _holds_area(box: Corners, area: Any) -> bool:
-    return bool(area <= 1.01 * (box[2] - box[0]) * (box[3] - box[1]))
-
-
-EVIDENCE = (("segmentation", _is_around), ("area", _is_area), ("area", _holds_area))
-"""What a file says of a box besides its numbers."""
+EVIDENCE: tuple[tuple[str, Callable[[Corners, Any], bool]], ...] = (
+    (
+        "segmentation",
+        lambda box, outer: max(abs(a - b) for a, b in zip(box, outer, strict=True)) <= ROUNDING,
+    ),
+    ("area", lambda box, area: 0.99 * area <= _area(box) <= 1.01 * area),
+    ("area", lambda box, area: area <= 1.01 * _area(box)),
+)
+"""What a file says of a box besides its numbers, and whether that goes with the box."""
 
 
 def refuse_contradicted(

@@ -17,10 +17,12 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
+
+import msgspec
 
 from swift_vlrft.datasets.evidence import outlines_as_boxes, refuse_contradicted
 from swift_vlrft.datasets.json_files import json_errors
@@ -28,14 +30,7 @@ from swift_vlrft.datasets.schema import LOOKED_AT, four_numbers, refuse_misread
 from swift_vlrft.datasets.source import DataError, FileError
 from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.geometry.box_format import Corners, convert_box
-from swift_vlrft.geometry.readings import (
-    ROUNDING,
-    Reading,
-    SizedBox,
-    clipped,
-    corners,
-    fits,
-)
+from swift_vlrft.geometry.readings import ROUNDING, Reading, SizedBox, clipped, corners, fits
 from swift_vlrft.parsing.labels import normalise
 
 NO_ROW = "a category of an image makes no row"
@@ -46,6 +41,37 @@ NOT_IN_FULL = f"{NO_ROW}: the image is not labelled in full for the category"
 Boxes = list[Corners]
 COCO = Reading("xywh", "pixels")
 OUTSIDE = f"leaves its image by more than {ROUNDING:g} pixels, ends before it begins, or is a dot,"
+
+
+Id = int | str
+Side = Annotated[float, msgspec.Meta(ge=1)]
+
+
+class _Image(TypedDict):
+    id: Id
+    width: Side
+    height: Side
+    file_name: NotRequired[str]
+    coco_url: NotRequired[str]
+
+
+class _Category(TypedDict):
+    id: Id
+    name: Annotated[str, msgspec.Meta(pattern=r"[^\W_]")]
+
+
+class _Annotation(TypedDict):
+    id: NotRequired[Id]
+    image_id: Id
+    category_id: Id
+
+
+class _File(TypedDict):
+    """What every file holds, whatever stands beside it."""
+
+    images: list[_Image]
+    categories: list[_Category]
+    annotations: list[_Annotation]
 
 
 @dataclass
@@ -68,7 +94,7 @@ class Instances:
     bad: dict[Any, str] = field(default_factory=dict)
     """By image id, what is wrong with a box of it; ``images`` and ``boxes`` lack such images."""
 
-    @property
+    @cached_property
     def column_of(self) -> type[int] | type[str]:
         """Return an id for a column of image ids: text where not all are numbers of 64 bits."""
         whole = all(isinstance(i, int) and abs(i) < 2**63 for i in self.images)
@@ -115,24 +141,23 @@ def _decoded(path: Path, size: int, changed: int) -> Any:
 def _instances(path: Path, stated: Reading | None, size: int, changed: int) -> Instances:
     reading = stated or COCO
     content = _decoded(path, size, changed)
-    for key in ("images", "annotations", "categories"):
-        if not isinstance(content, dict) or not isinstance(content.get(key), list):
-            has = ", ".join(content) if isinstance(content, dict) else type(content).__name__
-            raise DataError(
-                f"{path} lacks the list {key!r} (it has {has}); expected COCO's instances_*.json"
-            )
-        _check_ids(content[key], key, path)
-    images = {}
-    for i, image in enumerate(content["images"]):
-        if not {"id", "width", "height"} <= set(image) or not file_of(image):
-            raise DataError(f"{path}, images[{i}]: id, file_name, width and height are needed")
-        for side in ("width", "height"):
-            if not isinstance(image[side], int | float) or not image[side] >= 1:
-                raise DataError(
-                    f"{path}, images[{i}]: {side} is {image[side]!r}; a count of pixels is needed"
-                )
-        images[image["id"]] = image
-    categories = _categories(content["categories"], path)
+    try:
+        msgspec.convert(content, _File)
+    except msgspec.ValidationError as error:
+        raise DataError(
+            f"{path} is no file of instances as COCO writes them: {error}; correct it"
+        ) from None
+    for key in ("images", "categories", "annotations"):
+        _refuse_repeated([entry.get("id") for entry in content[key]], f"{path}: {key}", "id")
+    categories = {category["id"]: category["name"] for category in content["categories"]}
+    names = [normalise(name) for name in categories.values()]
+    _refuse_repeated(names, f"{path}: categories", "name where names are compared")
+    if nameless := [i for i, image in enumerate(content["images"]) if not file_of(image)]:
+        raise DataError(f"{path}: images[{nameless[0]}] needs a file_name")
+    files = [os.path.normpath(file_of(image)) for image in content["images"]]
+    sentences = "of sentences, write rows: image, problem (the sentence), solution (its box)"
+    _refuse_repeated(files, f"{path}: images", "file", sentences)
+    images = {image["id"]: image for image in content["images"]}
     instances = Instances(
         path,
         images,
@@ -141,105 +166,48 @@ def _instances(path: Path, stated: Reading | None, size: int, changed: int) -> I
         boxes={c: {} for c in categories},
         unsure={c: set() for c in categories},
     )
+    sizes = {i: (image["width"], image["height"]) for i, image in images.items()}
     at: list[int] = []
     boxes: list[SizedBox] = []
     outside: list[int] = []
     for i, annotation in enumerate(instances.annotations):
-        is_inside = _add_annotation(instances, annotation, reading, f"{path}, annotations[{i}]")
+        if not _add_annotation(instances, annotation, reading, f"{path}, annotations[{i}]"):
+            outside.append(i)
         if not annotation.get("iscrowd"):
-            image = images[annotation["image_id"]]
-            outside += [] if is_inside else [len(boxes)]
-            boxes.append((annotation["bbox"], (image["width"], image["height"])))
             at.append(i)
+            boxes.append((annotation["bbox"], sizes[annotation["image_id"]]))
     shown, takers = lambda box: _shown(instances, at[box]), "vlrft data coco or vlrft data convert"
     refuse_misread(path, boxes, reading, shown, takers)
     entries = [instances.annotations[i] for i in at[:LOOKED_AT]]
     refuse_contradicted(path, entries, [size for _, size in boxes[:LOOKED_AT]], reading)
-    _take_out(instances, reading, [at[box] for box in outside])
-    for c, images_of in instances.boxes.items():
-        unsure = {i for i, image in images.items() if not_exhaustive(image, c)}
-        instances.unsure[c] |= unsure
-        instances.left_out["images not labelled in full"] += len(unsure & images_of.keys())
+    _take_out(instances, reading, outside)
+    absent: dict[Any, set[Any]] = {c: set() for c in categories}
+    for i, image in images.items():
+        for c in categories.keys() & image.get("not_exhaustive_category_ids", ()):
+            instances.unsure[c].add(i)
+        for c in categories.keys() & image.get("neg_category_ids", ()):
+            absent[c].add(i)
     if any("neg_category_ids" in image for image in images.values()):
-        instances.absent = {c: set() for c in categories}
-        for i, image in images.items():
-            for c in image.get("neg_category_ids", ()):
-                if c in instances.absent:
-                    instances.absent[c].add(i)
+        instances.absent = absent
     return instances
 
 
-def _categories(entries: list[dict[str, Any]], path: Path) -> dict[Any, str]:
-    first: dict[str, dict[str, Any]] = {}
-    for i, category in enumerate(entries):
-        name = category.get("name")
-        if "id" not in category or not isinstance(name, str) or not name.strip():
-            raise DataError(f"{path}, categories[{i}]: id and name are needed; it is {category}")
-        if (other := first.setdefault(normalise(name) or name, category)) is not category:
-            raise DataError(
-                f"{path}, categories[{i}]: two names are one where names are compared: "
-                f"{_briefly(other)} and {_briefly(category)}; rename one, or give the "
-                "annotations of both one id"
-            )
-    return {category["id"]: category["name"] for category in entries}
-
-
-def _check_ids(entries: list[Any], key: str, path: Path) -> None:
-    """Whole numbers as 1.0 (pandas writes them so) become 1. 1 and "1" are the same id, as they are
-    in predictions and file names.
+def _refuse_repeated(values: list[Any], entries: str, what: str, more: str = "") -> None:
+    """1 and "1" are the same id, as they are in predictions and file names. MDETR and UNINEXT store
+    RefCOCO with an image for every sentence: each row would ask for a part of the boxes.
     """
     first: dict[str, int] = {}
-    for i, entry in enumerate(entries):
-        if not isinstance(entry, dict):
+    for i, value in enumerate(values):
+        if value is not None and (there := first.setdefault(str(value), i)) != i:
             raise DataError(
-                f"{path}, {key}[{i}] is {str(entry)[:80]}; an object with ids is needed"
-            )
-        for name in ("id", "image_id", "category_id"):
-            if name not in entry:
-                continue
-            value = entry[name]
-            if isinstance(value, float) and value.is_integer():
-                entry[name] = value = int(value)
-            if isinstance(value, bool) or not isinstance(value, int | str):
-                raise DataError(
-                    f"{path}, {key}[{i}]: {name} is {value!r}; a whole number or text is needed"
-                )
-        if "id" in entry and (there := first.setdefault(str(entry["id"]), i)) != i:
-            raise DataError(
-                f"{path}: {key}[{there}] and {key}[{i}] have the same id: "
-                f"{_briefly(entries[there])} and {_briefly(entry)}; "
-                "give every entry an id of its own"
+                f"{entries}[{there}] and {entries.rpartition(' ')[2]}[{i}] have the same {what}, "
+                f"{value!r}; give each its own, or make one of both{more and '; '}{more}"
             )
 
 
-def _briefly(entry: dict[str, Any]) -> str:
-    """An entry's id and a description of it."""
-    names = ("id", "name", "file_name", "coco_url", "width", "height", "image_id", "category_id")
-    shown = {k: entry[k] for k in (*names, "bbox") if entry.get(k) is not None}
-    return str(shown)[:200]
-
-
-def refuse_shared_files(instances: Instances) -> None:
-    """Raise DataError if two images of the file are the same: each has a part of the boxes. MDETR
-    and UNINEXT store RefCOCO so, with an image for every sentence.
-    """
-    first: dict[str, Any] = {}
-    for i, image in instances.images.items():
-        name = os.path.normpath(file_of(image) or "")
-        if (there := first.setdefault(name, i)) != i:
-            raise DataError(
-                f"{instances.path}: the images {there!r} and {i!r} are the same file {name}: each "
-                "row would ask for a part of its boxes; give both one id, or each its own file; "
-                "of sentences, write rows: image, problem (the sentence), solution (its box)"
-            )
-
-
-def file_of(image: dict[str, Any]) -> str | None:
+def file_of(image: dict[str, Any]) -> str:
     """Return the image's path below the images folder; LVIS gives a URL that ends in it."""
-    name = image.get("file_name")
-    if not name and isinstance(image.get("coco_url"), str):
-        name = "/".join(image["coco_url"].split("/")[-2:])
-    return name if isinstance(name, str) and name else None
+    return image.get("file_name") or "/".join(image.get("coco_url", "").split("/")[-2:])
 
 
 def not_exhaustive(image: dict[str, Any], category: Any) -> bool:

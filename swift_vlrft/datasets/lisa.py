@@ -10,7 +10,6 @@ one, as in Visual-RFT.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from swift_vlrft.datasets.schema import (
     ANSWER_FORM,
@@ -19,56 +18,45 @@ from swift_vlrft.datasets.schema import (
     RecordSchema,
     four_numbers,
     further,
+    text_in,
 )
 from swift_vlrft.datasets.storage import Record
 from swift_vlrft.geometry.box_format import convert_box
-from swift_vlrft.geometry.readings import PictureSize, Reading, corners, fits
+from swift_vlrft.geometry.readings import Reading, corners, fits
 
 PROMPT = (
     "Output the bounding box in the image corresponding to the instruction: {instruction}\n"
     "Give its top left and bottom right corner (between 0 and 1000, integer). "
     + ANSWER_FORM.format("(x1,y1),(x2,y2)")
 )
-NO_INSTRUCTION = "an empty instruction makes no row"
 
 
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
-    stated = {"task": "grounding", "frame": "norm1000"}
     texts = record["instruction"]
-    texts = texts if isinstance(texts, list) and texts else [texts or None]
-    instructions = [text.strip() for text in texts if isinstance(text, str) and text.strip()]
-    for text in texts:
-        if not isinstance(text, str) or not text.strip():
-            context.leave_out(NO_INSTRUCTION)
-    if not instructions:
-        return
+    texts = texts if isinstance(texts, list) else [texts]
+    instructions = [text_in({"instruction": text}, "instruction") for text in texts or [None]]
     boxes = record["boxes"]
     if not isinstance(boxes, list) or not boxes or not four_numbers(boxes[0]):
         raise ValueError(f"boxes is {str(boxes)[:80]}; a list of [x1, y1, x2, y2] is needed")
     image_size = context.image_size(record["image_path"])
     size = (image_size.width, image_size.height)
 
-    def boxes_of(record: Record) -> tuple[list[Any], PictureSize | None]:
-        return list(record["boxes"]), context.size_of(record["image_path"])
-
-    reading = context.reading(("boxes", "image_path"), boxes_of, Reading("xyxy"))
+    reading = context.reading(
+        ("boxes", "image_path"),
+        lambda record: (list(record["boxes"]), context.size_of(record["image_path"])),
+        Reading("xyxy"),
+    )
     if not fits(boxes[0], reading, size):
         raise ValueError(
             f"the box {boxes[0]} reaches beyond the image of {size[0]} x {size[1]}; boxes that are "
             "no corners in pixels need --boxes and --unit of vlrft data convert"
         )
     x1, y1, x2, y2 = convert_box(corners(boxes[0], reading, size), "pixels", "norm1000", size=size)
-    others = further(record, "image_path", "instruction", "boxes")
+    row = further(record, "image_path", "instruction", "boxes")
+    row |= {"image": record["image_path"], "task": "grounding", "frame": "norm1000"}
+    row |= {"solution": f"<answer>({x1},{y1}),({x2},{y2})</answer>"}
     for instruction in instructions:
-        yield (
-            others
-            | stated
-            | {
-                "image": record["image_path"],
-                "problem": PROMPT.format(instruction=instruction),
-                "solution": f"<answer>({x1},{y1}),({x2},{y2})</answer>",
-            }
-        )
+        yield row | {"problem": PROMPT.format(instruction=instruction)}
 
 
 LISA_SCHEMA = RecordSchema(

@@ -38,7 +38,7 @@ from swift_vlrft.datasets.splits import (
     walk,
 )
 from swift_vlrft.datasets.storage import StoredSet
-from swift_vlrft.datasets.yolo import CONFIG, names_classes, open_yolo, splits_of_yolo
+from swift_vlrft.datasets.yolo import CONFIG, folders_of_yolo, open_yolo
 from swift_vlrft.geometry.box_format import BOX_FORMATS
 from swift_vlrft.geometry.readings import ORDERS, reading_named
 
@@ -125,15 +125,6 @@ def find_set(
     return stored
 
 
-def refuse_missing(path: Path) -> None:
-    """Raise DataError if the path does not exist."""
-    if not path.exists():
-        raise DataError(
-            f"{path} does not exist (from {Path.cwd()}); `hf download ID --repo-type dataset "
-            "--local-dir DIR` fetches a set of Hugging Face"
-        )
-
-
 def local_set(path: Path, **options: Any) -> StoredSet | None:
     """Find the set at a path that a training names; None for a file of text or CSV, which ms-swift
     reads. ``options`` are ``find_set``'s. DataError for CSV with a column solution.
@@ -206,12 +197,18 @@ def splits_of(path: Path) -> list[str]:
 
 def _parts(path: Path) -> dict[str | None, Callable[[], StoredSet]]:
     """What opens the set at a path, by split; None: what is of no split."""
-    refuse_missing(path)
+    if not path.exists():
+        raise DataError(
+            f"{path} does not exist (from {Path.cwd()}); `hf download ID --repo-type dataset "
+            "--local-dir DIR` fetches a set of Hugging Face"
+        )
     config = path if path.suffix.lower() in (".yaml", ".yml") else path / CONFIG
-    if config == path or names_classes(config):
+    text = config.read_text("utf-8", "replace") if config != path and config.is_file() else ""
+    if config == path or "\nnames:" in f"\n{text}":  # others than YOLO's name no classes
         if config != path and (rows := sorted(path.glob("*.parquet"))):
             raise DataError(f"{path} holds {CONFIG} and {rows[0].name}: give the one that is meant")
-        return {name: partial(open_yolo, config, name) for name in splits_of_yolo(config)}
+        pictures = folders_of_yolo(config)
+        return {split: partial(open_yolo, config, folder) for split, folder in pictures.items()}
     if (path / "state.json").is_file():
         return {None: partial(saved_dataset, path)}
     if (path / "dataset_dict.json").is_file():

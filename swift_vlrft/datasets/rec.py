@@ -32,6 +32,7 @@ from swift_vlrft.datasets.schema import (
 from swift_vlrft.datasets.storage import Record
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 
+TURNS = "conversations", ("system", "human", "gpt"), ("from", "value")
 ADVICE = "\n" + ANSWER_FORM.format("[x1, y1, x2, y2]")
 
 
@@ -42,10 +43,8 @@ def _matches(columns: set[str]) -> bool:
 
 
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
-    example = dict(record) if "problem" in record else conversation(record, context)
-    problem, solution = example["problem"], example["solution"]
-    if not isinstance(problem, str) or not problem.strip():
-        raise ValueError(f"the question is {problem!r}; a prompt is needed")
+    example = dict(record) if "problem" in record else conversation(record, *TURNS)
+    problem, solution = example["problem"] or "", example["solution"]
     if problem.count("<image>") == 1:
         problem = problem.removeprefix("<image>").strip()
     task, frame = record.get("task"), record.get("frame")

@@ -11,8 +11,11 @@ own names, but for those that ms-swift uses itself: ``objects`` reaches them as 
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.image import image_size
@@ -25,23 +28,9 @@ from swift_vlrft.rewards import TASK_NAMES
 POINT_TASKS = tuple(name for name, task in TASK_NAMES.items() if task.has_points)
 BOX_TASKS = tuple(name for name, task in TASK_NAMES.items() if task.gold_has_boxes)
 
-RESERVED_COLUMNS = frozenset(
-    {
-        # What a row of ms-swift's template holds (StdTemplateInputs), its own system turn apart ...
-        *("messages", "images", "videos", "audios", "tools", "objects", "label", "channel"),
-        "dataset",  # which ms-swift makes the name of the set
-        *("margin", "chat_template_kwargs", "mm_processor_kwargs", "extra_kwargs"),
-        # ... a sample of its GRPO (GRPOSample) ...
-        *("prompt_id", "request_id", "response_token_ids", "response_loss_mask", "extra"),
-        *("rollout_logprobs", "finish_reason", "add_eos", "rollout_infos", "routed_experts"),
-        *("encoded", "teacher_prompt", "teacher_images", "teacher_messages", "rewards"),
-        *("advantages", "is_truncated"),
-        # ... and a call of a reward.
-        *("completions", "trainer_state", "trajectory_inputs"),
-    }
-)
-RESERVED_BEGINNINGS = ("rejected_", "positive_", "negative_")
-"""Columns that begin so become a second conversation of the row (TemplateInputs)."""
+_RESERVED = tomllib.loads(Path(__file__).with_name("reserved_columns.toml").read_text("utf-8"))
+RESERVED_COLUMNS = frozenset(chain.from_iterable(_RESERVED["columns"].values()))
+RESERVED_BEGINNINGS = tuple(_RESERVED["beginnings"])
 
 
 @dataclass(frozen=True)

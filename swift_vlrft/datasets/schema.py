@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
 from numbers import Real
@@ -62,8 +62,8 @@ class Context:
     """The stored name of the column that holds images."""
     place: RowLocation | None = None
     """The place of the record that is being read."""
-    notes: dict[str, Any] = field(default_factory=dict)
-    """Facts about the set, computed once."""
+    known_reading: Reading | None = None
+    """What ``reading`` found, once."""
 
     def image_size(self, value: Any) -> ImageSize:
         return image_size(image_of(value, self.stored.folder, self.stored.root))
@@ -83,7 +83,7 @@ class Context:
         reading fits the first ``most`` records (None: all) better, and where nothing is stated and
         the ``rival`` of the form fits as well.
         """
-        if "reading" not in self.notes:
+        if self.known_reading is None:
             known: list[SizedBox] = []
             for record in islice(self.stored.sample(columns), most):
                 try:
@@ -98,8 +98,8 @@ class Context:
             elif stated is None and len(known) < ENOUGH:
                 known = []  # each row says what is wrong with it
             refuse_misread(path, known, stated or form, lambda n: _shown(*known[n]), CONVERT)
-            self.notes["reading"] = stated or form
-        return self.notes["reading"]  # type: ignore[no-any-return]
+            self.known_reading = stated or form
+        return self.known_reading
 
     def size_of(self, image: Any) -> PictureSize | None:
         """Return the size of an image that can be opened."""
@@ -239,32 +239,38 @@ def further(record: Record, *used: str) -> RawExample:
     return {name: value for name, value in record.items() if name not in used}
 
 
-def conversation(record: Record, context: Context) -> RawExample:
-    """Make the row of ``conversations``: the first question and its answer, and a system turn. An
-    answer in a column ``solution`` goes first; questions after the first are counted as left out.
+def turns_of(
+    record: Record,
+    column: str,
+    roles: Sequence[str] = ("system", "user", "assistant"),
+    keys: tuple[str, str] = ("role", "content"),
+) -> list[str | None]:
+    """Return the texts of the roles in a column of chat turns; a column system is a turn, too.
+
+    A row is one question and its answer: each role speaks once at most, in this order. ValueError
+    shows a turn that does not go with that.
     """
-    questions, answers, system = (_turns(record, role) for role in ("human", "gpt", "system"))
-    if (solution := record.get("solution")) is None or solution == "":
-        solution = answers[0] if answers else None
-    for texts, role in ((questions, "human"), ([solution], "gpt")):
-        if not texts or texts[0] is None:
-            turns = str(record["conversations"])[:80]
-            raise ValueError(f"conversations holds no turn of {role}: {turns}")
-    for text in questions[1:]:
-        context.leave_out(FURTHER_TURN, text[:60])
-    example = further(record, "conversations") | {"problem": questions[0], "solution": solution}
-    return example | ({"system": system[0]} if system and not record.get("system") else {})
+    by, said = keys
+    turns = record[column] if isinstance(record[column], list) else [record[column]]
+    if record.get("system") is not None:
+        turns = [{by: roles[0], said: record["system"]}, *turns]
+    texts: dict[str, str] = {}
+    left = iter(roles)
+    for turn in turns:
+        role: Any = turn.get(by) if isinstance(turn, dict) else None
+        text = turn.get(said) if role is not None else None
+        if role not in left or not isinstance(text, str):  # which takes the roles before it, too
+            raise ValueError(
+                f"{column} holds {str(turn)[:80]}: one text each of {', '.join(roles)} at most, in "
+                "this order, is needed, and a row for each further question"
+            )
+        texts[role] = text
+    return [texts.get(role) for role in roles]
 
 
-def _turns(record: Record, role: str) -> list[str]:
-    turns = record["conversations"]
-    values = [
-        turn.get("value")
-        for turn in (turns if isinstance(turns, list) else ())
-        if isinstance(turn, dict) and turn.get("from") == role
-    ]
-    # Of a prompt nothing is unwrapped: it may show the form of an answer.
-    return [gold_text(v) if role == "gpt" else v for v in values if v is not None]
-
-
-FURTHER_TURN = "a question after the first of a conversation makes no row"
+def conversation(record: Record, column: str, *form: Any) -> RawExample:
+    """Make the row of chat turns in a form of ``turns_of``; a column solution is the answer."""
+    system, question, answer = turns_of(record, column, *form)
+    solution = record.get("solution")
+    answer = answer if solution is None or solution == "" else solution
+    return further(record, column) | {"problem": question, "solution": answer, "system": system}

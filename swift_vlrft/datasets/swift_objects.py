@@ -18,7 +18,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from swift_vlrft.datasets.schema import Context, RawExample, RecordSchema, four_numbers, further
+from swift_vlrft.datasets.schema import (
+    Context,
+    RawExample,
+    RecordSchema,
+    four_numbers,
+    further,
+    turns_of,
+)
 from swift_vlrft.datasets.storage import Record
 from swift_vlrft.parsing.answers import read_boxes
 
@@ -36,7 +43,12 @@ def _matches(columns: set[str]) -> bool:
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     if others := [name for name in ("videos", "audios", "tools", "history") if record.get(name)]:
         raise ValueError(f"the row has {others[0]}; one image, a question and its answer are read")
-    system, question, answer = _turns(record)
+    turns = [{"role": "user", "content": record.get("query")}]
+    turns += [{"role": "assistant", "content": record.get("response")}]
+    texts = turns_of({"messages": turns} | record, "messages")
+    system, question, answer = ((text or "").strip() for text in texts)
+    if not (question and answer):
+        raise ValueError("a question of user and an answer of assistant are needed")
     names, boxes, frame = _objects(record["objects"])
     if BOX in system + question or answer.count(BOX) != len(boxes):
         raise ValueError(f"of {len(boxes)} bbox, the answer needs each {BOX}, the question none")
@@ -54,20 +66,6 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     example = further(record, "messages", "query", "response", "images", "objects")
     example |= {"image": record["images"], "problem": question, "solution": solution}
     yield example | {"system": system or None, "frame": frame if boxes else record.get("frame")}
-
-
-def _turns(record: Record) -> list[str]:
-    """The texts of the system, of the question and of its answer."""
-    turns = [("user", record.get("query")), ("assistant", record.get("response"))]
-    if "messages" in record:
-        turns = [(turn["role"], turn["content"]) for turn in record["messages"]]
-    if not turns or turns[0][0] != "system":
-        turns.insert(0, ("system", record.get("system") or ""))
-    texts = [text.strip() for _, text in turns if isinstance(text, str)]
-    if [*dict(turns)] != ["system", "user", "assistant"] or len(texts) != 3 or "" in texts[1:]:
-        shown = ", ".join(f"{role} {str(text)[:40]!r}" for role, text in turns[1:])
-        raise ValueError(f"its turns are {shown}; the texts of one user and assistant are needed")
-    return texts
 
 
 def _objects(objects: Any) -> tuple[list[str], list[list[float]], str]:

@@ -49,7 +49,15 @@ def parse(text: str, exists: Callable[[str], bool] = os.path.exists) -> DatasetN
         hub, text = text.split("::", 1)
     if not exists(text) and "#" in text:
         text, number = text.rsplit("#", 1)
-        count = _count(number, whole, text)
+        try:
+            count = int(number)
+        except ValueError:
+            count = 0
+        if count < 1:
+            raise DataError(
+                f"--dataset {whole}: {number!r} is no number of rows; give 1 or more, at the end: "
+                f"{text}#1000, SET:TASK#1000"
+            )
     if exists(text):
         name, colon, subsets = text, "", ""
     else:
@@ -59,15 +67,3 @@ def parse(text: str, exists: Callable[[str], bool] = os.path.exists) -> DatasetN
     names = tuple(subset.strip() for subset in subsets.split("/")) if colon else ()
     hub = hub.lower() if hub and hub.lower() in ("hf", "ms") else None
     return DatasetName(name.strip(), names, count, hub)
-
-
-def _count(number: str, whole: str, name: str) -> int:
-    try:
-        if (count := int(number)) > 0:
-            return count
-    except ValueError:
-        pass
-    raise DataError(
-        f"--dataset {whole}: {number!r} is no number of rows; give 1 or more, at the end: "
-        f"{name}#1000, SET:TASK#1000"
-    )

@@ -21,13 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from swift_vlrft.datasets.schema import (
-    Context,
-    RawExample,
-    RecordSchema,
-    annotated_size_of,
-    further,
-)
+from swift_vlrft.datasets.schema import Context, RawExample, RecordSchema, further, turns_of
 from swift_vlrft.datasets.storage import Record
 
 
@@ -42,13 +36,12 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
         raise ValueError(f"the reward_model is {str(stated)[:80]}; it needs a ground_truth")
     golds = {"answer": record.get("answer")}
     golds |= {"reward_model.ground_truth": stated["ground_truth"]} if stated is not None else {}
-    system, prompt = _turns(record.get("prompt"))
+    system, prompt = record.get("system"), record.get("prompt")
+    if isinstance(prompt, list):
+        system, prompt = turns_of(record, "prompt", ("system", "user"))
     example = further(record, "images", "prompt", "problem", "answer", "reward_model")
-    example |= {"image": record["images"], "solution": _stated(golds)}
-    example |= {"problem": _stated({"prompt": prompt, "problem": record.get("problem")})}
-    example |= {"system": _stated({"system": record.get("system"), "prompt's system turn": system})}
-    annotated = annotated_size_of(record, exact=False)  # thousandths fit a copy of any size
-    yield example | ({"annotated_size": annotated} if annotated else {})
+    example |= {"image": record["images"], "solution": _stated(golds), "system": system}
+    yield example | {"problem": _stated({"prompt": prompt, "problem": record.get("problem")})}
 
 
 def _stated(columns: dict[str, Any]) -> Any:
@@ -59,21 +52,4 @@ def _stated(columns: dict[str, Any]) -> Any:
     return next(iter(stated.values()), None)
 
 
-def _turns(prompt: Any) -> tuple[Any, Any]:
-    """The system's and the user's text of a prompt: a text, or chat messages."""
-    if not isinstance(prompt, list):
-        return None, prompt
-    turns = [turn if isinstance(turn, dict) else {} for turn in prompt]
-    roles = [turn.get("role") for turn in turns]
-    if roles not in (["user"], ["system", "user"]):
-        raise ValueError(
-            f"the prompt has the turns {', '.join(map(str, roles)) or 'of nobody'}; one user's "
-            "turn is needed, after a system turn or alone"
-        )
-    texts = [turn.get("content") for turn in turns]
-    if not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"the prompt holds {str(texts)[:80]}; texts are needed")
-    return (texts[0] if len(texts) == 2 else None), texts[-1]
-
-
-VERL_SCHEMA = RecordSchema("verl", _matches, _rows, single=False, image="images")
+VERL_SCHEMA = RecordSchema("verl", _matches, _rows, image="images")

@@ -41,8 +41,6 @@ QUESTION = (
 )
 """The prompt of a sentence."""
 SENTENCES = {"video", "timestamp", "sentence"}
-ROLES = {"user": "human", "assistant": "gpt", "system": "system"}
-"""What turns of ``messages`` are called in ``conversations``."""
 
 
 def sentences_of(content: Mapping[str, Any]) -> list[dict[str, Any]] | None:
@@ -78,17 +76,6 @@ def write_video_rows(folder: Path, splits: Mapping[str, Sequence[Mapping[str, An
                 )
 
 
-def _turns(messages: Any) -> list[tuple[str, str]]:
-    try:
-        turns = [(turn["role"], turn["content"]) for turn in messages]
-    except (TypeError, KeyError):
-        turns = [("", None)]
-    if wrong := [role for role, text in turns if role not in ROLES or not isinstance(text, str)]:
-        known = ", ".join(ROLES)
-        raise ValueError(f"a turn of {wrong[0]!r} in messages: texts of {known} are needed")
-    return turns
-
-
 def _matches(columns: set[str]) -> bool:
     asked = {"problem", "solution"} <= columns or "messages" in columns
     return ("videos" in columns and asked and "image" not in columns) or columns >= SENTENCES
@@ -99,9 +86,8 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
         raise ValueError(f"the unit is {str(unit)[:40]!r}; spans are in seconds or frames")
     if cut := [name for name in ("video_start", "video_end") if record.get(name) is not None]:
         raise ValueError(f"a part of a video ({cut[0]}) is not read; store it as a file of its own")
-    if messages := record.get("messages"):
-        turns = [{"from": ROLES.get(role), "value": text} for role, text in _turns(messages)]
-        record = conversation(record | {"conversations": turns}, context)
+    if record.get("messages") is not None:
+        record = conversation(record, "messages")
     problem, solution, video = (record.get(name) for name in ("problem", "solution", "videos"))
     if "sentence" in record:
         problem = QUESTION.format(text_in(record, "sentence"))

@@ -180,19 +180,18 @@ def _write_shards(path: Path, table: pa.Table, size: int) -> int:
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from datasets import Dataset, Features, Image
+    from datasets import Features, Image
 
     features = Features(Features.from_arrow_schema(table.schema) | {"image": Image()})
     image_bytes = table.column("image").nbytes
     number: int = min(-(-image_bytes // size), len(table))
     group = max(1, min(GROUP_ROWS, GROUP_BYTES * len(table) // max(1, image_bytes)))
-    # With a fingerprint given: to make one, all images would be read.
-    rows = Dataset(table.cast(features.arrow_schema), fingerprint="vlrft")
+    table = table.cast(features.arrow_schema)
     for index in range(number):
         shard = path.with_name(f"{path.name}-{index:05d}-of-{number:05d}.parquet")
-        part = rows.shard(number, index).with_format("arrow")[:]
+        start, end = (len(table) * n // number for n in (index, index + 1))
         try:
-            pq.write_table(part.cast(features.arrow_schema), shard, row_group_size=group)
+            pq.write_table(table.slice(start, end - start), shard, row_group_size=group)
         except pa.ArrowException as error:  # an object without any key, for instance
             raise DataError(f"{path.name} cannot be stored as Parquet: {error}") from error
         on_disk(shard)

@@ -75,37 +75,41 @@ def _label_file(picture: Path) -> Path:
     return Path("/labels/".join(str(picture).rsplit("/images/", 1))).with_suffix(".txt")
 
 
-def names_classes(config: Path) -> bool:
-    """Tell whether a data.yaml beside data is YOLO's: others name no classes."""
-    lines = config.read_text("utf-8", "replace").splitlines() if config.is_file() else ()
-    return any(line.startswith("names:") for line in lines)
-
-
-def splits_of_yolo(path: Path) -> list[str]:
-    """Return the splits that data.yaml names; Roboflow names a test split that is not there."""
+def folders_of_yolo(path: Path) -> dict[str, Path]:
+    """Return the folder of pictures of each split that data.yaml names; of Roboflow's, the test
+    split may be missing, and ../train/images is train/images, as Ultralytics takes it.
+    """
     config = _config(path)
-    named = [WORDS[name] for name in SPLITS if config.get(name)]
-    test = config.get("test")
-    if isinstance(test, str) and not any(f.is_dir() for f in _candidates(path, config, test)):
-        return [name for name in named if name != "test"] or named
-    return named
+    base = Path(os.path.abspath(path.parent / str(config.get("path") or "")))
+    found: dict[str, Path] = {}
+    for key in SPLITS:
+        if config.get(key):
+            name = str(config[key])
+            folders = [base / name, base / name.removeprefix("../")]
+            there = [Path(os.path.abspath(folder)) for folder in folders if folder.is_dir()]
+            if not there and (key != "test" or not found):
+                raise DataError(
+                    f"{path}: {folders[-1]} is no folder of pictures; correct it, or the line path"
+                )
+            if there:
+                found[WORDS[key]] = there[0]
+    if not found:
+        raise FileError(path, "it needs names, and train, val or test")
+    return found
 
 
-def open_yolo(path: Path, split: str) -> YoloFolder:
-    """Open one of ``splits_of_yolo``; DataError for a data.yaml that names what is not there."""
-    config = _config(path)
-    names = config.get("names")
+def open_yolo(path: Path, folder: Path) -> YoloFolder:
+    """Open one of ``folders_of_yolo``; DataError where nothing says what its pictures hold."""
+    names = _config(path).get("names")
     classes = dict(enumerate(names)) if isinstance(names, list) else names
     if not isinstance(classes, dict) or not all(isinstance(n, str) for n in classes.values()):
         raise DataError(f"{path}: names is {str(names)[:60]}; the classes' names are needed")
-    key = next(name for name in SPLITS if WORDS[name] == split)
-    stated = config[key] if isinstance(config[key], list) else [config[key]]
-    folders = [_folder(path, config, str(name)) for name in stated]
-    files = [file for folder in folders for file in walk(folder)]
-    pictures = [file for file in files if file.suffix.lower() in PICTURES]
+    pictures = [file for file in walk(folder) if file.suffix.lower() in PICTURES]
     labels = [_label_file(picture) for picture in pictures]
     if not any(label.is_file() for label in labels):
-        raise DataError(f"{path}: {key} has no label file such as {[*labels, 'labels/1.txt'][0]}")
+        raise DataError(
+            f"{path}: {folder} has no label file such as {[*labels, 'labels/1.txt'][0]}"
+        )
     stored = YoloFolder(path, [path], ["image", "objects"], classes=classes, pictures=pictures)
     stored.reading = Reading("cxcywh", "unit")
     return stored
@@ -118,19 +122,4 @@ def _config(path: Path) -> dict[str, Any]:
         config = yaml.safe_load(path.read_text("utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise FileError(path, f"cannot be read ({error})") from error
-    if not isinstance(config, dict) or not any(config.get(name) for name in SPLITS):
-        raise FileError(path, "it needs names, and train, val or test")
-    return config
-
-
-def _folder(path: Path, config: dict[str, Any], name: str) -> Path:
-    """A folder of pictures; Roboflow's ../train/images is train/images, as Ultralytics takes it."""
-    folders = _candidates(path, config, name)
-    if there := [folder for folder in folders if folder.is_dir()]:
-        return Path(os.path.abspath(there[0]))
-    raise DataError(f"{path}: {folders[-1]} is no folder of pictures; correct it, or the line path")
-
-
-def _candidates(path: Path, config: dict[str, Any], name: str) -> tuple[Path, Path]:
-    base = Path(os.path.abspath(path.parent / str(config.get("path") or "")))
-    return base / name, base / name.removeprefix("../")
+    return config if isinstance(config, dict) else {}

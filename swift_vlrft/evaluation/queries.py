@@ -21,7 +21,7 @@ from swift_vlrft.datasets.box_format import row_in_box_format
 from swift_vlrft.datasets.build import chosen_categories, detection_row
 from swift_vlrft.datasets.coco import image_folder
 from swift_vlrft.datasets.image import image_path
-from swift_vlrft.datasets.instances import file_of, refuse_shared_files
+from swift_vlrft.datasets.instances import file_of
 from swift_vlrft.datasets.opening import open_set, splits_of
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.row import Row, RowLocation
@@ -196,7 +196,6 @@ class QuerySet:
 
     def _of_annotations(self, annotations: Annotations, problems: Problems) -> Iterator[Query]:
         settings, instances = self.settings, annotations.instances
-        refuse_shared_files(instances)
         chosen = annotations.chosen(settings.categories)
         every = product(instances.images, chosen)
         pairs = [pair for pair in every if annotations.is_told(pair)]

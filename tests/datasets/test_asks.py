@@ -14,12 +14,13 @@ from swift_vlrft.recipe.rules.data import data_sets
 from swift_vlrft.recipe.run import resolve
 from swift_vlrft.rewards import contract
 
-TAGS, BOXED = "in <answer> </answer>", r"in \boxed{}"
-BOX, CONFIDENT = f"Its bbox {TAGS}", f"Its bbox and confidence {TAGS}"
+TAGS = "in <answer> </answer>"
 BOXES = "[[1, 2, 300, 400]]", "[[1, 2, 300, 500]]"
 LABELS = "rose", "lily"
-QWEN = "--model Qwen/Qwen2.5-VL-3B-Instruct"
-ASKED = Path(__file__).with_name("asked.jsonl").read_text().splitlines()
+ASKED, CASES = (
+    [*map(json.loads, Path(__file__).with_name(name).read_text().splitlines())]
+    for name in ("asked.jsonl", "asks_of_rewards.jsonl")
+)
 
 
 def flowers(folder, asked, golds=LABELS, **more):
@@ -32,49 +33,19 @@ def flowers(folder, asked, golds=LABELS, **more):
     return write_rows(folder / "train.jsonl", *rows)
 
 
-CASES = [
-    (["", ""], LABELS, "vlrft_classification vlrft_format", "", ["problem"]),
-    ([TAGS, TAGS], LABELS, "vlrft_classification vlrft_format", "", []),
-    ([TAGS, ""], LABELS, "vlrft_classification", "", ["note"]),
-    ([BOXED, BOXED], LABELS, "vlrft_classification", "", []),
-    ([BOXED, BOXED], LABELS, "vlrft_classification vlrft_format", "", ["problem"]),
-    ([TAGS, TAGS], LABELS, "vlrft_classification vlrft_boxed_format", "", ["problem"]),
-    ([BOXED, BOXED], BOXES, "vlrft_detection_iou", "", ["problem"] * 2),
-    ([BOX, BOX], BOXES, "vlrft_detection_iou vlrft_detection_map", "", []),
-    ([TAGS, TAGS], BOXES, "vlrft_grounding_iou", "", ["problem"]),
-    ([TAGS, TAGS], BOXES, "vlrft_detection_iou", f"{QWEN} --dataset train.jsonl:native", []),
-    ([BOX, BOX], BOXES, "vlrft_detection_confidence", "", ["problem"]),
-    (["", ""], BOXES, "vlrft_detection_confidence", "", ["problem"] * 3),
-    ([CONFIDENT, CONFIDENT], BOXES, "vlrft_detection_confidence", "", []),
-    ([TAGS, TAGS], "AB", "vlrft_choice", "", ["problem"]),
-    ([f"(a) cat (b) dog, {TAGS}"] * 2, "AB", "vlrft_choice", "", []),
-    (["", ""], LABELS, "vlrft_classification", f"--system '{TAGS}'", []),
-    (["", ""], LABELS, "vlrft_classification", "--system 'Be kind.'", ["note"]),
-    (["", ""], LABELS, "vlrft_classification", "--system asks.txt", []),
-    (["", ""], LABELS, "vlrft_classification", "--adapters me/trained", ["note"]),
-    (["", ""], LABELS, "vlrft_classification", "--model ./trained", ["note"]),
-    (["", ""], LABELS, "vlrft_classification", "--model zai-org/GLM-4.1V-9B-Thinking", []),
-    (["", ""], LABELS, "vlrft_classification", "--dataset train.jsonl me/set", ["note"]),
-    (["", ""], LABELS, "mine", "", []),
-    (["", ""], LABELS, "vlrft_classification", "--rlhf_type gkd", []),
-]
-
-
-@pytest.mark.parametrize(("asked", "golds", "rewards", "flags", "levels"), CASES)
-def test_rewards_of_what_no_prompt_asks_for_are_named(
-    asked, golds, rewards, flags, levels, tmp_path, monkeypatch
-):
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["why"])
+def test_rewards_of_what_no_prompt_asks_for_are_named(case, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    flowers(tmp_path, asked, golds)
+    flowers(tmp_path, case["asked"], case["golds"])
     (tmp_path / "asks.txt").write_text(TAGS)
     (tmp_path / "trained").mkdir()
     (tmp_path / "trained" / "args.json").write_text('{"dataset": ["d"]}')
     (recipe,) = read_text(
         "swift rlhf --rlhf_type grpo --model Qwen/Qwen2-VL-2B-Instruct --dataset train.jsonl "
-        f"--reward_funcs {rewards} {flags}"
+        f"--reward_funcs {case['rewards']} {case['flags']}"
     )
     found = [f for f in check_recipe(resolve(recipe), [data_sets]) if f.rule == "unasked"]
-    assert [finding.level for finding in found] == levels
+    assert [finding.level for finding in found] == case["levels"]
     assert len({finding.text.partition("--system ")[2] for finding in found}) < 2
 
 
@@ -95,7 +66,7 @@ def test_data_check_says_it_and_the_way_that_it_names_ends_it(tmp_path):
     assert check(some)[1]["rewards"]["vlrft_detection_confidence"] == [2, 4]
 
 
-@pytest.mark.parametrize("row", [*map(json.loads, ASKED)], ids=lambda row: row["text"][:40])
+@pytest.mark.parametrize("row", ASKED, ids=lambda row: row["text"][:40])
 def test_published_prompts_ask_and_a_word_alone_does_not(row):
     found = re.search(getattr(contract, row["asked"]).pattern, row["text"])
     assert (found is not None) == row["found"]

@@ -2,9 +2,7 @@
 
 import pytest
 from support.stored_sets import PROBLEM, columns, picture
-from support.written_sets import check, data, write_rows, write_set
-
-from swift_vlrft.datasets import read_rows
+from support.written_sets import check, data, write_set
 
 
 @pytest.mark.parametrize(
@@ -70,17 +68,6 @@ def test_rows_that_are_too_long_are_named_with_their_tokens(tmp_path):
         assert good == 2 or f" {long} tokens" in str(report["problems"])
 
 
-def test_conversion_stores_gold_of_numbers_and_lists_as_text(tmp_path):
-    (tmp_path / "a.png").write_bytes(picture())
-    row = {"image": "a.png", "problem": "How many?", "solution": 4, "task": "counting"}
-    boxes = {"solution": [{"Position": [1, 2, 30, 40], "Confidence": 1}], "task": "detection"}
-    source = write_rows(tmp_path / "a.jsonl", row, row | boxes)
-    assert data("convert", source, tmp_path / "clean").exit_code == 0
-    first, second = read_rows(tmp_path / "clean")
-    assert first.solution == "4" and "Position" in second.solution
-    assert check(tmp_path / "clean")[0] == 0
-
-
 # ---- --reward -------------------------------------------------------------------------------
 
 
@@ -107,21 +94,3 @@ def test_a_split_that_no_named_reward_scores_is_noted(tmp_path):
     # Where no split is scored, that is a problem of the set, said once.
     code, report = check(tmp_path, *rewards("choice"))
     assert (code, len(report["problems"])) == (1, 1)
-
-
-@pytest.mark.parametrize(
-    ("value", "is_fit"),
-    [
-        ([400, 420, 440, 460], True),
-        ([], True),  # nothing to find
-        ([400, 420, 440, 2460], False),  # pixels
-        ([0.4, 0.42, 0.44, 0.46], False),  # shares
-        ([400, 420, 400, 460], False),
-        ([400, 420], False),
-    ],
-)
-def test_a_box_to_look_at_is_one_box_in_thousandths(value, is_fit, tmp_path):
-    boxes = [[1, 2, 30, 40], value, [1, 2, 30, 40]]
-    done = data("check", write_set(tmp_path, zoom_box=boxes))
-    assert done.exit_code == int(not is_fit), done.output
-    assert is_fit or f"the zoom_box '{value}' is not one box" in " ".join(done.output.split())

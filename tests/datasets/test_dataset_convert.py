@@ -10,17 +10,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from support.stored_sets import GOLD
-from support.written_sets import (
-    data,
-    png,
-    rows_in,
-    spoiled_set,
-    write_rows,
-    write_set,
-)
+from support.written_sets import data, png, rows_in, spoiled_set, write_rows, write_set
 
-from swift_vlrft.datasets import BadRow, Row, RowLocation, read_rows
-from swift_vlrft.datasets.opening import find_set
+from swift_vlrft.datasets import BadRow, Row, RowLocation
 from swift_vlrft.report.set_page import page_of
 
 
@@ -92,14 +84,6 @@ def test_bad_input_is_one_clear_error(tmp_path, monkeypatch, arguments, named):
     done = data("convert", *arguments)
     assert done.exit_code == 2 and named in done.stderr.replace("\n", " "), done.stderr
     assert not Path("out").exists() and "Traceback" not in done.output
-
-
-def test_outlines_are_kept_in_rows(tmp_path):
-    row = {"image": "8.png", "problem": "Find it.", "solution": GOLD, "segmentation": [[1, 2]]}
-    (tmp_path / "rows.json").write_text(json.dumps([row]))
-    assert find_set(tmp_path / "rows.json").columns == list(row)
-    (stored,) = read_rows(tmp_path / "rows.json")
-    assert stored.columns["segmentation"] == [[1, 2]]
 
 
 # ---- show ------------------------------------------------------------------------------------

@@ -37,14 +37,10 @@ def test_a_set_of_all_tasks_is_fit_as_it_is_and_converted(mixed, tmp_path):
     assert set(empty) == {"grounding", "pointing"}  # both have rows without a target
 
 
-TOO_LONG = [({"solution": "x" * 10_001}, "1 to 10000 characters")]
-
-
 def test_gold_that_cannot_be_read_is_named_by_file_and_row(tmp_path):
     """By mixed_gold.jsonl, where ``said`` is what the problem names, null where there is none."""
     lines = Path(__file__).with_name("mixed_gold.jsonl").read_text().splitlines()
     cases = [json.loads(line) for line in lines]
-    cases += [{"said": said, "row": {"task": "ocr", **row}} for row, said in TOO_LONG]
     (tmp_path / "a.png").write_bytes(picture())
     good = {"image": "a.png", "problem": "?", "task": "list", "solution": "a, b"}
     source = write_rows(tmp_path / "rows.jsonl", good, *(good | case["row"] for case in cases))

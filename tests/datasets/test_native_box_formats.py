@@ -20,15 +20,11 @@ DOG = PROMPT.replace("{category}", "dog")
 ROW = {"image": "1.png", "problem": DOG, "solution": GOLD, "task": "detection"}
 
 
-def written(folder, *rows):
-    Image.new("RGB", SIZE).save(folder / "1.png")
-    return write_rows(folder / "set.jsonl", *rows)
-
-
 @pytest.fixture
 def shapes(tmp_path):
+    Image.new("RGB", SIZE).save(tmp_path / "1.png")
     solutions = [GOLD, "<answer>No Objects</answer>", "[100, 200, 101, 999]"]
-    return written(tmp_path, *(ROW | {"solution": solution} for solution in solutions))
+    return write_rows(tmp_path / "set.jsonl", *(ROW | {"solution": s} for s in solutions))
 
 
 @pytest.mark.parametrize("name", FAMILIES)

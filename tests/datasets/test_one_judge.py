@@ -3,6 +3,7 @@ words, whatever form a set lies in; what training refuses, `vlrft check` and the
 """
 
 import json
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,25 +28,8 @@ GOOD = {
     "task": "grounding",
     "frame": "norm1000",
 }
-FAULTS = {
-    "good": {},
-    "no prompt": {"problem": None},
-    "blank prompt": {"problem": "  "},
-    "no gold": {"solution": None},
-    "two numbers": {"solution": "[1, 2]"},
-    "inverted": {"solution": "[291, 303, 254, 365]"},
-    "prose": {"solution": "to the left"},
-    "unread key": {"task": "detection", "solution": '[{"bbox": [1, 2, 30, 40], "class": "dog"}]'},
-    "object": {"task": "classification", "solution": '{"colour": "red", "count": 3}'},
-    "outside": {"solution": "[10, 20, 1400, 90]"},
-    "unknown task": {"task": "flower"},
-    "unknown frame": {"frame": "norm999"},
-    "two images": {"problem": "<image><image>Where?"},
-    "chat template": {"problem": "<|vision_start|><|image_pad|><|vision_end|>Where?"},
-    "video": {"problem": "<video>Where is the dog?"},
-    "gone": {"image": "9.png"},
-    "broken": {"image": "broken.png"},
-}
+LINES = Path(__file__).with_name("faults.jsonl").read_text().splitlines()
+FAULTS = {case["why"]: case["change"] for case in map(json.loads, LINES)}
 RECIPE = "swift rlhf --rlhf_type grpo --model Qwen/Qwen2-VL-2B-Instruct --strict {} --dataset {} "
 RECIPE += "--reward_funcs vlrft_grounding_iou"
 

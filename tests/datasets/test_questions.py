@@ -1,6 +1,5 @@
 """Golds that would teach nothing are named, and what a set holds twice is counted."""
 
-import pytest
 from support.stored_sets import picture
 from support.written_sets import check, write_rows
 
@@ -18,36 +17,6 @@ def folder_of(folder, *rows, name="train"):
     lines = [(f"{name}{number}.png", *row) for number, *row in rows]
     write_rows(folder / f"{name}.jsonl", *(dict(zip(keys, line, strict=True)) for line in lines))
     return folder
-
-
-@pytest.mark.parametrize(
-    ("task", "solution", "named"),
-    [
-        *(
-            ("detection", str([BOX | {key: "dog"}]), key)
-            for key in ("class", "ref", "text", "Label")
-        ),
-        ("detection", '{"boxes": [[1, 2, 3, 4]], "classes": ["dog"]}', "'classes'"),
-        ("detection", str([BOX | {"label": "dog", "id": "3", "area": 9}]), ""),
-        ("detection", str([BOX | {"label": "dog", "text": "x"}]), "'text' is not read; drop it"),
-        ("detection", str([BOX | {"category_id": 3}]), "'category_id'"),
-        ("detection", str([BOX | {"label": "dog", "category_id": 3}]), ""),
-        ("classification", "There is a <bbox> here", "<bbox>"),
-        ("classification", "<ref-object>", "<ref-object>"),
-        ("classification", '{"color": "red", "count": 3}', "a list or an object"),
-        ("classification", '[{"label": dog}]', "a list or an object"),
-        ("classification", "['dog']", "a list or an object"),
-        ("classification", "[[10, 20, 30, 40]]", "a list or an object"),
-        ("classification", "[0, 10]", ""),
-        ("classification", '{"answer": "dog"}', ""),
-        ("ocr", "['4089']", "a list or an object"),
-        ("ocr", "[4089, 3, 1]", ""),
-    ],
-)
-def test_a_gold_of_another_form_is_named(task, solution, named, tmp_path):
-    code, report = check(folder_of(tmp_path / "set", (1, "What is it?", task, solution)))
-    assert [named in problem["problem"] for problem in report["problems"]] == [True] * bool(named)
-    assert code == bool(named)
 
 
 def test_a_class_under_another_key_is_not_scored_as_if_it_were_there():

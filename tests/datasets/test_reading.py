@@ -3,7 +3,9 @@ the records of published sets say is in test_published_sets.py.
 """
 
 import json
+import random
 import re
+import tracemalloc
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,8 +22,10 @@ from support.stored_sets import (
     shown,
     train_on,
 )
+from support.written_sets import write_set
 
 from swift_vlrft.datasets import BadRow, DataError, open_image, read_rows
+from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.convert import convert_folder
 from swift_vlrft.datasets.instances import read_instances
 from swift_vlrft.datasets.row import RowLocation
@@ -225,6 +229,29 @@ def test_a_shard_without_rows_is_read_as_none(tmp_path):
     pq.write_table(rows.slice(0, 0), shard)
     left = 3 - len(rows)
     assert len(list(read_rows(tmp_path))) == len(train_on(tmp_path, tmp_path / "c")[0]) == left
+
+
+def test_shards_with_other_columns_are_refused(tmp_path):
+    write_set(tmp_path, 2, "a.parquet")
+    write_set(tmp_path, 2, "b.parquet", solution=None)
+    refused(tmp_path, "b.parquet: it has other", "its columns are image, problem")
+
+
+def test_photographs_of_parquet_are_read_a_few_at_a_time(tmp_path):
+    noise = random.Random(0).randbytes(10_000)
+    images = [{"bytes": noise[i:] + noise[:i], "path": None} for i in range(1200)]
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"image": images}), file, row_group_size=100)
+    del images
+    stored = ColumnFiles(file, kind="Parquet")
+    tracemalloc.start()
+    try:
+        stored.add(file)
+        rows = sum(1 for _ in stored.records())
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert rows == 1200 and peak < 5e6  # of 12 MB
 
 
 def test_a_column_that_datasets_has_no_type_for_is_to_be_dropped(tmp_path):

@@ -1,6 +1,7 @@
 """Which files of a folder are read: by their names, through links, and never a part in silence."""
 
 import json
+from pathlib import Path
 
 import pytest
 from support.stored_sets import columns, command, picture, train_on, write_table
@@ -205,3 +206,37 @@ def test_a_dataset_dict_has_the_splits_that_it_names(tmp_path):
     for split, said in (("validation", "more than one split"), ("test", "no split 'test'")):
         with pytest.raises(DataError, match=f"{said}.* dev, train_more, training, val"):
             open_set(tmp_path / "d", split=split)
+
+
+def test_where_a_folder_lies_hides_none_of_its_files(tmp_path, monkeypatch):
+    folder = write(tmp_path / ".cache" / "set" / "train-0.parquet", "a").parent
+    write(folder / ".half" / "test-0.parquet", "b")
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    for path in (folder, Path("../.cache/set")):
+        assert [file.name for file in find_set(path).files] == ["train-0.parquet"]
+        assert splits_of(path) == ["train"]
+
+
+def test_roboflow_names_a_test_split_that_is_not_there(tmp_path):
+    for split in ("train", "valid"):
+        for name in ("images", "labels"):
+            (tmp_path / split / name).mkdir(parents=True)
+        (tmp_path / split / "images" / "1.png").write_bytes(picture())
+        (tmp_path / split / "labels" / "1.txt").write_text("0 0.5 0.5 0.5 0.5")
+    lines = [f"{key}: ../{name}/images" for key, name in (("train", "train"), ("val", "valid"))]
+    config = tmp_path / "data.yaml"
+    config.write_text("\n".join([*lines, "test: ../test/images", "names: [dog]"]))
+    assert splits_of(tmp_path) == ["train", "validation"]
+    code, report = run("check", tmp_path)
+    assert (code, report["rows"]) == (0, 2)
+    (tmp_path / "train.parquet").write_bytes(b"")
+    with pytest.raises(DataError, match=r"data.yaml and train.parquet: give the one"):
+        splits_of(tmp_path)
+    assert splits_of(config) == ["train", "validation"]
+
+
+def test_another_data_yaml_beside_rows_is_not_yolo(tmp_path):
+    write(tmp_path / "train.jsonl", "rose")
+    (tmp_path / "data.yaml").write_text("filenames: mine\ntrain: train.jsonl\n")
+    assert trained(tmp_path, tmp_path) == ["rose"]

@@ -5,13 +5,7 @@ import os
 import pickle
 
 import pytest
-from support.stored_sets import (
-    GOLD,
-    PROBLEM,
-    command,
-    picture,
-    write_table,
-)
+from support.stored_sets import GOLD, PROBLEM, command, picture, write_table
 
 from swift_vlrft.datasets import BadRow, DataError, Row, read_rows
 from swift_vlrft.datasets.check import check_set

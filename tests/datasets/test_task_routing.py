@@ -312,9 +312,6 @@ def test_values_of_other_types_are_answers(tmp_path):
     assert check_set(words).good == 4  # naan, said in a text
 
 
-# ---- what data check and watch say ------------------------------------------------------------
-
-
 # ---- rewards of others -----------------------------------------------------------------------
 
 

@@ -16,7 +16,6 @@ from support.stored_sets import (
     PROBLEM,
     SIZE,
     columns,
-    parquet_file,
     parquet_folder,
     picture,
     shown,
@@ -70,14 +69,6 @@ def test_a_parquet_shard_that_goes_while_others_are_read(spoil, tmp_path):
         for n, _ in enumerate(read_rows(tmp_path)):
             if n == 1:
                 spoil(file)
-
-
-def test_a_file_that_changes_while_rows_are_trained_on_is_named(tmp_path):
-    path = parquet_file(tmp_path)
-    dataset, _ = train_on(path)
-    os.utime(path, ns=(0, 0))
-    with pytest.raises(DataError, match=f"{path.name}: it has changed"):
-        dataset[0]
 
 
 def test_bad_rows_are_counted_and_listed_and_strict_stops(tmp_path):
@@ -174,19 +165,6 @@ def test_a_schema_may_give_a_row_another_image_than_the_column(tmp_path):
     finally:
         SCHEMAS.remove(schema)
     assert [shown(row).size for row in dataset] == [SIZE, (9, 9)] * 2
-
-
-def test_categories_that_a_crowd_stands_for_are_reported(tmp_path):
-    boxes = [[4, 5, 20, 15], [9, 9, 40, 20], [1, 1, 1, 9]]
-    objects = {"bbox": boxes, "category": ["dog", "cat", "bus"], "iscrowd": [0, 1, 0]}
-    image = {"bytes": picture(), "path": "9.png"}
-    write_table(tmp_path / "train.parquet", [{"image": image, "objects": objects}])
-    dataset, report = train_on(tmp_path, tmp_path / "cache")
-    assert dataset["category"] == ["dog"] and not report.problems
-    (note,) = report.notes
-    assert re.findall(r"2 times|train.parquet, row 0: \w+", note) == [
-        "2 times", "train.parquet, row 0: cat", "train.parquet, row 0: bus",
-    ]  # fmt: skip
 
 
 def test_whole_numbers_of_over_64_bits_become_text(tmp_path):

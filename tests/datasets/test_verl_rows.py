@@ -18,7 +18,7 @@ from swift_vlrft.rewards import REWARDS
 FILE = Path(__file__).with_name("verl_geo3k.parquet")
 
 
-def test_rows_of_verls_own_script_are_read_whole(tmp_path):
+def test_rows_of_verls_own_script_are_read_whole_train_and_are_scored(tmp_path):
     stored, report = pq.read_table(FILE).to_pylist(), check_set(FILE)
     assert (report.rows, report.good) == (3, 3) and not report.problems
     rows = list(read_rows(FILE))
@@ -29,9 +29,6 @@ def test_rows_of_verls_own_script_are_read_whole(tmp_path):
         assert row.solution == made["reward_model"]["ground_truth"]
         kept = {name: made[name] for name in ("data_source", "ability", "extra_info")}
         assert row.columns.items() >= kept.items() and row.columns["system"] is None
-
-
-def test_rows_of_verls_own_script_train_and_are_scored(tmp_path):
     table, told = train_on(FILE, tmp_path, rewards=("vlrft_math",))
     assert told.rows == len(table) == 3 and shown(table[0]).size == (64, 48)
     answers = ["3", "\\frac{17}{2}", "6\\sqrt{2}"]

@@ -2,6 +2,7 @@
 
 import json
 import random
+from pathlib import Path
 
 import av
 import numpy as np
@@ -36,28 +37,7 @@ CHARADES = {
         "sentences": ["a person is putting a book on a shelf."],
     }
 }
-SAYS = {
-    "answer": ({"solution": "soon"}, "cannot be read as spans in seconds"),
-    "reversed": ({"solution": "1.5 to 0.5"}, "span 1 of '1.5 to 0.5' is no start with an end"),
-    "part": ({"video_start": 0.5}, "a part of a video (video_start) is not read"),
-    "image tag": ({"problem": f"<image>{ASKED}"}, "the problem holds <image>"),
-    "turn": ({"messages": [{"role": "tool", "content": "?"}]}, "a turn of 'tool' in messages"),
-    "second": ({"solution": [[0, 1], [2, 2]]}, "span 2"),
-    "empty": ({"solution": []}, "the row has no span"),
-    "frames": ({"solution": "12 to 18"}, "outside the video of 2.0 seconds; of spans in frames"),
-    "unit": ({"unit": "percent"}, "spans are in seconds or frames"),
-    "late": ({"solution": "1 to 4.5"}, "lies outside the video"),
-    "two": ({"videos": ["a.mp4", "a.mp4"]}, "the path of one file is needed"),
-    "rate": ({"videos": ["rate.mp4"]}, "has a varying frame rate: a frame stands 0.7 s"),
-    "one": ({"videos": ["one.mp4"]}, "holds one frame"),
-    "half": ({"videos": ["half.mp4"]}, "cannot be read"),
-    "noise": ({"videos": ["noise.mp4"]}, "cannot be read"),
-    "picture": ({"videos": ["picture.mp4"]}, "is a picture"),
-    "sound": ({"videos": ["sound.wav"]}, "holds no video"),
-    "gone": ({"videos": ["gone.mp4"]}, "does not exist"),
-    "task": ({"task": "counting"}, "a row of the task counting is of an image"),
-    "tag": ({"problem": f"{ASKED} <video>"}, "holds <video>"),
-}
+SAYS = [*map(json.loads, Path(__file__).with_name("bad_video_rows.jsonl").read_text().splitlines())]
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +75,8 @@ def test_every_form_asks_and_answers_the_same(form, clips):
     assert trained["messages"][-1]["content"] == f"<video>{row.problem}"
 
 
-@pytest.mark.parametrize("what", SAYS)
-def test_what_is_no_row_is_said_with_its_place(what, clips, tmp_path):
-    change, said = SAYS[what]
+@pytest.mark.parametrize(("what", "change", "said"), [case.values() for case in SAYS])
+def test_what_is_no_row_is_said_with_its_place(what, change, said, clips):
     good = {"videos": ["a.mp4"], "problem": ASKED, "solution": "0.5 to 1.5"}
     path = write_rows(clips / f"bad_{what}.jsonl", [good, good | change])
     report = check_set(path)
