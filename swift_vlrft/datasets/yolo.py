@@ -128,7 +128,7 @@ def _folder(path: Path, config: dict[str, Any], name: str) -> Path:
     folders = _candidates(path, config, name)
     if there := [folder for folder in folders if folder.is_dir()]:
         return Path(os.path.abspath(there[0]))
-    raise DataError(f"{path}: {folders[-1]} is no folder of pictures; correct it, or the line path")
+    raise DataError(f"{path}: {folders[-1]} is no folder (no list is read); correct it or `path`")
 
 
 def _candidates(path: Path, config: dict[str, Any], name: str) -> tuple[Path, Path]:
