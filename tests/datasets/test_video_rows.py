@@ -1,7 +1,6 @@
 """Rows of videos: published forms, what is refused, and what training gets."""
 
 import json
-import random
 
 import av
 import numpy as np
@@ -40,18 +39,20 @@ SAYS = {
     "answer": ({"solution": "soon"}, "cannot be read as spans in seconds"),
     "reversed": ({"solution": "1.5 to 0.5"}, "span 1 of '1.5 to 0.5' is no start with an end"),
     "part": ({"video_start": 0.5}, "a part of a video (video_start) is not read"),
-    "image tag": ({"problem": f"<image>{ASKED}"}, "the problem holds <image>"),
+    "image tag": ({"problem": f"<image>{ASKED}"}, "has a picture, the set"),
+    "image": ({"videos": None, "image": "a.png"}, "has a picture, the set"),
+    "images": ({"images": ["a.png"]}, "has a picture, the set"),
     "turn": ({"messages": [{"role": "tool", "content": "?"}]}, "a turn of 'tool' in messages"),
     "second": ({"solution": [[0, 1], [2, 2]]}, "span 2"),
     "empty": ({"solution": []}, "the row has no span"),
     "frames": ({"solution": "12 to 18"}, "outside the video of 2.0 seconds; of spans in frames"),
+    "clock": ({"unit": "frames", "solution": "0:01 to 0:02"}, "holds seconds or a clock"),
     "unit": ({"unit": "percent"}, "spans are in seconds or frames"),
     "late": ({"solution": "1 to 4.5"}, "lies outside the video"),
     "two": ({"videos": ["a.mp4", "a.mp4"]}, "the path of one file is needed"),
     "rate": ({"videos": ["rate.mp4"]}, "has a varying frame rate: a frame stands 0.7 s"),
     "one": ({"videos": ["one.mp4"]}, "holds one frame"),
     "half": ({"videos": ["half.mp4"]}, "cannot be read"),
-    "noise": ({"videos": ["noise.mp4"]}, "cannot be read"),
     "picture": ({"videos": ["picture.mp4"]}, "is a picture"),
     "sound": ({"videos": ["sound.wav"]}, "holds no video"),
     "gone": ({"videos": ["gone.mp4"]}, "does not exist"),
@@ -69,7 +70,6 @@ def clips(tmp_path_factory):
     draw_clip(folder / "one.mp4", times=[0.0])
     whole = (folder / "a.mp4").read_bytes()
     (folder / "half.mp4").write_bytes(whole[: len(whole) // 2])
-    (folder / "noise.mp4").write_bytes(random.Random(0).randbytes(5000))
     Image.new("RGB", (50, 50)).save(folder / "picture.mp4", "JPEG")
     with av.open(folder / "sound.wav", "w") as out:
         stream = out.add_stream("pcm_s16le", rate=8000)
