@@ -58,14 +58,14 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
         solution = _listed(answer, left)
     else:
         solution = _filled(answer, left)
-    written = read_boxes(solution)
+    written, stated = read_boxes(solution), record.get("frame") or context.stored.box_format
     if boxes and (written is None or (REF in answer and None in written.labels)):
-        raise ValueError(f"{solution[:60]!r} holds boxes in a sentence; write a list of objects")
-    if written and not boxes and not (record.get("frame") or context.stored.box_format):
+        raise ValueError(f"{solution[:60]!r} is no JSON list of boxes, or lacks a label; write one")
+    if written and not boxes and not stated:
         raise ValueError(f"nothing states the format of {solution[:80]!r}; put boxes into objects")
     example = further(record, "messages", "query", "response", "images", "objects")
     example |= {"image": record["images"], "problem": question, "solution": solution}
-    yield example | {"system": system or None, "frame": frame if boxes else record.get("frame")}
+    yield example | {"system": system or None, "frame": stated or (frame if boxes else None)}
 
 
 def _objects(objects: Any) -> tuple[list[str], list[list[float]], str]:
@@ -88,7 +88,7 @@ def _objects(objects: Any) -> tuple[list[str], list[list[float]], str]:
         raise ValueError(f"bbox_type is {kind!r}; real or norm1 is needed")
     for box in boxes:
         if not four_numbers(box):
-            raise ValueError(f"{str(box)[:60]} is a point or polygon; give a box x1, y1, x2, y2")
+            raise ValueError(f"{str(box)[:60]} is not x1, y1, x2, y2 (no point or polygon is read)")
     return names, boxes, frame
 
 

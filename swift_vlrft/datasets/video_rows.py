@@ -15,6 +15,7 @@ The last, a file alone, is a row a sentence of the video NAME.mp4. A column ``un
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -40,7 +41,7 @@ QUESTION = (
     '18.2".\n' + ANSWER_FORM.replace("{}", "start to end")
 )
 """The prompt of a sentence."""
-SENTENCES = {"video", "timestamp", "sentence"}
+NO_IMAGE = (None, {"bytes": None, "path": None})
 
 
 def sentences_of(content: Mapping[str, Any]) -> list[dict[str, Any]] | None:
@@ -65,20 +66,16 @@ def video_of(value: Any, folder: Path, root: Path | None) -> dict[str, Any]:
 
 
 def write_video_rows(folder: Path, splits: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """Write rows of videos as SPLIT.jsonl to ``folder``, with the whole paths of their videos."""
+    """Write rows of videos as SPLIT.json to ``folder``, with the whole paths of their videos."""
     folder.mkdir(parents=True)
     for split, rows in splits.items():
-        with (folder / f"{split}.jsonl").open("w", encoding="utf-8") as file:
-            for row in rows:
-                written = {k: v for k, v in row.items() if k not in ("image", "frame")}
-                file.write(
-                    json.dumps(written | {"videos": [row["image"]["path"]]}, default=str) + "\n"
-                )
+        written = [{**row, "videos": [row["image"]["path"]], "image": None} for row in rows]
+        (folder / f"{split}.json").write_text(json.dumps(written, default=str), "utf-8")
 
 
 def _matches(columns: set[str]) -> bool:
     asked = {"problem", "solution"} <= columns or "messages" in columns
-    return ("videos" in columns and asked and "image" not in columns) or columns >= SENTENCES
+    return ("videos" in columns and asked) or columns >= {"video", "timestamp", "sentence"}
 
 
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
@@ -94,14 +91,16 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
         solution, video = record["timestamp"], record["video"]
     if isinstance(problem, str):
         problem = problem.removeprefix("<video>").strip()
+    if "<image>" in str(problem) or record.get("images") or record.get("image") not in NO_IMAGE:
+        raise ValueError("the row has a picture, the set a column videos: part them, or drop it")
     text = gold_text(solution)
     if text in ("", "[]"):
         raise ValueError("the row has no span; each row needs a start and an end in seconds")
     if None in (spans := read_spans(text) or []):
         number = spans.index(None) + 1
         raise ValueError(f"span {number} of {text[:80]!r} is no start with an end behind it")
-    if "<image>" in str(problem):
-        raise ValueError("the problem holds <image>; a row of a video has no other picture")
+    if unit == "frames" and re.search(r"\d:\d|\d\s?[s秒]", text):
+        raise ValueError(f"the unit is frames, but {text[:80]!r} holds seconds or a clock")
     if unit == "frames" and spans:
         path = video_of(video, context.stored.folder, context.stored.image_root())["path"]
         _, _, seconds, count = video_facts(path)

@@ -89,7 +89,8 @@ def folders_of_yolo(path: Path) -> dict[str, Path]:
             there = [Path(os.path.abspath(folder)) for folder in folders if folder.is_dir()]
             if not there and (key != "test" or not found):
                 raise DataError(
-                    f"{path}: {folders[-1]} is no folder of pictures; correct it, or the line path"
+                    f"{path}: {folders[-1]} is no folder of pictures (no list is read); "
+                    "correct it, or the line path"
                 )
             if there:
                 found[WORDS[key]] = there[0]

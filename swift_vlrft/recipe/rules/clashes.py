@@ -10,6 +10,7 @@ A row of clashes.toml each; what ms-swift's own arguments refuse in the first se
 from __future__ import annotations
 
 import importlib.util
+import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -85,6 +86,9 @@ STATES: dict[str, Callable[[Run], object]] = {
     "start": lambda run: " ".join([run.recipe.launcher, *(w.text for w in run.recipe.words[:1])]),
     "videos": of_videos,
     "videos allowed": _videos_allowed,
+    "video room": lambda run: (
+        (run.optional("max_length") or math.inf) - 64 * float(run.variable("FPS_MAX_FRAMES") or 0)
+    ),
     "rest of processes": lambda run: run.processes % run.integer("sequence_parallel_size"),
 }
 """What a condition may ask beside settings."""
@@ -93,12 +97,12 @@ STATES: dict[str, Callable[[Run], object]] = {
 def _holds(run: Run, name: str, condition: str) -> bool:
     if condition in ("given", "absent"):
         return run.omits(name) == (condition == "absent")
-    if condition[0] in "[(":
-        return within(run.number(name), condition)
     if name in STATES:
         value = STATES[name](run)
     else:
         value = run.variable(name) if name.isupper() else run.texts(name) or run.text(name)
+    if condition[0] in "[(":
+        return within(float(value or 0), condition)  # type: ignore[arg-type]
     values = {*value} if isinstance(value, (tuple, set)) else {str(value)}
     listed = {*condition.removeprefix("not ").split(", ")}
     return bool(values & listed) != condition.startswith("not ")
@@ -110,7 +114,7 @@ def _applies(run: Run, row: Clash) -> bool:
 
 def clashes(run: Run) -> Iterator[Finding]:
     for row in TABLE["clash"] if run.trains else ():
-        with suppress(NoValue):
+        with suppress(ValueError):  # another rule names it
             if _applies(run, row):
                 flag = run.given.get(row.flag)
                 given = " ".join(flag.values) if flag else ""
