@@ -27,7 +27,7 @@ from swift_vlrft.recipe.restricted import MARK, Started, make_inert, started
 from swift_vlrft.recipe.script import Script
 from swift_vlrft.recipe.tree import Mistake, Note, Span, parse
 from swift_vlrft.recipe.words import Value, Variable
-from swift_vlrft.recipe.wrappers import not_read
+from swift_vlrft.recipe.wrappers import ENVIRONMENT, not_read
 
 
 def run_recipes(
@@ -47,6 +47,8 @@ def run_recipes(
     caller = os.environ if environment is None else environment
     try:
         statements, blanks = parse(text)
+        straight = Script(caller, arguments)
+        straight.run(statements)
         # What is noted of blanks, carriage returns and a byte order mark is mended here.
         meant = statements[0].source if statements else text
         meant = re.sub(r"(\\?)\r\n", r" \1\n", meant)
@@ -58,16 +60,20 @@ def run_recipes(
         raise RecipeError(f"{path}: commands are nested too deeply for --run") from None
     commands, said = started(inert, str(path), caller, arguments)
     nodes = commands_of(statements)
-    programs = [(n, w) for n in nodes for w in n.Cmd.Args if PROGRAM.fullmatch(w.text)]
-    starts = {node.line: word.line for node, word in reversed(programs)}
     script = Script({})
-    script.notes = [*notes, *said, *blanks]
+    read = [note for c in straight.commands for w in c.words for note in (*c.notes, *w.notes)]
+    unset = [note for note in read if note.kind in ("unset", "needed")]
+    script.notes = [*notes, *said, *blanks, *unset]
     for command in commands:
-        command.line = starts.get(command.line, command.line)
+        around = [node for node in nodes if node.line <= command.line <= node.End.line]
+        programs = [w for n in around for w in n.Cmd.Args if PROGRAM.fullmatch(w.text)]
+        command.line = (programs or around or [command])[0].line
         name = command.words[0]
         if name == "cd":
             script.folder = None
         elif name in ("source", ".", "eval"):
+            if any(ENVIRONMENT.match(node.text) for node in around):
+                continue
             script.lost = Note(command.line, "unread", f"{name} is not followed under --run")
             script.notes.append(script.lost)
         elif not script.program(_words(script, command)) and (

@@ -39,7 +39,7 @@ MAKERS = re.compile(
     r"|scp|clone|lfs|pull|download|sync|vlrft|swift|.*\.(?:sh|py)|(?:ba|da|z|k)?sh)"
 )
 """Words, one of the first three of a command, that may make files which a run reads."""
-NO_NAME = re.compile(r"(?!-|[\"']?\$(?!\w+=)|\")")
+NO_NAME = re.compile(r"(?!-|[\"']?\$(?!\w+=)|\"|(?!swift$)[A-Za-z_]\w*$)")
 NO_COMMAND = re.compile(r"[A-Za-z_]\w* =|\$\w+=|set [A-Za-z_]\w*=")
 NUMBERS = re.compile(r"[\d.]+(?:,[\d.]*)*")
 """Words of `export`, and commands, that are meant to set a variable."""
@@ -52,14 +52,14 @@ FLAG = re.compile(rf"['\"]?[-{DASHES}]{{1,3}}[A-Za-z]")
 TYPED = {
     **dict.fromkeys("\u201c\u201d\u201e\u00ab\u00bb\uff02", '"'),
     **dict.fromkeys("\u2018\u2019\uff07\u00b4", "'"),
-    **{"\u00a0": " ", "\u3000": " ", "\uff1d": "="},
+    **{"\u00a0": " ", "\u3000": " ", "\uff1d": "=", "\uff0c": ","},
     **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff", ""),
 }
 """What a word processor or a chat puts in the place of a keyboard's characters."""
 OF_QUOTES = "".join(key for key, value in TYPED.items() if value in ("'", '"'))
 TYPOGRAPHY = re.compile(
     rf"^-*[{DASHES}][-{DASHES}]*(?=[A-Za-z\d])|(?:^|(?<==))[{OF_QUOTES}]|[{OF_QUOTES}]$"
-    rf"|(?<=\d[eE])[{DASHES}](?=\d)"
+    rf"|(?<=\d[eE])[{DASHES}](?=\d)|(?<=[A-Za-z\d])\uff0c(?=[A-Za-z\d])"
     r"|(?<=[A-Z])\uff1d|(?<!\\)[\u00a0\u3000](?=[-\w])|[\u200b-\u200d\u2060\ufeff]"
 )
 
@@ -195,7 +195,7 @@ def _slips(text: str, node: Node) -> Iterator[Note]:
         for at, follows in _joins(text, word):
             why = "no blank stands before the backslash, and none before the next line: bash joins "
             why += f"{follows} to the word before it. Write a blank before the backslash"
-            name = re.sub(r"\\\r?\n", "", word.text)
+            name = re.sub(r"\\\r?\n", "", word.text) + f" {follows.rstrip('=')}"
             yield note_at(text, at, "continuation", why, Patch(at, at, " "), name=name)
     if args and (not exports or command.Variant.Value == "export"):
         yield from _assignments(text, node)
@@ -216,14 +216,14 @@ def _joins(text: str, word: Node) -> Iterator[tuple[int, str]]:
 def _assignments(text: str, node: Node) -> Iterator[Note]:
     """What is meant to set a variable and does not: blanks around `=`, a `$`, `set`."""
     words, exports = node.Cmd.Args, bool(node.Cmd.Variant)
-    wrong = [word for word in words if word.Naked and not word.Name and NO_NAME.match(word.text)]
+    wrong = [word for word in words if word.Naked and NO_NAME.match(word.text)]
     if not exports:
         listed = node.Cmd.Assigns and NUMBERS.fullmatch(words[0].text)
         wrong = words if listed or NO_COMMAND.match(" ".join(word.text for word in words)) else []
     for word in wrong[:1]:
         said, patches = word.text, list[Patch]()
         why = f"bash takes `{said}` for a {'name' if exports else 'command'} of its own: write "
-        why += "`export NAME=VALUE`, without $, and blanks neither around = nor within a list"
+        why += "`export NAME=VALUE` on its own line, without $, and no blanks around = or in a list"
         start = len(text[: word.Pos.at].rstrip())
         if said == "set":
             patches = [Patch(word.Pos.at, word.End.at, "export")]
@@ -288,7 +288,7 @@ def not_exported(
     for node in nodes:
         if node.Cmd.Args and node.Cmd.Args[0].text in ("echo", "printf"):
             uses = uses.replace(node.text, "")
-    for node, below in zip_longest(nodes, nodes[1:]):
+    for at, (node, below) in enumerate(zip_longest(nodes, nodes[1:])):
         exports, late = bool(node.Cmd.Variant), all(c.line < node.line for c in commands)
         alone = node.Cmd.Args if exports and late else () if node.Cmd.Args else node.Cmd.Assigns
         for assigned in (assigned for assigned in alone if commands and assigned.Name):
@@ -315,7 +315,8 @@ def not_exported(
             else:
                 why += f": write `export {name}=...`"
             why += f"; did you mean {near}?" if near else ""
-            kind = "not-exported" if known and not exports else "unused"
+            others = exports and any(n.Cmd.Args and not n.Cmd.Variant for n in nodes[at:])
+            kind = "not-exported" if known and not others else "unused"
             yield note_at(text, assigned.Pos.at, kind, why, *(patches if known else ()), name=name)
     for name in dict.fromkeys(name for command in commands for name in command.environment):
         written = re.search(rf"(?<![\w$]){re.escape(name)}=", text)

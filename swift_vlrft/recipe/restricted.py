@@ -92,8 +92,7 @@ def started(
     for error in errors:
         if match := re.match(rf"{re.escape(script)}: line (\d+): (.*)", error):
             line, why = max(1, int(match[1]) - before), match[2].replace(MARK, "?")[:200]
-            text = f"under --run bash says: {why}"
-            notes.append(Note(line, "unread", text))
+            notes.append(Note(line, "unread", f"under --run bash says: {why}"))
     return commands, list(dict.fromkeys(notes))
 
 
@@ -186,6 +185,8 @@ def make_inert(text: str, script: str) -> tuple[str, list[Note]]:
         if node.Background:
             at = node.Semicolon.at
             edits += [(node.Pos.at, node.Pos.at, "( "), (at, at + 1, " );")]
+        if node.Type == "CallExpr" and node.Args and {*"/$"} & {*node.Args[0].text}:
+            edits.append((node.Args[0].Pos.at, node.Args[0].Pos.at, "_vlrft_run "))
         for name in (node.Name, node.Param):
             if name and (other := RENAMED.get(name.Value)):
                 edits.append((name.Pos.at, name.Pos.at + len(other), other))

@@ -28,7 +28,7 @@ PYTHON = re.compile(r"python[\d.]*")
 PRINTS = re.compile(r"echo|printf|cat|tee|which|type|command|[ef]?grep|p?kill|killall|ps|pip3?|:")
 """Commands that run nothing of what they are given."""
 ENVIRONMENT = re.compile(
-    r"(?:source|\.)\s+\S*(?:/activate|(?:conda|mamba)\.sh|\.bashrc|\.(?:bash_)?profile)\b"
+    r"(?:source|\.)\s+(?:\S*/)?(?:activate|(?:conda|mamba)\.sh|\.bashrc|\.(?:bash_)?profile)\b"
     r"|eval\s+\"?\$\(\S*(?:conda|mamba)\b"
 )
 """What switches an environment on; it is taken to set no variable of a run."""
@@ -37,6 +37,7 @@ WITHIN = re.compile(
     rf"\s+(?:{'|'.join(COMMANDS)})\b|swift[./]cli[./]"
 )
 """Text that has a command of ms-swift in it."""
+UNKNOWN = re.compile(r"(?:\S*/)?swift\s+(?!(?:web.ui|app|merge.lora|-\S*)(?!\S))[\w-]+(?!\S)")
 A_SCRIPT = re.compile(r"(?:nohup\s+)?(?:(?:ba|da|z|k)?sh(?!\S)|\S*\.(?:sh|slurm|sbatch)(?!\S))")
 
 
@@ -117,6 +118,8 @@ def not_read(text: str) -> str | None:
         return None
     if A_SCRIPT.match(text):
         return f"`{shown}` runs another script, which is not read: give it by itself"
+    if UNKNOWN.match(text):
+        return f"`{shown}`: ms-swift has no such command; known are {', '.join(COMMANDS)}"
     if name == "megatron":
         return "`megatron` is not read: flags of `swift` are checked"
     if WITHIN.search(text):

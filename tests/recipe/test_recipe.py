@@ -167,6 +167,7 @@ def test_a_configuration_that_the_script_writes_is_not_read(tmp_path, monkeypatc
         ("none.sh", None, "none.sh"),
         ("a.json", b'{"cells": [{"source": ["!swift rlhf"]}]}', "notebook"),
         ("train.sh", b"# x\nFROM a:1\nRUN swift rlhf --x 1\n", "Dockerfile"),
+        ("train.sh", b"```bash\nswift rlhf --x 1\n```\n", "Markdown"),
         ("a.sh", b"#!/usr/bin/env fish\nswift rlhf --x 1\n", "fish"),
         ("a.sh", b"REM it\r\nswift rlhf --x 1\r\n", "batch file"),
         ("a.sh", b"swift rlhf ^\r\n  --x 1 ^\r\n  --y 2\r\n", "batch file"),
@@ -174,7 +175,6 @@ def test_a_configuration_that_the_script_writes_is_not_read(tmp_path, monkeypatc
         ("a.sh", b"swift rlhf `\n  --x 1\n", "PowerShell"),
         ("a.sh", b'$Model = "m"\nswift rlhf --x 1\n', "PowerShell"),
         ("a.sh", b"A=1 \\\nswift rlhf --x \0 1\n", "line 2: a byte 0"),
-        ("binary.sh", b"\xff\xfe\x00", "binary.sh"),
         ("gbk.sh", "# \u4e2d\nswift rlhf --x '\u4e2d'\n".encode("gbk"), "line 1: byte 0xd6"),
     ],
 )

@@ -108,7 +108,7 @@ def _set(run: Run, flag: str, value: str, judge: Judge) -> _Set:
 
     asked = parse(value, exists)
     described = partial(_Set, flag, value, asked.name, asked.subsets, count=asked.count)
-    streamed = run.true("streaming") and not _groups_of_a_stream(run)
+    streamed = run.true("streaming") and not run.grpo
     for source in SOURCES:
         if source.hub_id == asked.name:
             if streamed:
@@ -194,7 +194,7 @@ def data_sets(run: Run, judge: Judge = first_images) -> Iterator[Finding]:
         yield note(run, "val_dataset", "dataset", text)
     for text in shared_pictures(pictures):
         yield note(run, "val_dataset", "dataset", text)
-    if _groups_of_a_stream(run):
+    if run.grpo and run.true("streaming"):  # whose sampler repeats no prompt (TRL)
         yield problem(run, "streaming", "streaming", ANSWERS_OF_A_STREAM)
     if rewards and all(rows) and run.omits("cached_dataset"):
         yield from steps(run, sum(rows), sum(report.good for report in reports if report))
@@ -234,14 +234,6 @@ def _of_set(run: Run, data_set: _Set) -> Iterator[Finding]:
     yield from _box_format(run, data_set)
     for text in report.bad_notes() if report is not None else ():
         yield note(run, flag, "bad-rows", text)
-
-
-def _groups_of_a_stream(run: Run) -> bool:
-    """Tell whether GRPO is to make groups of a stream.
-
-    TRL's get_train_dataloader does not use the sampler that repeats a prompt then.
-    """
-    return run.true("streaming") and run.grpo
 
 
 def _box_format(run: Run, data_set: _Set) -> Iterator[Finding]:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 PLACEHOLDER = re.compile(
     r"<(?!/?(?:think|answer|image|video|audio|bbox|ref-object)>)[\w -]+>"
     r"|\b(?:path/to/|your[-_ ]|xxx+\b|todo\b)"
-    r"|\[(?:your|model|path)[\w -]*\]",
+    r"|\[(?:your|model|path)[\w -]*\]"
+    r"|\$\{?[A-Za-z_]\w*",  # nothing expands it in a configuration, or within single quotes
     re.IGNORECASE,
 )
 GAP = re.compile(r"=|(?:[ \t]|\\\r?\n)+")

@@ -104,17 +104,13 @@ def hub_ids(run: Run) -> Iterator[Finding]:
                 continue
             owner, _, model = name.lower().rpartition("/")
             alike = [key for key in known if abs(len(key) - len(name)) <= 2 and owner]
-            alike = [key for key in alike if _digits(key) == _digits(name)]
+            alike = [k for k in alike if re.findall(r"\d", k) == re.findall(r"\d", name)]
             alike = [k for k in alike if difflib.get_close_matches(owner, [k.partition("/")[0]])]
             alike = difflib.get_close_matches(name.lower(), alike, n=1, cutoff=0.92)
             bare = [key for key in known if key.rpartition("/")[2] == model and not owner]
             if near := alike or bare:
                 text = f"--{flag} {name}: no model of this name is known; did you mean "
                 yield problem(run, flag, "model", f"{text}{known[near[0]]}?")
-
-
-def _digits(text: str) -> str:
-    return "".join(re.findall(r"\d", text))
 
 
 def checkpoint(run: Run) -> Iterator[Finding]:

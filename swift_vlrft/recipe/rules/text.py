@@ -34,13 +34,10 @@ from swift_vlrft.recipe.tree import Patch
 
 CLOSED = ("deepspeed", "fsdp", "attn_impl", "lr_scheduler_type", "report_to")
 """Flags whose names no plugin adds to."""
-MEANT = {
-    ("loss_type", "gspo"): "GSPO is --importance_sampling_level sequence, under any loss",
-    ("report_to", "None"): "write none",
-}
+GSPO = "GSPO is --importance_sampling_level sequence, under any loss"
 ELSEWHERE = re.compile(r"[/{,]|\.json$")
 """A file, JSON, an id of a hub (--attn_impl kernels-community/flash-attn), or several at once."""
-LISTED = re.compile(r"[\w./:#-]+(?:,[\w./:#-]+)+|[\w./:#-]+,")
+LISTED = re.compile(r"[\w./:#-]+(?:, *[\w./:#-]+)+|[\w./:#-]+,")
 PRODUCT = re.compile(r"\d+(?:\s*[*+/-]\s*\d+)+")
 LEVELS = dict.fromkeys(("unread", "needed", "unused", "variable"), NOTE)
 VARIABLE = re.compile(r"^\s*(?:export\s+)?([A-Z_]+)=[\"']?([^\s\"'$]+)")
@@ -152,8 +149,9 @@ def named_values(run: Run) -> Iterator[Finding]:
                 near = difflib.get_close_matches(value, known, n=1, cutoff=0.5)
                 all_of_them = "known are " + ", ".join(known) if len(known) < 40 else ""
                 meant = f"did you mean {near[0]}?" if near else all_of_them
+                meant = GSPO if (name, value) == ("loss_type", "gspo") else meant
                 text = f"--{name} {value}: ms-swift {run.facts.versions['ms-swift']} has no such "
-                text += f"name; {MEANT.get((name, value)) or meant}".removesuffix("; ")
+                text += f"name; {meant}".removesuffix("; ")
                 yield problem(run, name, "value", text)
 
 
@@ -194,7 +192,7 @@ def variables(run: Run) -> Iterator[Finding]:
 
 
 def _is_placeholder(flag: Flag) -> bool:
-    return any(map(PLACEHOLDER.search, flag.values))
+    return flag.known and any(map(PLACEHOLDER.search, flag.values))
 
 
 def placeholders(run: Run) -> Iterator[Finding]:
