@@ -34,7 +34,6 @@ from swift_vlrft.parsing.turns import earlier_turns
 from swift_vlrft.rewards import PAYING, REWARDS, RewardFunction, reward_columns
 
 EMPTY: Mapping[str, RewardFunction] = MappingProxyType({})
-SAME = 1e-4  # logs round
 
 
 class RewardSummary(msgspec.Struct):
@@ -168,8 +167,6 @@ def score_completions(
         logged = [completion.logged(name) for completion in rows if name in completion.row]
         if all(score is None for score in logged):
             summary.unlogged = len(logged)
-        if name not in own:
-            report.notes += _scored_otherwise(name, rows, reasons)
         report.flags += _unscored(name, summary)
     report.findings = distinct(findings)
     report.notes += map(str, distinct(unread))
@@ -244,20 +241,6 @@ def _figures(rows: list[tuple[Completion, list[float], bool | None]], total: int
 
 def _mean(values: Sequence[float]) -> float | None:
     return fmean(values) if values else None
-
-
-def _scored_otherwise(
-    name: str, rows: Sequence[Completion], reasons: Sequence[Reason]
-) -> Iterator[str]:
-    """A note where the log lacks a column of the data set: ms-swift logs the solution alone."""
-    lacking = [key for key in REWARDS[name].takes if all(row.row.get(key) is None for row in rows)]
-    scores = ((row.logged(name), why.score) for row, why in zip(rows, reasons, strict=True))
-    other = [abs(a - b) > SAME for a, b in scores if a is not None and b is not None]
-    if lacking and any(other):
-        yield (
-            f"{name}: the run scored {sum(other)} of {len(other)} rows differently; its log lacks "
-            f"{' and '.join(lacking)}, which its data set may hold"
-        )
 
 
 def _summary(reasons: Sequence[Reason]) -> RewardSummary:

@@ -96,25 +96,6 @@ def test_rows_of_several_tasks_are_routed(tmp_path):
     assert report.rewards["vlrft_classification"].skipped == 0  # no other reward took it
 
 
-@pytest.mark.parametrize(
-    ("reward", "texts", "gold", "column", "other"),
-    [
-        ("vlrft_ocr", ["ITC", "x"], "ITC Limited", {"aliases": ["ITC"]}, ["ITC Limited", "?"]),
-        ("vlrft_classification", ["a320", "b"], "Airbus", {"aliases": ["A320"]}, ["airbus", "b"]),
-        ("vlrft_number", ["99", "1"], "100", {"tolerance": 0.05}, ["100", "1"]),
-    ],
-)
-def test_a_log_without_a_column_of_its_set_is_noted(reward, texts, gold, column, other, tmp_path):
-    """ms-swift logs the solution, and no further column."""
-    record = {"completion": list(map(answer, texts)), "solution": [gold] * 2, reward: [1.0, 0.0]}
-    (note,) = score_file(write(tmp_path / "completions.jsonl", record)).notes
-    (name,) = column
-    assert f"{reward}: the run scored 1 of 2 rows" in note and f"lacks {name}," in note
-    whole = {name: [column[name]] * 2}
-    for more in (whole, whole | {reward: [0, 1]}, {"completion": list(map(answer, other))}):
-        assert score_file(write(tmp_path / "more.jsonl", record | more)).notes == []
-
-
 @pytest.mark.parametrize("case", cases("flags"), ids=lambda case: case["why"])
 def test_what_ruins_a_run_is_flagged_and_nothing_else(case):
     row = {"completion": answer(case["answer"]), "solution": case.get("gold", GOLD)}
