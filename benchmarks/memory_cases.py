@@ -363,6 +363,7 @@ def settings_of(row: dict[str, Any]) -> Settings:
         attention = "flash_attention_2" if "flash" in said else "sdpa"
         attention = "eager" if "eager" in said else attention
     fsdp, swift = sharding == "fsdp", kind == "swift"
+    by_parameter = kind in ("verl", "trl") or (swift and tuning == "full")
     words = PROMPT_TEXT
     max_prompt = count(row, "max_prompt_length") or count(row, "max_length")
     if not grids:
@@ -384,16 +385,13 @@ def settings_of(row: dict[str, Any]) -> Settings:
         # Without the flag ms-swift's engine takes the model's context, others the rows' length.
         vllm_max_length=count(row, "vllm_max_model_len") or (model.context if swift else None),
         vllm_profiled_patches=largest_image(model) if swift else None,
-        # verl's rollout.max_num_batched_tokens; vLLM's server takes as many.
-        vllm_batched_tokens=2048 if kind == "swift" else 8192,
         # verl's engine always sleeps while the actor trains.
         sleep_level=1 if kind == "verl" else count(row, "sleep_level") or 0,
         offload_model=offloads,
         offload_optimizer=bool(flag(row, "offload_optimizer")),
-        move_model_batches=count(row, "move_model_batches") or 1,
         # ms-swift 3.x gathers all at once for LoRA's merge; in full tuning one by one. R1-V's vLLM
         # trainers gather the whole model.
-        sync_by_parameter=(kind in ("verl", "trl")) or (kind == "swift" and tuning == "full"),
+        move_model_batches=model.layers if by_parameter else count(row, "move_model_batches") or 1,
         batch=batch,
         accumulation=count(row, "gradient_accumulation_steps") or 1,
         generations=count(row, "num_generations") or 8,

@@ -118,8 +118,6 @@ def _sync(settings: Settings) -> Components:
     parameters = settings.model.parameters
     if not settings.shards_weights:
         gathered = 0
-    elif settings.sync_by_parameter:
-        gathered = parameters.embedding
     elif settings.move_model_batches > 1:
         others = parameters.embedding + parameters.head + parameters.vit + parameters.aligner
         layers = parameters.layers // settings.move_model_batches

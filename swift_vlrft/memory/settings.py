@@ -91,14 +91,11 @@ class Settings:
     vllm_profiled_patches: int | None = None
     """Patches of the image that vLLM profiles; None: the row's largest."""
     vllm_max_sequences: int | None = _flag("vllm_max_num_seqs", None, Run.optional)
-    vllm_batched_tokens: int = 2048
     vllm_eager: bool = _flag("vllm_enforce_eager", False, Run.true)
     sleep_level: int = _flag("sleep_level", 0, Run.integer)
     offload_model: bool = _flag("offload_model", False, Run.true)
     offload_optimizer: bool = _flag("offload_optimizer", False, Run.true)
     move_model_batches: int = _flag("move_model_batches", 0, Run.integer)
-    sync_by_parameter: bool = False
-    """Weights go to the engine one by one: ms-swift 3.x in full tuning, TRL, verl."""
     gather_for_generation: bool = _flag("ds3_gather_for_generation", True, Run.true)
     batch: int = _flag("per_device_train_batch_size", 1, Run.integer)
     accumulation: int = _flag("gradient_accumulation_steps", 1, Run.integer)
