@@ -30,7 +30,7 @@ from typing import Any
 from swift_vlrft.memory import from_recipe
 from swift_vlrft.memory.estimate import ERROR, Plan, estimate
 from swift_vlrft.memory.models import Model, known_models, read_model
-from swift_vlrft.memory.settings import GIB, USABLE, Settings, gpu_gib, parse_gpus
+from swift_vlrft.memory.settings import CAPACITY, GIB, USABLE, Settings, parse_gpus
 from swift_vlrft.memory.vllm import largest_image
 from swift_vlrft.recipe.reader import read_text
 from swift_vlrft.recipe.run import resolve
@@ -430,16 +430,13 @@ def _capacity(name: str, size: float | None, used: float | None) -> float:
             return next(card * USABLE for card in CARDS if card * USABLE >= used)
         if not name:
             raise ValueError("the report says neither the GPU's size nor its name")
-        return gpu_gib(name)
+        return CAPACITY[name]
     if size < 16:
         return size  # a reading, not a nominal size
-    for kind in (f"{name}-{size:g}", name):
-        try:
-            found = gpu_gib(kind)
-        except ValueError:
-            continue
-        if abs(found - size) < 0.1 * size:
-            return found
+    plain = name.removeprefix("RTX ")
+    found = CAPACITY.get(f"{plain}-{size:g}") or CAPACITY.get(plain)
+    if found and abs(found - size) < 0.1 * size:
+        return found
     return size * USABLE
 
 
