@@ -61,13 +61,6 @@ class SharedPrefixes(SwiftsTrainer):
                 f"LoRA's dropout {dropout} draws one mask for a shared prompt, but one per "
                 "separate row; with --lora_dropout 0 the results are the same."
             )
-        size, group = self.args.per_device_train_batch_size, self.num_generations
-        if size % group:
-            self._say(
-                f"per_device_train_batch_size {size} splits groups of {group} completions, and a "
-                f"prompt is shared inside a micro-batch only. A multiple of {group} gains most, "
-                "with gradient_accumulation_steps lowered to match."
-            )
 
     def _base(self, model: Any) -> Any:
         """Return the transformers model inside engines and adapters."""
