@@ -140,7 +140,7 @@ def test_rewards_of_a_plugin_are_asked(tmp_path):
     rows = [{"completion": RIGHT, "solution": gold} for gold in (GOLD, "x")]
     file, plugin = write(tmp_path / "c.jsonl", *rows), str(tmp_path / "mine.py")
     names = ("--reward", "half_own", "--reward", "vlrft_format")
-    code, said = score(file, *names, "--json", "--external_plugins", plugin, plugin)
+    code, said = score(file, *names, "--json", *("--external_plugins", plugin) * 2)
     half, whole = json.loads(said)["rewards"].values()
     assert code == 0 and (half["mean"], half["scored"], half["skipped"]) == (0.5, 1, 1)
     assert whole["mean"] == 1.0
