@@ -150,7 +150,7 @@ def test_rewards_of_a_plugin_are_asked(tmp_path):
         (("--external_plugins", str(tmp_path / "broken.py")), "broken.py: line 1: "),
         (("--external_plugins", str(tmp_path / "taken.py")), "registers vlrft_format"),
         (("--external_plugins", str(tmp_path / "no.py")), "no.py"),
-        ((plugin,), "reads one file"),
+        ((plugin,), "unexpected extra"),
     ):
         code, said = score(file, *more)
         assert code == 2 and named in said.replace("\n", "") and "Traceback" not in said
