@@ -23,6 +23,7 @@ from swift_vlrft.memory.activations import (
 )
 from swift_vlrft.memory.settings import GIB, Settings
 from swift_vlrft.memory.states import States
+from swift_vlrft.shared_prefix.settings import KEPT
 
 CUDA_CONTEXT = 0.5 * GIB
 """Assumed: a CUDA context and its kernels, which torch does not count (0.4 to 0.6 GiB in public
@@ -172,7 +173,7 @@ def _features(settings: Settings) -> Components:
         return {}
     groups = -(-settings.generated_at_once // max(1, settings.generations))
     features = groups * settings.image_tokens * settings.model.hidden * 2
-    return {VIT: min(settings.feature_cache, features)}
+    return {VIT: min(KEPT, features)}
 
 
 def _training(settings: Settings, states: States, base: Components) -> dict[str, Components]:

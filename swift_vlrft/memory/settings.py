@@ -139,7 +139,6 @@ class Settings:
     chunked_loss: bool = _flag("use_liger_kernel", False, Run.true)
     shared_prefix: bool = False
     """VLRFT_SHARED_PREFIX=1: each prompt of a micro-batch once (docs/project/shared_prefix.md)."""
-    feature_cache: int = 0  # Bytes of image features that it keeps at most
     expandable_segments: bool = False  # Of torch's allocator
     may_share_prefixes: bool = True
     """Whether VLRFT_SHARED_PREFIX=1 would have an effect: our plugin, without an exception."""
