@@ -30,7 +30,7 @@ from typing import Any
 from swift_vlrft.memory import from_recipe
 from swift_vlrft.memory.estimate import ERROR, Plan, estimate
 from swift_vlrft.memory.models import Model, known_models, read_model
-from swift_vlrft.memory.settings import GIB, USABLE, Settings, gpu_gib, parse_gpus
+from swift_vlrft.memory.settings import CAPACITY, GIB, USABLE, Settings, parse_gpus
 from swift_vlrft.memory.vllm import largest_image
 from swift_vlrft.recipe.reader import read_text
 from swift_vlrft.recipe.run import resolve
@@ -363,6 +363,7 @@ def settings_of(row: dict[str, Any]) -> Settings:
         attention = "flash_attention_2" if "flash" in said else "sdpa"
         attention = "eager" if "eager" in said else attention
     fsdp, swift = sharding == "fsdp", kind == "swift"
+    by_parameter = kind in ("verl", "trl") or (swift and tuning == "full")
     words = PROMPT_TEXT
     max_prompt = count(row, "max_prompt_length") or count(row, "max_length")
     if not grids:
@@ -384,16 +385,13 @@ def settings_of(row: dict[str, Any]) -> Settings:
         # Without the flag ms-swift's engine takes the model's context, others the rows' length.
         vllm_max_length=count(row, "vllm_max_model_len") or (model.context if swift else None),
         vllm_profiled_patches=largest_image(model) if swift else None,
-        # verl's rollout.max_num_batched_tokens; vLLM's server takes as many.
-        vllm_batched_tokens=2048 if kind == "swift" else 8192,
         # verl's engine always sleeps while the actor trains.
         sleep_level=1 if kind == "verl" else count(row, "sleep_level") or 0,
         offload_model=offloads,
         offload_optimizer=bool(flag(row, "offload_optimizer")),
-        move_model_batches=count(row, "move_model_batches") or 1,
         # ms-swift 3.x gathers all at once for LoRA's merge; in full tuning one by one. R1-V's vLLM
         # trainers gather the whole model.
-        sync_by_parameter=(kind in ("verl", "trl")) or (kind == "swift" and tuning == "full"),
+        move_model_batches=model.layers if by_parameter else count(row, "move_model_batches") or 1,
         batch=batch,
         accumulation=count(row, "gradient_accumulation_steps") or 1,
         generations=count(row, "num_generations") or 8,
@@ -432,16 +430,13 @@ def _capacity(name: str, size: float | None, used: float | None) -> float:
             return next(card * USABLE for card in CARDS if card * USABLE >= used)
         if not name:
             raise ValueError("the report says neither the GPU's size nor its name")
-        return gpu_gib(name)
+        return CAPACITY[name]
     if size < 16:
         return size  # a reading, not a nominal size
-    for kind in (f"{name}-{size:g}", name):
-        try:
-            found = gpu_gib(kind)
-        except ValueError:
-            continue
-        if abs(found - size) < 0.1 * size:
-            return found
+    plain = name.removeprefix("RTX ")
+    found = CAPACITY.get(f"{plain}-{size:g}") or CAPACITY.get(plain)
+    if found and abs(found - size) < 0.1 * size:
+        return found
     return size * USABLE
 
 

@@ -36,7 +36,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     **{"check": check, "plan": plan, "agree": agree, "doctor": doctor, "plugin": plugin},
     **{"score": score, "eval": evaluate, "compare": compare, "report": report, "publish": publish},
 }
-CONTEXTS = {"plan": WITH_FLAGS, "check": WITH_FLAGS, "score": {"allow_extra_args": True}}
+CONTEXTS = {"plan": WITH_FLAGS, "check": WITH_FLAGS}
 for name, command in COMMANDS.items():
     app.command(name, context_settings=CONTEXTS.get(name), rich_help_panel=PANEL_OF[name])(command)
 for name, group in {"data": data, "recipe": recipe}.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ import typer
 from swift_vlrft.commands.output import print_json, say, say_marked, say_styled
 from swift_vlrft.commands.recipe_words import flags_after
 from swift_vlrft.recipe.flags import is_flag
+from swift_vlrft.recipe.shipped import is_command
 
 if TYPE_CHECKING:
     from swift_vlrft.recipe.reader import Recipe
@@ -54,7 +54,7 @@ def check(
         raise typer.BadParameter("--run shows what bash makes of a script; --fix changes its text")
     first = next((n for n, word in enumerate(recipes) if is_flag(word)), len(recipes))
     recipes, arguments = recipes[:first], flags_after([*recipes[first:], *context.args], context)
-    if arguments and (len(recipes) != 1 or fix or _is_command(recipes[0])):
+    if arguments and (len(recipes) != 1 or fix or is_command(recipes[0])):
         raise ValueError(f"{arguments[0]}: put flags after a single recipe, without --fix")
     findings: list[Finding] = []
     unreadable = []
@@ -67,7 +67,7 @@ def check(
         findings += of_recipe
         if not as_json:
             called = " + ".join(" ".join(recipe.command) for recipe in commands)
-            label = "command" if _is_command(name) else name
+            label = "command" if is_command(name) else name
             say_styled((label, "bold"), f"  {called}")
             _print(of_recipe, name)
     problems = sum(finding.level == "problem" for finding in findings)
@@ -82,10 +82,6 @@ def check(
             part = " in what was read" * any(finding.rule == "unread" for finding in findings)
             say(counts + "s" * (problems != 1) + part)
     raise typer.Exit(2 if unreadable else 1 if problems else 0)
-
-
-def _is_command(text: str) -> bool:
-    return "swift " in text and not os.path.exists(text)  # no Path: it refuses a long command
 
 
 def _checked(
@@ -103,14 +99,14 @@ def _checked(
     from swift_vlrft.recipe.shipped import recipe_path
 
     read = run_recipes if run else read_recipes
-    if run and _is_command(name):
+    if run and is_command(name):
         raise RecipeError(f"--run reads a script; this is a command: {name[:60]}")
-    if _is_command(name):
+    if is_command(name):
         commands = read_text(name)
     else:
         commands = read(recipe_path(name), arguments=arguments)
         hands_on(commands, arguments)
-    if fix and not _is_command(name) and _rewrite(commands[0], quiet):
+    if fix and not is_command(name) and _rewrite(commands[0], quiet):
         return _checked(name, False, quiet)
     return commands, check_recipes(resolve(command) for command in commands)
 

@@ -16,7 +16,6 @@ LONGEST = 400
 
 
 def score(
-    context: typer.Context,
     file: Annotated[
         Path,
         typer.Argument(
@@ -33,7 +32,7 @@ def score(
     ] = None,
     external_plugins: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE ...", help="Files with rewards of your own, as for ms-swift."),
+        typer.Option(metavar="FILE", help="File with rewards of your own; repeatable."),
     ] = None,
     samples: Annotated[
         int, typer.Option("--show", min=0, help="Completions that lost points to print (0 = none).")
@@ -53,9 +52,7 @@ def score(
     if external_plugins:
         from swift_vlrft.swift_plugin.own_rewards import own_rewards
 
-        own = own_rewards([*external_plugins, *map(Path, context.args)])
-    elif context.args:
-        raise ValueError(f"{context.args[0]}: `vlrft score` reads one file")
+        own = own_rewards(external_plugins)
     report = score_file(file, reward or (), samples, own)
     if as_json:
         print_json(records.as_json(report))

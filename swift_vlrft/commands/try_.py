@@ -1,6 +1,5 @@
 """``vlrft try`` takes a data set of one's own to a verdict, on a CPU or one GPU."""
 
-import re
 import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -76,13 +75,11 @@ def try_(
 def example_model(family: str) -> str:
     """Return the model of the first shipped recipe for that family."""
     from swift_vlrft.families import family_of
-    from swift_vlrft.recipe.shipped import shipped_recipes
+    from swift_vlrft.memory.scripts import scripts
 
-    for path in shipped_recipes().values():
-        stated = re.search(r"^MODEL=\$\{MODEL:-(\S+)\}", path.read_text(), re.MULTILINE)
-        if stated and (of := family_of(name=stated[1])) and of.name == family:
-            return stated[1]
-    return "MODEL"
+    models = (script.model for script in scripts().values())
+    of_family = (m for m in models if (of := family_of(name=m)) and of.name == family)
+    return next(of_family, "MODEL")
 
 
 def print_trial(summary: dict[str, Any], folder: Path) -> None:

@@ -9,15 +9,15 @@ The training log, ``vlrft score``, ``vlrft compare`` and the report say it befor
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from swift_vlrft.diagnostics.by_task import by_group, has_no_variance
 from swift_vlrft.diagnostics.readings import BoxFormatCheck
 from swift_vlrft.diagnostics.reasons import UNREAD, Reason, advice
 from swift_vlrft.parsing.answers import BoxList, gold_text, read, with_prefix
@@ -56,6 +56,7 @@ EXPLAINED_BY_READING = ("flat_0", "unreadable", "zero_variance")
 """What follows where boxes are in another format: then that is the finding."""
 
 Pair = tuple[float, float]
+T = TypeVar("T")
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -269,6 +270,20 @@ def distinct(findings: Iterable[Finding | None]) -> list[Finding]:
     """Return each finding once, though several rewards of a task have it."""
     problems = [finding for finding in findings if finding is not None]
     return list({(p.code, p.subject): p for p in reversed(problems)}.values())[::-1]
+
+
+def by_group(values: Iterable[tuple[Hashable, T]]) -> list[list[T]]:
+    """Return the values of each group that is known (not None)."""
+    groups: dict[Hashable, list[T]] = {}
+    for group, value in values:
+        if group is not None:
+            groups.setdefault(group, []).append(value)
+    return list(groups.values())
+
+
+def has_no_variance(scores: Sequence[float]) -> bool:
+    """Return whether GRPO's advantages are zero."""
+    return math.isclose(min(scores), max(scores), abs_tol=1e-6)
 
 
 def _commonest(texts: Sequence[str], of: int) -> tuple[str, float]:

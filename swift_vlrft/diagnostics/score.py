@@ -18,8 +18,14 @@ from typing import Any
 
 import msgspec
 
-from swift_vlrft.diagnostics.by_task import Scored, TaskFigures, by_task
-from swift_vlrft.diagnostics.health import Finding, Health, distinct, group_of
+from swift_vlrft.diagnostics.health import (
+    Finding,
+    Health,
+    by_group,
+    distinct,
+    group_of,
+    has_no_variance,
+)
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.files.completions import Completion, read_completions
 from swift_vlrft.files.jsonl import finite
@@ -28,7 +34,6 @@ from swift_vlrft.parsing.turns import earlier_turns
 from swift_vlrft.rewards import PAYING, REWARDS, RewardFunction, reward_columns
 
 EMPTY: Mapping[str, RewardFunction] = MappingProxyType({})
-SAME = 1e-4  # logs round
 
 
 class RewardSummary(msgspec.Struct):
@@ -58,6 +63,22 @@ class Sample(msgspec.Struct):
     reason: str
     completion: str
     solution: str
+
+
+class TaskFigures(msgspec.Struct):
+    """Holds means over the completions of a task: some learn, and some do not.
+
+    ``zero_variance`` is the share of its groups whose completions all have the same reward, and
+    teach nothing.
+    """
+
+    share: float
+    completions: int
+    reward: float | None
+    length: float
+    parse_rate: float | None
+    groups: int
+    zero_variance: float | None
 
 
 class Report(msgspec.Struct):
@@ -125,7 +146,7 @@ def score_completions(
         for name in names
     }
     of_rows = [{name: of[n] for name, of in results.items()} for n in range(len(rows))]
-    report = Report(len(rows), {}, [], tasks=by_task(map(_of_task, rows, of_rows)))
+    report = Report(len(rows), {}, [], tasks=_by_task(rows, of_rows))
     lost = (
         Sample(completion.place, name, why.score, why.code, why.text, *_texts(completion.row))
         for completion, reasons in zip(rows, of_rows, strict=True)
@@ -146,8 +167,6 @@ def score_completions(
         logged = [completion.logged(name) for completion in rows if name in completion.row]
         if all(score is None for score in logged):
             summary.unlogged = len(logged)
-        if name not in own:
-            report.notes += _scored_otherwise(name, rows, reasons)
         report.flags += _unscored(name, summary)
     report.findings = distinct(findings)
     report.notes += map(str, distinct(unread))
@@ -190,32 +209,38 @@ def _under_own(name: str, function: RewardFunction, rows: Sequence[Completion]) 
     ]
 
 
-def _of_task(completion: Completion, reasons: dict[str, Reason]) -> Scored:
-    row = completion.row
-    scores = {name: reason.score for name, reason in reasons.items() if reason.score is not None}
-    tasks = ((n, REWARDS[n].task) for n in scores if n in REWARDS)
-    name, task = next(((n, task.name) for n, task in tasks if task is not None), (None, ""))
-    return Scored(
-        task=str(row.get("task") or task),
-        group=group_of(row),
-        reward=sum(scores.values()) if scores else None,
-        length=len(_texts(row)[0]),
-        was_read=reasons[name].was_read if name else None,
+def _by_task(
+    rows: Sequence[Completion], of_rows: Sequence[dict[str, Reason]]
+) -> dict[str, TaskFigures]:
+    """The figures of each task that a row states, or that a reward of a task scored."""
+    by_name: dict[str, list[tuple[Completion, list[float], bool | None]]] = {}
+    for completion, reasons in zip(rows, of_rows, strict=True):
+        scored = {name: why for name, why in reasons.items() if why.score is not None}
+        tasks = {n: REWARDS[n].task for n in scored if n in REWARDS and REWARDS[n].task}
+        name, task = next(iter(tasks.items()), ("", None))
+        scores = [why.score for why in scored.values() if why.score is not None]
+        read_or_not = scored[name].was_read if task else None
+        stated = str(completion.row.get("task") or (task.name if task else ""))
+        by_name.setdefault(stated, []).append((completion, scores, read_or_not))
+    return {name: _figures(by_name[name], len(rows)) for name in sorted(by_name)}
+
+
+def _figures(rows: list[tuple[Completion, list[float], bool | None]], total: int) -> TaskFigures:
+    sums = [(group_of(completion.row), sum(scores)) for completion, scores, _ in rows if scores]
+    equal = [has_no_variance(group) for group in by_group(sums) if len(group) > 1]
+    return TaskFigures(
+        share=len(rows) / total,
+        completions=len(rows),
+        reward=_mean([reward for _, reward in sums]),
+        length=fmean(len(_texts(completion.row)[0]) for completion, *_ in rows),
+        parse_rate=_mean([was_read for *_, was_read in rows if was_read is not None]),
+        groups=len(equal),
+        zero_variance=_mean(equal),
     )
 
 
-def _scored_otherwise(
-    name: str, rows: Sequence[Completion], reasons: Sequence[Reason]
-) -> Iterator[str]:
-    """A note where the log lacks a column of the data set: ms-swift logs the solution alone."""
-    lacking = [key for key in REWARDS[name].takes if all(row.row.get(key) is None for row in rows)]
-    scores = ((row.logged(name), why.score) for row, why in zip(rows, reasons, strict=True))
-    other = [abs(a - b) > SAME for a, b in scores if a is not None and b is not None]
-    if lacking and any(other):
-        yield (
-            f"{name}: the run scored {sum(other)} of {len(other)} rows differently; its log lacks "
-            f"{' and '.join(lacking)}, which its data set may hold"
-        )
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None
 
 
 def _summary(reasons: Sequence[Reason]) -> RewardSummary:

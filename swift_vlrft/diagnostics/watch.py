@@ -2,8 +2,7 @@
 
     WARNING swift_vlrft: the model has stopped detecting: 94% of the last 256 answers are empty ...
 
-Each finding of health.py is said when it is first seen, and again when the run is four times as
-long; rank 0 alone checks and speaks.
+Each finding of health.py is said once, when it is first seen; rank 0 alone checks and speaks.
 """
 
 import logging
@@ -14,7 +13,7 @@ from functools import wraps
 from itertools import count
 from typing import Any
 
-from swift_vlrft.diagnostics.health import HALF, LEAST_SAMPLED, Health, group_of, judge, task_named
+from swift_vlrft.diagnostics.health import HALF, Health, group_of, judge, task_named
 from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.rewards import RewardFunction, Scores, reward_columns
 
@@ -24,12 +23,9 @@ SETTLED_CALLS, FIRST_CALLS = 3, 10
 """Batches of a reward in a process: between them it is said that nothing was scored; after the last
 one nothing is said any more of misplaced boxes whose reward is well.
 """
-AGAIN = 4
-"""A finding that still holds is said again at so many times the completions: at the end of a long
-log it stands near the end, too."""
 
-_said: dict[tuple[str, str], int] = {}
-"""By code and subject of a problem: how many completions had been seen when it was said last."""
+_said: set[tuple[str, str]] = set()
+"""Codes and subjects of the problems that were said."""
 
 
 def watch(name: str, function: RewardFunction) -> RewardFunction:
@@ -56,12 +52,12 @@ def watch(name: str, function: RewardFunction) -> RewardFunction:
                 unscored.update([reason.text] * (reason.score is None))
             _say_findings(health, call)
             for finding in health.unread(HALF) if call >= SETTLED_CALLS else ():
-                if _is_due(finding.code, finding.subject):
+                if _is_new(finding.code, finding.subject):
                     log.warning("%s", finding)
             if SETTLED_CALLS <= call <= FIRST_CALLS and unscored and not health.seen:
                 _say_unscored(name, unscored)
         except Exception as error:
-            if _is_due("check", ""):
+            if _is_new("check", ""):
                 log.warning("%s: a check failed: %r. Scores are not affected.", name, error)
         return scores
 
@@ -80,26 +76,25 @@ def _rows(
     return [{key: values[n] for key, values in full.items()} for n in range(len(completions))]
 
 
-def _is_due(code: str, subject: str, seen: int = 0) -> bool:
-    """Return whether to say it after so many completions (0: once), which is then taken as done."""
-    last = _said.get((code, subject))
-    if due := last is None or (seen > 0 and seen >= AGAIN * last):
-        _said[code, subject] = max(seen, LEAST_SAMPLED)
-    return due
+def _is_new(code: str, subject: str) -> bool:
+    """Return whether to say it, which is then taken as done."""
+    new = (code, subject) not in _said
+    _said.add((code, subject))
+    return new
 
 
 def _say_findings(health: Health, call: int) -> None:
     finding, cause = judge(health.facts()), ("box_format", task_named(health.reward))
     # Causes take a second to find, so they are asked for where something is to be said.
     early = call <= FIRST_CALLS and cause not in _said
-    if _is_due(finding.code, finding.subject, health.seen) if finding else early:
+    if _is_new(finding.code, finding.subject) if finding else early:
         told = health.explained(finding)
-        if told and (told == finding or _is_due(*cause, health.seen * bool(finding))):
+        if told and (told == finding or _is_new(*cause)):
             log.warning("%s", told)
 
 
 def _say_unscored(name: str, unscored: Counter[str]) -> None:
-    if _is_due("nothing scored", name):
+    if _is_new("nothing scored", name):
         why = ", ".join(f"{number} times {text}" for text, number in unscored.most_common(5))
         log.warning(
             f"{name}: none of the first {unscored.total()} completions got a score: {why}. If no "

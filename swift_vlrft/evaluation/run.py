@@ -50,10 +50,9 @@ RESULTS = ("run.json", "parts", "predictions.jsonl", "predictions.json", "summar
 
 
 class Manifest(msgspec.Struct):
-    """Holds ``run.json``; ``identity`` is empty where ``model`` is a file of predictions."""
+    """Holds ``run.json``; ``settings.model`` may be a file of predictions."""
 
     settings: Settings
-    identity: str = ""
     files: dict[str, str] = {}
     versions: dict[str, str] = {}
 
@@ -69,7 +68,7 @@ def begin(folder: Path, settings: Settings) -> dict[str, str]:
 
     EvaluationError if it has a run with other settings.
     """
-    manifest = Manifest(settings, settings.identity(), stamps(settings), versions())
+    manifest = Manifest(settings, stamps(settings), versions())
     if held := _other_results(folder, manifest):
         raise EvaluationError(f"{folder} holds {held}. {ANOTHER}")
     (folder / "parts").mkdir(parents=True, exist_ok=True)
@@ -90,9 +89,7 @@ def _other_results(folder: Path, manifest: Manifest) -> str | None:
     differ = [f"{k} {old.get(k)!r}, now {new[k]!r}" for k in new if old.get(k) != new[k]]
     stale = [k for k, stamp in before.files.items() if manifest.files.get(k) != stamp]
     differ += [f"the files of {new[k]} have changed since" for k in stale]
-    if before.identity == manifest.identity and not stale:
-        return None
-    return f"the predictions of another run ({'; '.join(differ[:3])})"
+    return f"the predictions of another run ({'; '.join(differ[:3])})" if differ else None
 
 
 WEIGHTS = {".safetensors", ".bin"}

@@ -8,8 +8,6 @@ A field with a description is an option of its name, type and default, with that
 
 from __future__ import annotations
 
-import json
-from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -107,10 +105,6 @@ class Settings(msgspec.Struct, frozen=True):
     box_format: str = msgspec.field(default="norm1000", name="frame")
     resolution: dict[str, str] = {}
     """The values of the variables that limit an image's size, such as ``MAX_PIXELS``."""
-
-    def identity(self) -> str:
-        """Return a hash of the settings that predictions depend on."""
-        return sha256(json.dumps(self.decisive(), sort_keys=True).encode()).hexdigest()[:16]
 
     def decisive(self) -> dict[str, Any]:
         """Return the settings that predictions depend on."""

@@ -2,10 +2,9 @@
 
 {"step": ["1", "1"], "completion": ["..", ".."], "solution": ["..", ".."], "vlrft_format": [1, 0]}
 {"completion": "..", "solution": "..", "task": "detection"}
-{"id": "7", "completion": ["..", ".."], "solution": ".."}
 
 The first is a line of ms-swift's log (``--log_completions true``): a list per column, an item per
-completion. The second is one completion, the third several of one row.
+completion. The second is one completion.
 """
 
 from __future__ import annotations
@@ -49,22 +48,18 @@ def read_completions(path: Path, notes: list[str]) -> Iterator[Completion]:
         if not isinstance(completions, list) or (completions and isinstance(completions[0], dict)):
             yield Completion(str(number), record, path)  # one completion: a text, or chat messages
             continue
-        if isinstance(record.get("id"), (str, int)):
-            for n, text in enumerate(completions or [""]):
-                yield Completion(f"{number}[{n}]", record | {"completion": text, "sample": n}, path)
-            continue
         table = record.get("step"), record.get("prompt"), completions
         if table == last:
             continue
         last = table
         count = len(completions)
         columns = {k: v for k, v in record.items() if isinstance(v, list) and len(v) == count}
-        for key in ("solution", "prompt", "task"):
+        for key in ("id", "solution", "prompt", "task"):
             if key in record and key not in columns:
                 raise LineError(
                     place,
-                    f"{count} completions, but another number in {key!r}; for several completions "
-                    "of a row, write the row's 'id' into the line",
+                    f"{count} completions, but another number in {key!r}; write one completion a "
+                    "line, or a value for each",
                 )
         for n in range(count):
             row = {key: values[n] for key, values in columns.items()}

@@ -10,28 +10,21 @@ from __future__ import annotations
 import html
 import re
 
-from swift_vlrft.files.text import UNSEEN
+from swift_vlrft.files.text import visible
 
 _MARKUP = re.compile(r"([\\`*_\[\]|~$]|(?<=http):(?=//)|(?<=https):(?=//)|(?<=www)\.|^[-+#=:])")
 _NUMBER = re.compile(r"^(\d+)([.)])(?=\s|$)")  # at the beginning it would make a list
 
 
-def shown(text: object) -> str:
-    """Return the text without what no page shows: control characters, overrides of the direction of
-    writing, lone surrogates. Line ends and tabs stay.
-    """
-    return UNSEEN.sub("\N{REPLACEMENT CHARACTER}", re.sub("\r\n?", "\n", str(text)))
-
-
 def inline(text: object) -> str:
     """Put the text on one line, for a sentence or a cell of a table."""
-    line = _MARKUP.sub(r"\\\1", html.escape(" ".join(shown(text).split()), quote=False))
+    line = _MARKUP.sub(r"\\\1", html.escape(" ".join(visible(str(text)).split()), quote=False))
     return _NUMBER.sub(r"\1\\\2", line)
 
 
 def code(text: object, *, in_table: bool = False) -> str:
     """Put the text on one line, in backticks; in a table, a bar would end the cell."""
-    text = " ".join(shown(text).split()) or " "
+    text = " ".join(visible(str(text)).split()) or " "
     ticks = "`" * (_longest_run(text) + 1)
     room = " " if text[0] == "`" or text[-1] == "`" else ""
     return f"{ticks}{room}{text.replace('|', chr(92) + '|') if in_table else text}{room}{ticks}"
@@ -39,7 +32,7 @@ def code(text: object, *, in_table: bool = False) -> str:
 
 def fenced(text: object, language: str = "") -> str:
     """Put the text into a block of code."""
-    body = shown(text).strip("\n")
+    body = visible(str(text)).strip("\n")
     ticks = "`" * max(3, _longest_run(body) + 1)
     return f"{ticks}{language}\n{body}\n{ticks}"
 

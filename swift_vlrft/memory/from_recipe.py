@@ -232,7 +232,6 @@ def _forward(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
         "all_logits": not settings.model.facts.keeps_logits
         or (not run.grpo and run.read("use_logits_to_keep") is False),
         "shared_prefix": shares and bool(settings.grids),
-        "feature_cache": shared_prefix.KEPT if shares else 0,
         "expandable_segments": any(
             "expandable_segments:True" in environment.get(n, "") for n in ALLOCATOR
         ),

@@ -23,6 +23,7 @@ from swift_vlrft.memory.activations import (
 )
 from swift_vlrft.memory.settings import GIB, Settings
 from swift_vlrft.memory.states import States
+from swift_vlrft.shared_prefix.settings import KEPT
 
 CUDA_CONTEXT = 0.5 * GIB
 """Assumed: a CUDA context and its kernels, which torch does not count (0.4 to 0.6 GiB in public
@@ -118,8 +119,6 @@ def _sync(settings: Settings) -> Components:
     parameters = settings.model.parameters
     if not settings.shards_weights:
         gathered = 0
-    elif settings.sync_by_parameter:
-        gathered = parameters.embedding
     elif settings.move_model_batches > 1:
         others = parameters.embedding + parameters.head + parameters.vit + parameters.aligner
         layers = parameters.layers // settings.move_model_batches
@@ -174,7 +173,7 @@ def _features(settings: Settings) -> Components:
         return {}
     groups = -(-settings.generated_at_once // max(1, settings.generations))
     features = groups * settings.image_tokens * settings.model.hidden * 2
-    return {VIT: min(settings.feature_cache, features)}
+    return {VIT: min(KEPT, features)}
 
 
 def _training(settings: Settings, states: States, base: Components) -> dict[str, Components]:

@@ -1,7 +1,7 @@
 """Settings hold everything that affects a run's memory, and the GPUs to run it on.
 
     parse_gpus("4x80")           Gpus(count=4, gib=78.8, name="80 GB")
-    parse_gpus("2xA100-40G")     Gpus(count=2, gib=39.4, name="A100-40G")
+    parse_gpus("2xA100-40G")     Gpus(count=2, gib=39.4, name="A100-40")
 
 A recipe becomes Settings in from_recipe.py; a published case in benchmarks/memory_cases.py.
 """
@@ -20,7 +20,7 @@ GIB = 2**30
 
 CAPACITY = {
     # torch's total_memory, as users' out-of-memory messages print it ("total capacity of ...").
-    **{"T4": 14.7, "V100-16": 15.8, "V100-32": 31.7, "A10": 22.1, "A10G": 22.1, "4090": 23.6},
+    **{"T4": 14.7, "V100-16": 15.8, "V100-32": 31.7, "A10": 22.1, "4090": 23.6},
     **{"3090": 23.7, "L4": 22.2, "L20": 44.5, "L40": 44.4, "L40S": 44.4, "A6000": 47.5},
     **{"A100-40": 39.4, "A100-80": 79.2, "A800": 79.2, "H100": 79.1, "H800": 79.1},
     **{"H20": 95.1, "H200": 139.8},
@@ -29,9 +29,6 @@ USABLE = 0.985
 """Fraction of a GPU's nominal size if its kind is not known: the middle of the table's ratios."""
 
 SMALLEST, LARGEST = 4, 1024  # GB of a GPU
-
-NOMINAL = 0.1
-"""Relative difference between what torch sees of a GPU and the size in GB of its name."""
 
 Sharding = Literal[
     "none", "ddp", "zero0", "zero1", "zero2", "zero3", "fsdp"
@@ -91,14 +88,11 @@ class Settings:
     vllm_profiled_patches: int | None = None
     """Patches of the image that vLLM profiles; None: the row's largest."""
     vllm_max_sequences: int | None = _flag("vllm_max_num_seqs", None, Run.optional)
-    vllm_batched_tokens: int = 2048
     vllm_eager: bool = _flag("vllm_enforce_eager", False, Run.true)
     sleep_level: int = _flag("sleep_level", 0, Run.integer)
     offload_model: bool = _flag("offload_model", False, Run.true)
     offload_optimizer: bool = _flag("offload_optimizer", False, Run.true)
     move_model_batches: int = _flag("move_model_batches", 0, Run.integer)
-    sync_by_parameter: bool = False
-    """Weights go to the engine one by one: ms-swift 3.x in full tuning, TRL, verl."""
     gather_for_generation: bool = _flag("ds3_gather_for_generation", True, Run.true)
     batch: int = _flag("per_device_train_batch_size", 1, Run.integer)
     accumulation: int = _flag("gradient_accumulation_steps", 1, Run.integer)
@@ -145,7 +139,6 @@ class Settings:
     chunked_loss: bool = _flag("use_liger_kernel", False, Run.true)
     shared_prefix: bool = False
     """VLRFT_SHARED_PREFIX=1: each prompt of a micro-batch once (docs/project/shared_prefix.md)."""
-    feature_cache: int = 0  # Bytes of image features that it keeps at most
     expandable_segments: bool = False  # Of torch's allocator
     may_share_prefixes: bool = True
     """Whether VLRFT_SHARED_PREFIX=1 would have an effect: our plugin, without an exception."""
@@ -219,29 +212,13 @@ class Settings:
 
 def parse_gpus(text: str) -> Gpus:
     """Parse ``4x80``, ``1x24``, ``4xA100-80G`` or ``8xH20``; a ValueError describes the form."""
-    match = re.fullmatch(r"\s*(\d+)\s*[xX*×]\s*([\w.\- ]+?)\s*", text)
-    if not match or int(match[1]) < 1:
-        raise ValueError(
-            f"--gpus {text}: not of the form COUNTxSIZE, as 4x80 (GB), 4xA100-80G or 8xH20"
-        )
-    size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?i:G|GB|GiB)?", match[2])
-    if not size or match[2] in CAPACITY:  # 4x4090
-        return Gpus(int(match[1]), gpu_gib(match[2]), match[2])
-    if not SMALLEST <= float(size[1]) <= LARGEST:
-        raise ValueError(f"--gpus {text}: there is no GPU of {size[1]} GB")
-    return Gpus(int(match[1]), float(size[1]) * USABLE, f"{float(size[1]):g} GB")
-
-
-def gpu_gib(kind: str) -> float:
-    """Return the GiB that torch sees of an A10, A100-80, L4-24GB or RTX 4090; else ValueError."""
-    match = re.fullmatch(r"(?:.*\s)?(\w+)(?:-(\d+)(?:GB?)?)?", kind.upper())
-    name, size = match.groups() if match else (kind, None)
-    known = CAPACITY.get(f"{name}-{size}") or CAPACITY.get(name)
-    # An A10 "of 24 GB" has 22.1 GiB.
-    if known and (size is None or abs(known / int(size) - 1) < NOMINAL):
-        return known
-    if size and SMALLEST <= int(size) <= LARGEST:
-        return int(size) * USABLE
+    match = re.fullmatch(r"([1-9]\d*)x([\w-]+?)(?:GB?)?", text.upper(), re.IGNORECASE)
+    count, kind = (int(match[1]), match[2]) if match else (0, "")
+    if kind in CAPACITY:
+        return Gpus(count, CAPACITY[kind], kind)
+    if kind.isdecimal() and SMALLEST <= int(kind) <= LARGEST:
+        return Gpus(count, int(kind) * USABLE, f"{int(kind)} GB")
     raise ValueError(
-        f"GPU {kind}: not known; give its size as in 4x80, or write one of {', '.join(CAPACITY)}"
+        f"--gpus {text}: give COUNTxSIZE in GB, as 4x80, or COUNTxNAME, as 4xA100-80; known names: "
+        f"{', '.join(CAPACITY)}"
     )

@@ -24,8 +24,9 @@ BESIDE = 1.4 * GIB
 torch's cache holds of its passes. Measured in three runs on an H100 with vLLM 0.26, as GiB of the
 card less what is counted here: 1.25 at its start, 1.45 asleep, 1.8 to 2.0 in rollout."""
 
-SEQUENCES = 256
-"""Default of --vllm_max_num_seqs (vllm/engine/arg_utils.py)."""
+TOKENS, SEQUENCES = 2048, 256
+"""Defaults of vllm/engine/arg_utils.py: tokens at once outside of its LLM class and server, as in
+ms-swift's engine, and --vllm_max_num_seqs."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,8 @@ def engine(settings: Settings) -> Engine:
     share = round(settings.vllm_utilization * settings.gpu_bytes)
     weights = 2 * model.parameters.total // tp
     sequences = settings.vllm_max_sequences or settings.generated_at_once * tp
-    # vllm/engine/arg_utils.py: 2048 tokens at once outside its LLM class and server (ms-swift's
-    # engine), never fewer than the sequences. A larger image is cut: chunked prefill.
-    tokens = max(settings.vllm_batched_tokens, sequences)
+    # Never fewer tokens than sequences. A larger image is cut: chunked prefill.
+    tokens = max(TOKENS, sequences)
     profile = tokens * 2 * (2 * model.intermediate + 4 * model.hidden) // tp
     profile += min(sequences, SEQUENCES) * model.vocabulary * 4  # the sampler
     graphs = 0 if settings.vllm_eager else round(CUDA_GRAPHS)

@@ -19,6 +19,11 @@ def shipped_recipes() -> dict[str, Path]:
     return {str(p.relative_to(folder).with_suffix("")): p for p in sorted(folder.rglob("*.sh"))}
 
 
+def is_command(text: str) -> bool:
+    """Tell whether this is a whole `swift ...` command rather than a file or a name."""
+    return "swift " in text and not os.path.exists(text)  # no Path: it refuses a long command
+
+
 def recipe_path(name: str | Path) -> Path:
     """Return the file of that path, or the shipped recipe of that name. RecipeError, with near
     names, if there is neither.

@@ -8,7 +8,6 @@ and variables (agreement/ here). Nothing of the recipe's output folder is touche
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -24,6 +23,7 @@ from swift_vlrft.recipe.rules.data import DATA
 from swift_vlrft.recipe.rules.model import MODEL
 from swift_vlrft.recipe.rules.text import TEXT
 from swift_vlrft.recipe.run import Run, resolve
+from swift_vlrft.recipe.shipped import is_command, recipe_path
 from swift_vlrft.swift_plugin.agreement.launch import measure, why_not
 from swift_vlrft.swift_plugin.inference import chosen_engine
 
@@ -55,7 +55,8 @@ def agree(
     flags: Sequence[str] = (),
 ) -> tuple[Verdict, Measurement, Path]:
     """Return the verdict on a recipe, and its folder."""
-    commands = _commands(target)
+    is_text = is_command(target)
+    commands = read_text(target) if is_text else read_recipes(recipe_path(target))
     recipe = next((command for command in commands if command.command == ("swift", "rlhf")), None)
     if recipe is None:
         names = ", ".join(" ".join(command.command) for command in commands)
@@ -69,7 +70,7 @@ def agree(
     words = _flags(recipe, left_out, "" if vllm else "vllm_")
     # The other engine returns log-probabilities from before the temperature.
     chosen = () if vllm else ("--use_vllm", "false", "--temperature", "1")
-    name = "command" if "swift " in target else Path(target).name.removesuffix(".sh")
+    name = "command" if is_text else Path(target).name.removesuffix(".sh")
     out = out or Path("runs", "agree", name)
     out.mkdir(parents=True, exist_ok=True)
     result = out / "measured.json"
@@ -111,17 +112,6 @@ def _checked(recipe: Recipe, added: Sequence[Flag]) -> Run:
             text = " ".join(finding.text.split())
             raise AgreeError(f"{where}: {text}; change it there, or give another flag after --")
     return run
-
-
-def _commands(target: str) -> list[Recipe]:
-    if "swift " in target and not os.path.exists(target):
-        return read_text(target)
-    if Path(target).is_dir() or not Path(target).exists():
-        raise AgreeError(
-            f"{target}: not a recipe (a script, a YAML or JSON file, or a whole command in quotes, "
-            "such as 'swift rlhf --rlhf_type grpo --model MODEL --dataset SET ...')"
-        )
-    return read_recipes(target)
 
 
 def _flags(recipe: Recipe, left_out: Collection[str], refused: str) -> list[str]:

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from swift.callbacks import TrainerCallback
 from swift.utils import get_logger
 from torch import nn
 from trl.trainer.utils import RepeatSampler
+
+from swift_vlrft.files.checkpoints import tensor_shapes, weight_files
 
 logger = get_logger()
 
@@ -89,7 +90,7 @@ def restore_weights(model: nn.Module, checkpoint: Path) -> None:
 
     It looks for the names of the model in memory, and ``save_pretrained`` writes those of the hub.
     """
-    names = saved_names(checkpoint)
+    names = {name for file in weight_files(checkpoint) for name in tensor_shapes(file)}
     if hasattr(model, "peft_config") or not names or names <= model.state_dict().keys():
         return
     types = {p.dtype for p in model.parameters()}
@@ -97,12 +98,3 @@ def restore_weights(model: nn.Module, checkpoint: Path) -> None:
     saved = type(model).from_pretrained(checkpoint, config=model.config, dtype=dtype)
     model.load_state_dict(saved.state_dict())
     logger.info(f"swift_vlrft: the weights of {checkpoint} are loaded under their names in memory.")
-
-
-def saved_names(checkpoint: Path) -> set[str]:
-    """Return the names of the tensors in a checkpoint's safetensors files."""
-    names: set[str] = set()
-    for file in checkpoint.glob("model*.safetensors"):
-        with safe_open(file, "pt") as tensors:
-            names.update(tensors.keys())
-    return names

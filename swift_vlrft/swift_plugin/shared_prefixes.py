@@ -10,7 +10,6 @@ than the rest would hang.
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -18,7 +17,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import transformers
 from accelerate.utils import gather_object
 from swift.utils import get_logger
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -63,13 +61,6 @@ class SharedPrefixes(SwiftsTrainer):
                 f"LoRA's dropout {dropout} draws one mask for a shared prompt, but one per "
                 "separate row; with --lora_dropout 0 the results are the same."
             )
-        size, group = self.args.per_device_train_batch_size, self.num_generations
-        if size % group:
-            self._say(
-                f"per_device_train_batch_size {size} splits groups of {group} completions, and a "
-                f"prompt is shared inside a micro-batch only. A multiple of {group} gains most, "
-                "with gradient_accumulation_steps lowered to match."
-            )
 
     def _base(self, model: Any) -> Any:
         """Return the transformers model inside engines and adapters."""
@@ -84,12 +75,8 @@ class SharedPrefixes(SwiftsTrainer):
         base, template = self._base(self.model), self.template
         if why := why_not_shared(base.config.to_dict()):
             return why
-        takes_features = "mm_encoder_outputs" in inspect.signature(base.forward).parameters
         layers = getattr(base.config.get_text_config(), "layer_types", None) or ()
         reasons = {
-            f"transformers {transformers.__version__} cannot be given image features; 5.19 can": (
-                not takes_features
-            ),
             "the model has layers with a sliding window": "sliding_attention" in layers,
             "the layers of Gated DeltaNet have a forward of their own (several devices?)": (
                 has_another_forward(base)

@@ -1,4 +1,4 @@
-"""Figures by task: in `vlrft score`, and what training logs."""
+"""Figures by task in `vlrft score`."""
 
 import json
 import statistics
@@ -9,35 +9,40 @@ from support.hostile import answered as answer
 from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
-from swift_vlrft.diagnostics.by_task import Scored, by_task
-from swift_vlrft.diagnostics.score import score_file
+from swift_vlrft.diagnostics.score import score_completions, score_file
+from swift_vlrft.files.completions import Completion
 
 ROWS = st.lists(
-    st.builds(
-        Scored,
-        task=st.sampled_from(["ocr", "grounding", ""]),
-        group=st.one_of(st.none(), st.integers(0, 3)),
-        reward=st.one_of(st.none(), st.sampled_from([0.0, 0.5, 1.0])),
-        length=st.integers(0, 9),
-        was_read=st.one_of(st.none(), st.booleans()),
+    st.fixed_dictionaries(
+        {
+            "task": st.sampled_from(["ocr", "grounding", ""]),
+            "prompt": st.sampled_from([None, "a", "b", "c"]),
+            "value": st.one_of(st.none(), st.sampled_from([0.0, 0.5, 1.0])),
+            "completion": st.integers(0, 9).map("x".__mul__),
+        }
     ),
+    min_size=1,
     max_size=30,
 )
 
 
 @given(ROWS)
 def test_figures_are_those_of_numbers_put_side_by_side(rows):
-    figures = by_task(rows)
-    assert set(figures) == {row.task for row in rows}
-    assert abs(sum(of.share for of in figures.values()) - bool(rows)) < 1e-9
+    own = {"mine": lambda completions, value, **columns: value}
+    lines = [Completion(str(n), row) for n, row in enumerate(rows)]
+    figures = score_completions(lines, ["mine"], own=own).tasks
+    assert set(figures) == {row["task"] for row in rows}
+    assert abs(sum(of.share for of in figures.values()) - 1) < 1e-9
     for task, of in figures.items():
-        own = [row for row in rows if row.task == task]
-        assert of.completions == len(own) and of.length == statistics.mean(r.length for r in own)
-        scored = [row.reward for row in own if row.reward is not None]
+        mine = [row for row in rows if row["task"] == task]
+        lengths = [len(row["completion"]) for row in mine]
+        assert of.completions == len(mine) and of.length == statistics.mean(lengths)
+        scored = [row["value"] for row in mine if row["value"] is not None]
         assert of.reward == (statistics.mean(scored) if scored else None)
         constant = []
-        for group in {row.group for row in own} - {None}:
-            of_group = [r.reward for r in own if r.group == group and r.reward is not None]
+        for prompt in {row["prompt"] for row in mine} - {None}:
+            of_group = [r["value"] for r in mine if r["prompt"] == prompt]
+            of_group = [value for value in of_group if value is not None]
             if len(of_group) > 1:
                 constant.append(statistics.pstdev(of_group) == 0)
         assert of.groups == len(constant)

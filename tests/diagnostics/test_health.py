@@ -262,7 +262,7 @@ def run(*words):
 
 @pytest.fixture
 def log(monkeypatch, caplog):
-    monkeypatch.setattr(watching, "_said", {})
+    monkeypatch.setattr(watching, "_said", set())
     caplog.set_level(logging.WARNING, logger="swift_vlrft")
     return caplog
 

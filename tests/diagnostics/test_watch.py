@@ -16,7 +16,7 @@ IOU = "vlrft_detection_iou"
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch, caplog):
-    monkeypatch.setattr(watching, "_said", {})
+    monkeypatch.setattr(watching, "_said", set())
     caplog.set_level(logging.WARNING, logger="swift_vlrft")
 
 
@@ -72,7 +72,7 @@ def test_pictures_that_share_a_prompt_are_groups_of_their_own(caplog):
     assert len(caplog.messages) == 1 and "zero variance" in caplog.messages[0]
 
 
-def test_a_late_problem_is_said_and_again_when_the_run_is_four_times_as_long(caplog):
+def test_a_late_problem_is_said_once(caplog):
     watched = watch(IOU, REWARDS[IOU])
     run(watched, [RIGHT, LOOSE] * 4, calls=10, prompt_id=["p", "p", "q", "q"] * 2)
     assert not caplog.messages
@@ -80,7 +80,7 @@ def test_a_late_problem_is_said_and_again_when_the_run_is_four_times_as_long(cap
     (said,) = caplog.messages
     assert "of the last 256 answers can be read" in said and "`vlrft score" in said
     run(watched, ["a dog"] * 8, calls=120)
-    assert len(caplog.messages) == 2
+    assert caplog.messages == [said]
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ REFUSED = {
     "several answers without an id": (
         '{"completion": ["a", "b"], "solution": "a"}',
         "--task classification",
-        "for several completions of a row, write the row's 'id' into the line",
+        "write one completion a line, or a value for each",
     ),
     "no task": (LINE, "", "--task"),
     "several tasks": ('{"task": "counting", "completion": "4"}\n' + OF_COCO + "}", "", "--task"),

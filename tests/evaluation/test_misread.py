@@ -125,7 +125,7 @@ def test_answers_that_are_joined_are_read_in_every_way(tmp_path):
     ],
 )
 def test_what_boxes_say_and_nobody_reads_is_said(tmp_path, caplog, monkeypatch, more, said):
-    monkeypatch.setattr(watching, "_said", {})
+    monkeypatch.setattr(watching, "_said", set())
     shared = {"task": "detection", "frame": "norm1000"}
     texts = [f"[{{'Position': [{n}, 200, 300, 400], %s}}]" for n in range(40)]
     answers, golds = (

@@ -174,9 +174,7 @@ def test_weights_that_no_card_holds_are_out_of_memory_and_said():
     ("text", "count", "gib"),
     [
         *[("4x80", 4, 78.8), ("1x24", 1, 23.64), ("4xA100-80G", 4, 79.2), ("8xH20", 8, 95.1)],
-        # The size in a name adds nothing to what a GPU has.
-        *[("1xA10-24G", 1, 22.1), ("4xL40S-48GB", 4, 44.4), ("2xT4-16", 2, 14.7)],
-        *[("2xNVIDIA L4-24GB", 2, 22.2), ("8xH20-141G", 8, 141 * 0.985), ("1xRTX 4090", 1, 23.6)],
+        *[("1x4090", 1, 23.6), ("2xa10", 2, 22.1), ("2x48GB", 2, 48 * 0.985)],
     ],
 )
 def test_cards(text, count, gib):
@@ -185,7 +183,7 @@ def test_cards(text, count, gib):
 
 
 @pytest.mark.parametrize(
-    "text", ["80", "x80", "4x", "0x80", "4xB9000", "4x9999", "4xA100", "4xRTX PRO 6000"]
+    "text", ["80", "x80", "4x", "0x80", "4xB9000", "4x9999", "4xA100", "4xRTX 4090", "1xA10-24"]
 )
 def test_cards_that_are_none(text):
     with pytest.raises(ValueError, match="A100-40, A100-80" if "A100" in text else "--gpus|GPU"):

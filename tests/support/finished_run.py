@@ -74,7 +74,7 @@ def write_evaluation(folder: Path, model: Path | str, dataset: Path, right: int,
     """Of ten rows, the first ``right`` answered right."""
     folder.mkdir(parents=True)
     settings = Settings(str(model), dataset, "classification", **more)
-    manifest = Manifest(settings, settings.identity(), stamps(settings), versions())
+    manifest = Manifest(settings, stamps(settings), versions())
     write_record(folder / "run.json", manifest)
     shared = {"prompt": "What colour?", "task": settings.task}
     shared |= {"solution": "<answer>red</answer>"}

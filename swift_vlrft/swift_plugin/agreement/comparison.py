@@ -10,6 +10,7 @@ import torch
 from accelerate.utils import gather_object
 
 from swift_vlrft.agreement.measurement import Row, first_apart
+from swift_vlrft.swift_plugin.mixin import SwiftsTrainer
 
 Samples = list[Any]
 NumberedRow = tuple[int, dict[str, Any]]
@@ -18,10 +19,9 @@ STEPS = (0.08, 0.16, 0.32, 0.64)
 VISIBLE_MOVE = 10.0
 """How far weights must move the trainer's own answers, in limits of its type."""
 AMP = {"fp16": torch.float16, "bf16": torch.bfloat16}
-Base: Any = object
 
 
-class ComparisonMixin(Base):  # type: ignore[misc]
+class ComparisonMixin(SwiftsTrainer):
     """Samples rows with the engine and scores them with the trainer it stands in front of."""
 
     answers: Samples
