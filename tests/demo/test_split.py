@@ -5,9 +5,8 @@ import random
 import re
 
 import pytest
-from typer.testing import CliRunner
+from support.command_line import vlrft
 
-from swift_vlrft.cli import app
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.read import rows_of
@@ -100,7 +99,7 @@ def test_a_set_that_teaches_nothing_is_refused_with_the_reason(made, said, tmp_p
     write_folder(tmp_path / "set", {"train": made})
     with pytest.raises(DataError, match=said):
         write_halves(tmp_path / "set", tmp_path / "data")
-    result = CliRunner().invoke(app, ["try", str(tmp_path / "set"), "--out", str(tmp_path / "o")])
+    result = vlrft("try", tmp_path / "set", "--out", tmp_path / "o")
     assert result.exit_code == 2 and re.search(said, " ".join(str(result.output).split()))
     assert not (tmp_path / "o" / "start").exists()
 
@@ -136,7 +135,7 @@ def test_what_cannot_be_gone_leaves_nothing_behind(out, family, said, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     there = sorted(tmp_path.rglob("*"))
     command = ["try", str(tmp_path / "set"), "--out", str(tmp_path / out), "--family", family]
-    result = CliRunner().invoke(app, command)
+    result = vlrft(*command)
     assert result.exit_code in (1, 2) and said in " ".join(result.output.split())
     assert sorted(tmp_path.rglob("*")) == there
 
@@ -157,13 +156,13 @@ def test_another_trial_is_not_overwritten(tmp_path):
     mine.write_text("years of work")
     write_folder(tmp_path / "set", {"train": rows(60)})
     command = ["try", str(tmp_path / "set"), "--out", str(mine.parent)]
-    result = CliRunner().invoke(app, command)
+    result = vlrft(*command)
     assert result.exit_code == 1 and "is no empty folder" in result.output
     assert mine.read_text() == "years of work"
     (mine.parent / "trial.json").write_text(
         json.dumps({"config": {"data": "elsewhere"}, "halves": {}})
     )
-    result = CliRunner().invoke(app, command)
+    result = vlrft(*command)
     assert result.exit_code == 1 and "holds the trial of elsewhere" in result.output
 
 

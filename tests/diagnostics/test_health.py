@@ -12,9 +12,8 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from support.command_line import vlrft
 
-from swift_vlrft.cli import app
 from swift_vlrft.diagnostics import watch as watching
 from swift_vlrft.diagnostics.health import Facts, group_of, judge
 from swift_vlrft.diagnostics.watch import watch
@@ -256,7 +255,7 @@ def write_answers(case, said, path):
 
 
 def run(*words):
-    result = CliRunner().invoke(app, list(map(str, words)))
+    result = vlrft(*words)
     return result.exit_code, result.output
 
 

@@ -9,10 +9,8 @@ import random
 import pytest
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
+from support.command_line import vlrft
 from support.hostile import answered as answer
-from typer.testing import CliRunner
-
-from swift_vlrft.cli import app
 
 NAMES = ("cat", "dog", "bus")
 AP_NAMES = ("AP", "AP50", "AP75", "AP_small", "AP_medium", "AP_large")
@@ -23,12 +21,8 @@ def write_lines(path, rows):
     return path
 
 
-def invoke(*arguments):
-    return CliRunner().invoke(app, [*map(str, arguments)])
-
-
 def run_json(*arguments) -> dict:
-    result = invoke(*arguments, "--json")
+    result = vlrft(*arguments, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
@@ -44,7 +38,7 @@ def assert_metrics(summary: dict, **expected) -> None:
 
 def refusal(*arguments) -> str:
     """What a command says that refuses, without line breaks."""
-    result = invoke(*arguments)
+    result = vlrft(*arguments)
     assert result.exit_code == 2, result.output
     return " ".join(result.output.split())
 

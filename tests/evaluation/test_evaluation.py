@@ -14,12 +14,12 @@ from scored import (
     classification_rows,
     detection_set,
     eval_json,
-    invoke,
     pycocotools_evaluator,
     refusal,
     run_json,
     write_lines,
 )
+from support.command_line import vlrft
 
 from swift_vlrft.evaluation import read_predictions, summarise
 from swift_vlrft.evaluation.annotations import Gold, open_annotations
@@ -59,7 +59,7 @@ def test_the_interval_of_an_accuracy_is_the_binomials_and_wider_for_shared_pictu
 def test_a_count_of_any_number_of_digits_leaves_the_summary_json(file):
     row = {"task": "counting", "completion": answer("9" * 5000), "solution": "3"}
     write_lines(file, [row, row | {"completion": answer("3")}])
-    shown, infinite = invoke("eval", "--predictions", file, "--json").stdout, []
+    shown, infinite = vlrft("eval", "--predictions", file, "--json").stdout, []
     json.loads(shown, parse_constant=infinite.append)
     assert not infinite
 

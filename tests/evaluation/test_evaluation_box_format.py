@@ -29,10 +29,6 @@ def query(box_format: str | None, box: list[int], task: str = "detection") -> Qu
     return Query("0", Row(None, {}, PROMPT.replace("{category}", "dog"), gold, columns))
 
 
-def gold_boxes(asked: Query) -> list:
-    return read_boxes(gold_text(asked.row.solution)).boxes
-
-
 def in_pixels(size: tuple[int, int]) -> str:
     return str([[round(n * size[i % 2], 1) for i, n in enumerate((0.26, 0.25, 0.74, 0.5))]])
 

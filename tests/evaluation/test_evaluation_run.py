@@ -12,7 +12,8 @@ import pytest
 from msgspec import structs
 from PIL import Image
 from safetensors.numpy import save_file
-from scored import answer, invoke, refusal, run_json, write_lines
+from scored import answer, refusal, run_json, write_lines
+from support.command_line import vlrft
 
 import swift_vlrft
 from swift_vlrft.datasets import DataError
@@ -342,7 +343,7 @@ def test_evaluate_does_what_the_command_does(coco, tmp_path, monkeypatch, right_
     assert json.loads(json.dumps(as_json(written))) == expected
     assert json.loads((tmp_path / "b" / "summary.json").read_text()) == expected
     monkeypatch.chdir(tmp_path)
-    outputs = [invoke(*command).output for _ in range(2)]
+    outputs = [vlrft(*command).output for _ in range(2)]
     assert outputs[0].endswith("runs/eval/m-instances_val2017/summary.json\n")
     assert ["5 of 5 answers" in output for output in outputs] == [False, True]
     assert "LOG_LEVEL" not in os.environ

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from scored import answer, eval_json, invoke, refusal, run_json, write_lines
+from scored import answer, eval_json, refusal, run_json, write_lines
+from support.command_line import vlrft
 
 from swift_vlrft.evaluation.joined import same_gold
 
@@ -123,4 +124,4 @@ def test_two_files_are_compared_by_their_ids_alone(folder):
     assert "line 1 and line 2 of A answer the same row, 7" in refusal(*compared(repeated, repeated))
     unsolved = [line | {"solution": None} for line in lines]
     assert "--gold SET" in refusal(*compared(unsolved, unsolved))
-    assert invoke(*compared(lines, lines), "--join", "id").exit_code == 2  # it has no such option
+    assert vlrft(*compared(lines, lines), "--join", "id").exit_code == 2  # it has no such option

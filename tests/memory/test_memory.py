@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from support.command_line import vlrft
 from support.nightly import first_now
 from support.peak_memory import peak_of
-from typer.testing import CliRunner
 
-from swift_vlrft.cli import app
 from swift_vlrft.memory import vllm
 from swift_vlrft.memory.activations import LORA_SAVED, evaluating_pass, training_passes
 from swift_vlrft.memory.advice import changes
@@ -69,12 +68,8 @@ def recipe_file(folder, more="", *, processes=4):
     return path
 
 
-def run(*arguments, **environment):
-    return CliRunner().invoke(app, [*map(str, arguments)], env=environment)
-
-
 def printed_plan(path, *more, gpus="4x80"):
-    done = run("plan", path, "--gpus", gpus, "--json", *more)
+    done = vlrft("plan", path, "--gpus", gpus, "--json", *more)
     assert done.exit_code in (0, 1), done.output
     return json.loads(done.stdout)
 
@@ -249,7 +244,7 @@ def test_the_plan_of_a_recipe(tmp_path):
     assert plan["verdict"] == "fits" and plan["capacity_gib"] == 78.8
     assert plan["phases"]["rollout"]["KV cache"] > 20
     assert any("MAX_PIXELS" in note for note in plan["assumptions"])
-    small = run("plan", path, "--gpus", "4x24")
+    small = vlrft("plan", path, "--gpus", "4x24")
     assert small.exit_code == 1
     assert "in the phase `weight sync`" in small.output and "cheapest first" in small.output
     advised = plan_recipe(path, "4x24").changes()
@@ -260,7 +255,7 @@ def test_the_plan_of_a_recipe(tmp_path):
 
 
 def test_the_table_adds_up_and_fits_into_a_terminal_of_80_columns(tmp_path):
-    done = run("plan", recipe_file(tmp_path), "--gpus", "4x80", COLUMNS="80")
+    done = vlrft("plan", recipe_file(tmp_path), "--gpus", "4x80", COLUMNS="80")
     table = done.output.split("of each phase")[1].split("assumed:")[0]
     assert "…" not in table and all(len(line) <= 80 for line in table.splitlines())
     peak = re.search(r"needs (\d+\.\d) of .* in the phase `(\w+)`", " ".join(done.output.split()))

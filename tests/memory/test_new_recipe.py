@@ -4,7 +4,7 @@ import json
 
 import pytest
 from PIL import Image
-from recipe.test_fix import invoke
+from support.command_line import vlrft
 
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.memory.new_recipe import nearest
@@ -33,7 +33,7 @@ the nearest number that its processes and the 8 answers to a prompt divide.
 
 
 def new(out, *more, model=MODEL):
-    return invoke("recipe", "new", out, "--model", model, *more)
+    return vlrft("recipe", "new", out, "--model", model, *more)
 
 
 def data(done):
@@ -49,11 +49,11 @@ def test_what_new_writes_is_what_was_planned(machine, tmp_path, monkeypatch):
     gpus, *nodes = machine.split()
     where = ["--gpus", gpus, *(["--nodes", *nodes] if nodes else []), "--json"]
     out = tmp_path / "new.sh"
-    made = data(invoke("recipe", "new", out, "--model", MODEL, *where))
+    made = data(vlrft("recipe", "new", out, "--model", MODEL, *where))
     assert made["flags"] == flags and f"/{start}.sh; changed for" in made["from"]
     shown = "".join(line.lstrip("# ") + " " for line in out.read_text().split("\n")[:9])
     assert made["from"] in shown
-    again = data(invoke("plan", out, *where))
+    again = data(vlrft("plan", out, *where))
     assert (again["peak_gib"], again["verdict"]) == (made["peak_gib"], made["verdict"])
     assert again["phases"] == made["phases"]
 
@@ -125,7 +125,7 @@ def test_what_recipe_refuses_in_one_line(out, model, said, tmp_path):
 @pytest.mark.slow
 def test_the_callers_shell_changes_no_plan_for_other_machines(monkeypatch):
     def plans():
-        shown = json.loads(invoke("plan", RECIPE, "--gpus", "4x24", "--json").output)
+        shown = json.loads(vlrft("plan", RECIPE, "--gpus", "4x24", "--json").output)
         return shown["phases"], shown["assumptions"]
 
     before = plans()
@@ -134,12 +134,12 @@ def test_the_callers_shell_changes_no_plan_for_other_machines(monkeypatch):
     monkeypatch.setenv("NNODES", "3")
     assert plans() == before
     four = ("plan", "qwen2_5_vl_3b/detection_lora_1x24g", "--gpus", "4x24", "--json")
-    assert "set NPROC_PER_NODE=4" in invoke(*four).output
+    assert "set NPROC_PER_NODE=4" in vlrft(*four).output
     monkeypatch.setenv("NPROC_PER_NODE", "4")
-    assert data(invoke(*four))["gpus"]["count"] == 4
-    asked = data(invoke(*four, "--largest", "lora_rank"))
+    assert data(vlrft(*four))["gpus"]["count"] == 4
+    asked = data(vlrft(*four, "--largest", "lora_rank"))
     assert asked[0]["command"].startswith("NPROC_PER_NODE=4 bash ")
-    asked = data(invoke(*four[:2], "--json", "--largest", "gpus"))
+    asked = data(vlrft(*four[:2], "--json", "--largest", "gpus"))
     assert asked[0]["largest"] == "1x24" and asked[0]["command"].startswith("bash ")
 
 
@@ -164,11 +164,11 @@ def test_a_supervised_set_is_planned_with_its_answers(tmp_path):
     where = ("--gpus", "1x80", "--dataset", tmp_path / "rows.json", "--json")
     for length, said in (("3000", "rows of 2010 tokens with answers of 2000"), ("1000", "of 1000")):
         path.write_text(path.read_text().replace("3000", length))
-        assert said in " ".join(data(invoke("plan", path, *where))["assumptions"])
+        assert said in " ".join(data(vlrft("plan", path, *where))["assumptions"])
 
 
 def test_weights_are_shared_out_where_that_fits():
-    done = invoke("plan", "glm_4_1v_9b/detection_lora_4x80g", "--gpus", "4x24", "--json")
+    done = vlrft("plan", "glm_4_1v_9b/detection_lora_4x80g", "--gpus", "4x24", "--json")
     assert json.loads(done.output)["changes"][0]["flags"] == {
         "deepspeed": "zero3",
         "move_model_batches": "16",

@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from support.command_line import vlrft
 
-from swift_vlrft.cli import app
 from swift_vlrft.memory.activations import training_passes
 from swift_vlrft.memory.advice import advise, changes
 from swift_vlrft.memory.estimate import estimate
@@ -42,12 +41,8 @@ def no_gpu_of_this_machine(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
-def invoke(*arguments):
-    return CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200"})
-
-
 def new_recipe(out, *more, model=MODEL, gpus="1x80"):
-    return invoke("recipe", "new", out, "--model", model, "--gpus", gpus, *more)
+    return vlrft("recipe", "new", out, "--model", model, "--gpus", gpus, *more)
 
 
 @pytest.mark.slow
@@ -130,7 +125,7 @@ def test_what_is_no_value_is_refused_in_one_line(tmp_path, monkeypatch):
 )
 def test_the_command_says_it_in_one_line(more, arguments, said, tmp_path):
     path = written_recipe(tmp_path, more)
-    done = invoke("plan", path, "--gpus", "1x80", *arguments)
+    done = vlrft("plan", path, "--gpus", "1x80", *arguments)
     assert done.exit_code == 2 and said in done.output
     assert len(done.output.strip().splitlines()) == 1
 
