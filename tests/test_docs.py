@@ -156,7 +156,7 @@ def test_the_script_of_the_tutorial_and_what_is_said_of_it(tmp_path, monkeypatch
     row = {"image": "1.png", "question": "Which flower?", "answer": "rose"}
     Path("data/flowers/train.jsonl").write_text((json.dumps(row) + "\n") * 64)
     Path("my_grpo.sh").write_text(old)
-    done = vlrft("check", "my_grpo.sh")
+    done = vlrft("check", "my_grpo.sh", COLUMNS="200")
     for line in blocks(page, "text")[0].strip().splitlines():
         assert line in done.output
     assert [finding["rule"] for finding in checked(tmp_path / "new.sh", new)] == ["steps"]

@@ -15,7 +15,7 @@ def test_bad_input_is_said_in_one_line(case, tmp_path, monkeypatch):
     (tmp_path / "folder").mkdir()
     (tmp_path / "notes.txt").write_text("no command\n")
     (tmp_path / "rows.jsonl").write_text('{"messages": [{"role": "user", "content": "a"}]}\n')
-    result = vlrft("agree", *case["words"])
+    result = vlrft("agree", *case["words"], COLUMNS="200")
     assert result.exit_code == 2 and "Traceback" not in result.output
     assert sum(case["said"] in line for line in result.output.splitlines()) == 1
     assert not (tmp_path / "runs").exists()

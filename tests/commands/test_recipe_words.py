@@ -39,6 +39,8 @@ def test_flags_of_a_configuration_come_last(tmp_path):
         (["plan", NAME, "stray"], "stray"),
         (["check", NAME, NAME, "--beta", "0"], "single recipe"),
         (["plan", "qwen2_5_vl_3b/detection_4x24g"], NAME),
+        (["plan", NAME, "--dataset", "/no/such"], "--dataset /no/such"),
+        (["plan", NAME, "--gpus", "lots"], "--gpus lots"),
     ],
 )
 def test_what_is_mistyped_is_refused_in_one_line(words, said, tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ import copy
 import io
 import json
 import random
+from pathlib import Path
 
 import pytest
 from pycocotools.coco import COCO
@@ -13,6 +14,10 @@ from support.command_line import vlrft
 from support.hostile import answered as answer
 
 NAMES = ("cat", "dog", "bus")
+REFUSED = list(map(json.loads, Path(__file__).with_name("refused.jsonl").open()))
+REFUSED_SETTINGS = [case for case in REFUSED if "content" not in case]
+REFUSED_PREDICTIONS = [case for case in REFUSED if "content" in case]
+"""Whose ``content`` is a file: JSON, or text that is none."""
 AP_NAMES = ("AP", "AP50", "AP75", "AP_small", "AP_medium", "AP_large")
 
 

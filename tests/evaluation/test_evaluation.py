@@ -9,6 +9,7 @@ from fractions import Fraction
 import pytest
 from scored import (
     AP_NAMES,
+    REFUSED_PREDICTIONS,
     answer,
     assert_metrics,
     classification_rows,
@@ -159,53 +160,12 @@ def test_duplicates_and_unknown_names_are_counted_and_named(file, gold):
     }
 
 
-LINE = '{"completion": "x", "solution": "4"}'
-OF_COCO = '{"task": "detection", "image_id": "1", "category": "cat", "completion": "x"'
-BOX = '[{"image_id": 1, "category_id": 1, "bbox": [1, 1, 2, 2], "score": 1}]'
-REFUSED = {
-    "nothing": ("", "", "p.jsonl holds no"),
-    "half a line": ('{"completion": "x"', "", "line 1: not JSON"),
-    "no answer": ('{"text": "x"}', "", "(found: text)"),
-    "OpenAI's batches": ('{"custom_id": "0", "response": {}}', "", "(found: custom_id, response)"),
-    "several answers without an id": (
-        '{"completion": ["a", "b"], "solution": "a"}',
-        "--task classification",
-        "for several completions of a row, write the row's 'id' into the line",
-    ),
-    "no task": (LINE, "", "--task"),
-    "several tasks": ('{"task": "counting", "completion": "4"}\n' + OF_COCO + "}", "", "--task"),
-    "an unknown task": (LINE, "--task guessing", "known: detection"),
-    "no gold": ('{"completion": "x", "solution": ""}', "--task counting", "--gold"),
-    "results of swift infer": ('{"response": "x", "labels": "4"}', "", "'completion'"),
-    "a field of another type": (LINE[:-1] + ', "width": "wide"}', "", "line 1: Expected `int"),
-    "an id that is no text": (LINE[:-1] + ', "id": 1.5}', "", "line 1: id is '1.5'"),
-    "a list of something else": ('[{"a": 1}]', "", "required field `image_id` - at `$[0]`"),
-    "a score in quotes": (BOX.replace('"score": 1', '"score": "1"'), "", "`$[0].score`"),
-    "boxes without gold": (BOX, "", "--gold"),
-    "boxes for a set of rows": (BOX, "--gold p.jsonl", "--gold p.jsonl is no annotation file"),
-    "boxes of other images": (
-        BOX.replace('_id": 1,', '_id": "cat",'),
-        "--gold gold.json",
-        "like 1, 2, 3, its categories 1: cat, 2: dog, 3: bus",
-    ),
-    "rows of other images": (
-        OF_COCO.replace('"cat"', '"unicorn"') + "}",
-        "--gold gold.json",
-        "like 1, 2, 3, its categories 1: cat, 2: dog, 3: bus",
-    ),
-    "a gold that is not there": (LINE, "--task counting --gold nowhere.json", "nowhere.json"),
-    "an unknown box format": (OF_COCO + ', "frame": "cm"}', "", "line 1: unknown box format 'cm'"),
-    "categories of detection": (LINE, "--task counting --categories cat", "are for detection"),
-}
-
-
-@pytest.mark.parametrize(("content", "arguments", "said"), REFUSED.values(), ids=REFUSED)
-def test_bad_predictions_are_refused_with_a_reason(
-    file, gold, monkeypatch, content, arguments, said
-):
+@pytest.mark.parametrize("case", REFUSED_PREDICTIONS, ids=lambda case: case["why"])
+def test_bad_predictions_are_refused_with_a_reason(file, gold, monkeypatch, case):
     monkeypatch.chdir(gold.parent)
-    file.write_text(content + "\n")
-    assert said in refusal("eval", "--predictions", "p.jsonl", *arguments.split())
+    content = case["content"]
+    file.write_text((content if isinstance(content, str) else json.dumps(content)) + "\n")
+    assert case["said"] in refusal("eval", "--predictions", "p.jsonl", *case["arguments"].split())
 
 
 def test_of_several_tasks_the_rows_of_the_chosen_one_are_read(file):

@@ -92,36 +92,21 @@ def test_the_command_prints_value_bound_and_command(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("recipe", "words", "said", "code"),
+    ("words", "said", "code"),
     [
-        ("detection_4x80g", "--largest beta", "known are max_completion_length, ", 2),
-        ("detection_4x80g", "--gpus 4x80 --largest gpus", "gpus, alone, without --gpus", 2),
-        (
-            "detection_4x80g",
-            "--largest max_pixels",
-            "none what limits the pictures of this run is MAX_PIXELS",
-            1,
-        ),
-        ("detection_4x80g", "--gpus 4x4 --largest max_completion_length", "none 64: ", 1),
-        (
-            "detection_4x80g",
-            "--gpus 4x80 --largest lora_rank --largest MAX_PIXELS",
-            "lora_rank none it changes no memory",
-            1,
-        ),
-        (
-            "detection_4x80g",
-            "--largest lora_rank --num_generations 7",
-            "7 does not divide the 32",
-            2,
-        ),
-        ("detection_4x80g", "--largest vllm_max_model_len", "128064: a row of 128064 tokens", 0),
-        ("detection_server_6+2x80g", "--largest vllm_max_model_len", "it changes no memory", 1),
-        ("detection_server_6+2x80g", "--largest gpus", "beside `swift rollout`", 2),
+        ("4x80g --largest beta", "known are max_completion_length, ", 2),
+        ("4x80g --gpus 4x80 --largest gpus", "gpus, alone, without --gpus", 2),
+        ("4x80g --largest max_pixels", "none what limits the pictures of this run is MAX_PIX", 1),
+        ("4x80g --gpus 4x4 --largest max_completion_length", "none 64: ", 1),
+        ("4x80g --largest lora_rank --largest MAX_PIXELS", "lora_rank none it changes no mem", 1),
+        ("4x80g --largest lora_rank --num_generations 7", "7 does not divide the 32", 2),
+        ("4x80g --largest vllm_max_model_len", "128064: a row of 128064 tokens", 0),
+        ("server_6+2x80g --largest vllm_max_model_len", "it changes no memory", 1),
+        ("server_6+2x80g --largest gpus", "beside `swift rollout`", 2),
     ],
 )
-def test_what_cannot_be_answered(recipe, words, said, code):
-    shown = vlrft("plan", f"qwen2_5_vl_3b/{recipe}", *words.split())
+def test_what_cannot_be_answered(words, said, code):
+    shown = vlrft("plan", *f"qwen2_5_vl_3b/detection_{words}".split())
     assert (shown.exit_code, said in " ".join(shown.output.split())) == (code, True), shown.output
 
 

@@ -115,21 +115,6 @@ def test_what_is_no_value_is_refused_in_one_line(tmp_path, monkeypatch):
     assert not wrong
 
 
-@pytest.mark.parametrize(
-    ("more", "arguments", "said"),
-    [
-        ("--max_length many", [], "run.sh:2: --max_length many"),
-        ("", ["--dataset", "/no/such"], "--dataset /no/such"),
-        ("", ["--gpus", "lots"], "--gpus lots"),
-    ],
-)
-def test_the_command_says_it_in_one_line(more, arguments, said, tmp_path):
-    path = written_recipe(tmp_path, more)
-    done = vlrft("plan", path, "--gpus", "1x80", *arguments)
-    assert done.exit_code == 2 and said in done.output
-    assert len(done.output.strip().splitlines()) == 1
-
-
 @pytest.mark.parametrize("model", [MODEL, "zai-org/glm-4v-9b", "zai-org/GLM-4.1V-9B-Thinking"])
 def test_layers_that_are_spelled_out_are_counted_as_all_of_them(model, tmp_path):
     """Every linear layer by its name is all-linear, wherever these names are; fewer are less."""

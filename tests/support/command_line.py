@@ -11,7 +11,7 @@ from swift_vlrft.cli import app
 
 def vlrft(*words: object, **environment: str) -> Result:
     """Exit code and output of ``vlrft WORDS``."""
-    return CliRunner().invoke(app, [*map(str, words)], env={"COLUMNS": "200"} | environment)
+    return CliRunner().invoke(app, [*map(str, words)], env=environment)
 
 
 def parsed(words: list[str]) -> Any:
