@@ -140,13 +140,6 @@ def test_every_variable_of_the_package_is_explained():
     assert names == set(re.findall(r"^\| `(VLRFT_\w+)", text, re.M))
 
 
-def checked(script: Path, text: str) -> list[dict]:
-    script.write_text(text)
-    done = vlrft("check", "--json", script)
-    assert done.exit_code == 0, (text, done.stdout)
-    return json.loads(done.stdout)["findings"]
-
-
 def test_the_script_of_the_tutorial_and_what_is_said_of_it(tmp_path, monkeypatch):
     page = ROOT / "docs" / "tutorial" / "ms_swift_script.md"
     old, new = [block for block in blocks(page, "bash") if "swift rlhf" in block]
@@ -159,4 +152,7 @@ def test_the_script_of_the_tutorial_and_what_is_said_of_it(tmp_path, monkeypatch
     done = vlrft("check", "my_grpo.sh", COLUMNS="200")
     for line in blocks(page, "text")[0].strip().splitlines():
         assert line in done.output
-    assert [finding["rule"] for finding in checked(tmp_path / "new.sh", new)] == ["steps"]
+    Path("new.sh").write_text(new)
+    done = vlrft("check", "--json", "new.sh")
+    assert done.exit_code == 0, done.stdout
+    assert [finding["rule"] for finding in json.loads(done.stdout)["findings"]] == ["steps"]

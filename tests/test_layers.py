@@ -111,13 +111,6 @@ def test_light_folders_bring_nothing_heavy_in():
     assert done.stdout.strip() == "[]"
 
 
-def test_tests_mirror_the_package():
-    others = {"support", "end_to_end", "data"}
-    for entry in Path(__file__).parent.iterdir():
-        if entry.is_dir() and entry.name not in others and not entry.name.startswith("_"):
-            assert (PACKAGE / entry.name).is_dir(), entry.name
-
-
 def test_no_expression_has_a_possessive_group():
     """Python before 3.11.5, Debian 12's among them, goes on behind a part of it that failed
     (python/cpython#101955).

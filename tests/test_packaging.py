@@ -109,6 +109,3 @@ def test_the_core_works_alone_and_says_what_it_lacks(core, tmp_path):
         for name in lacking.values()
     ]
     assert lines == ["0 "] * len(runs) + said and heavy == "[]"
-
-
-# ---- the pinned sets -------------------------------------------------------------------------

@@ -57,6 +57,8 @@ def test_train_alone_is_divided_and_other_splits_are_named(tmp_path):
     halves = write_halves(tmp_path / "set", tmp_path / "data")
     assert halves.train == {"counting": 40} and halves.test == {"counting": 10}
     assert halves.notes == ["the split validation is not used"]
+    write_folder(tmp_path / "one", {"test": rows(50)})  # of another name, but alone
+    assert write_halves(tmp_path / "one", tmp_path / "one_data").train == {"counting": 40}
     write_folder(tmp_path / "none", {"test": rows(50), "validation": rows(60)[50:]})
     with pytest.raises(DataError, match="its splits are validation, test; none is train"):
         write_halves(tmp_path / "none", tmp_path / "none_data")
@@ -111,12 +113,6 @@ def test_rows_of_a_task_that_only_one_half_has_are_left_out_and_said(tmp_path):
     halves = write_halves(tmp_path / "set", tmp_path / "data")
     assert {*halves.train} == {*halves.test} == {"counting"}
     assert halves.notes == ["rows of the task ocr are left out, as only one half has any: 1"]
-
-
-def test_a_set_with_one_split_of_another_name_is_divided(tmp_path):
-    write_folder(tmp_path / "set", {"test": rows(50)})
-    halves = write_halves(tmp_path / "set", tmp_path / "data")
-    assert halves.train == {"counting": 40} and halves.test == {"counting": 10}
 
 
 @pytest.mark.parametrize(

@@ -316,8 +316,7 @@ def test_log_score_compare_and_report_say_what_is_wrong_first(name, tmp_path, lo
 
 
 @pytest.mark.parametrize(
-    ("facts", "code"),
-    [(row["facts"], row["code"]) for row in TABLE if "facts" in row],
+    ("facts", "code"), [(row["facts"], row["code"]) for row in TABLE if "facts" in row]
 )
 def test_the_worst_is_found_and_what_is_common_is_not(facts, code):
     found = judge(Facts(IOU, "the 64 answers", **facts))
@@ -327,8 +326,7 @@ def test_the_worst_is_found_and_what_is_common_is_not(facts, code):
 
 
 @pytest.mark.parametrize(
-    ("more", "codes"),
-    [(row["series"], row["codes"]) for row in TABLE if "series" in row],
+    ("more", "codes"), [(row["series"], row["codes"]) for row in TABLE if "series" in row]
 )
 def test_a_log_without_completions_is_judged_by_its_steps(more, codes):
     series = {f"rewards/{IOU}/mean": [0.3] * 8} | more

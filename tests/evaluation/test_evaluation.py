@@ -71,11 +71,7 @@ def test_rows_annotations_and_lists_of_boxes_give_the_numbers_of_pycocotools(fil
     boxes.write_text(json.dumps(results))
     expected = pycocotools_evaluator(coco["annotations"], results, range(1, 21), [1, 2, 3]).stats
     of, every = open_annotations(gold), write_lines(file, rows)
-    for path, against in (
-        (every, Gold()),
-        (every, Gold(of)),
-        (boxes, Gold(of)),
-    ):
+    for path, against in ((every, Gold()), (every, Gold(of)), (boxes, Gold(of))):
         metrics = summarise(read_predictions(path), against, bootstrap=100).metrics
         values = [metrics[name].value for name in AP_NAMES]
         known = [-1 if value is None else value for value in values]

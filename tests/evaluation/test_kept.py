@@ -42,10 +42,7 @@ def several(right: int) -> list[dict]:
     return [line | {"completion": [line["completion"], "x", "y"]} for line in of_ids(right)]
 
 
-FORMS = {
-    "an id and a completion": of_ids,
-    "several completions a line": several,
-}
+FORMS = {"an id and a completion": of_ids, "several completions a line": several}
 OF_SET = ("--gold", "set.jsonl", "--join", "id", "--task", "classification")
 
 

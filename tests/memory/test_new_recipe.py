@@ -1,6 +1,7 @@
 """`vlrft recipe new`: the nearest tested recipe, with one change for the machine."""
 
 import json
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -15,18 +16,7 @@ from swift_vlrft.recipe.shipped import recipe_path
 
 MODEL = "Qwen/Qwen2.5-VL-3B-Instruct"
 RECIPE = "qwen2_5_vl_3b/detection_4x80g"
-MACHINES = {
-    "1x24": ("detection_lora_1x24g", {}),
-    "2x24": ("detection_lora_1x24g", {"NPROC_PER_NODE": "2", "gradient_accumulation_steps": "2"}),
-    "1x80": ("detection_4x80g", {"NPROC_PER_NODE": "1", "vllm_tensor_parallel_size": "1",
-                                 "gradient_accumulation_steps": "16", "deepspeed": "zero2",
-                                 "beta": "0"}),
-    "4x24": ("detection_4x80g", {"move_model_batches": "16"}),
-    "8x24": ("detection_4x80g", {"NPROC_PER_NODE": "8", "gradient_accumulation_steps": "2"}),
-    "6x80": ("detection_4x80g", {"NPROC_PER_NODE": "6", "vllm_tensor_parallel_size": "2",
-                                 "gradient_accumulation_steps": "2"}),
-    "8x80 2": ("detection_2nodes_8x80g", {}),
-}  # fmt: skip
+NEAREST = list(map(json.loads, Path(__file__).with_name("nearest.jsonl").open()))
 """Which recipe is nearest, and what is changed: on every machine the 32 rows a step of before, or
 the nearest number that its processes and the 8 answers to a prompt divide.
 """
@@ -41,16 +31,15 @@ def data(done):
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("machine", MACHINES)
-def test_what_new_writes_is_what_was_planned(machine, tmp_path, monkeypatch):
+@pytest.mark.parametrize("case", [case for case in NEAREST if "flags" in case], ids=str)
+def test_what_new_writes_is_what_was_planned(case, tmp_path, monkeypatch):
     monkeypatch.setenv("NODE_RANK", "0")
     monkeypatch.setenv("MASTER_ADDR", "a")
-    start, flags = MACHINES[machine]
-    gpus, *nodes = machine.split()
-    where = ["--gpus", gpus, *(["--nodes", *nodes] if nodes else []), "--json"]
+    where = ["--gpus", case["gpus"], "--nodes", case.get("nodes", "1"), "--json"]
     out = tmp_path / "new.sh"
     made = data(vlrft("recipe", "new", out, "--model", MODEL, *where))
-    assert made["flags"] == flags and f"/{start}.sh; changed for" in made["from"]
+    assert made["flags"] == case["flags"]
+    assert f"/{case['recipe']}.sh; changed for" in made["from"]
     shown = "".join(line.lstrip("# ") + " " for line in out.read_text().split("\n")[:9])
     assert made["from"] in shown
     again = data(vlrft("plan", out, *where))
@@ -70,20 +59,11 @@ def test_a_new_recipe_keeps_all_that_the_tested_one_has(tmp_path):
     assert after.environment == before.environment | visible
 
 
-@pytest.mark.parametrize(
-    ("model", "task", "gpus", "name"),
-    [
-        ("Qwen/Qwen3-VL-4B-Instruct", "detection", "1x24", "qwen3_vl_2b/detection_lora_1x24g"),
-        ("Qwen/Qwen3-VL-4B-Instruct", "detection", "1x80", "qwen3_vl_4b/detection_4x80g"),
-        ("Qwen/Qwen3-VL-4B-Instruct", "grounding", "4x80", "qwen3_vl_8b/grounding_8x80g"),
-        ("Qwen/Qwen2.5-VL-7B-Instruct", "grounding", "4x80", "qwen2_5_vl_3b/grounding_6x96g"),
-        ("Qwen/Qwen2-VL-7B-Instruct", "classification", "1x40", "qwen2_vl_2b/classification_1x80g"),
-        ("google/gemma-4-E4B-it", "ocr", "1x24", "gemma_4_e4b/detection_lora_2x80g"),
-    ],
-)
-def test_the_nearest_recipe(model, task, gpus, name):
+@pytest.mark.parametrize("case", [case for case in NEAREST if "model" in case], ids=str)
+def test_the_nearest_recipe(case):
     """The family first, then the task, the size of the model and the memory of the machine."""
-    assert nearest(read_model(model), task, parse_gpus(gpus), 1).name == name
+    found = nearest(read_model(case["model"]), case["task"], parse_gpus(case["gpus"]), 1)
+    assert found.name == case["recipe"]
 
 
 def test_what_is_different_for_model_and_task_is_said(tmp_path):
