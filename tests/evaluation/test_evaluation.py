@@ -11,7 +11,6 @@ from scored import (
     AP_NAMES,
     REFUSED_PREDICTIONS,
     answer,
-    assert_metrics,
     classification_rows,
     detection_set,
     eval_json,
@@ -111,12 +110,6 @@ def test_images_that_no_row_asks_about_are_not_scored(file, gold):
 
 
 # ---- forms -----------------------------------------------------------------------------------
-
-
-def test_the_completions_that_ms_swift_logs_are_read(file):
-    log = {"step": 1, "completion": [answer("red"), answer("blue")], "prompt": ["p", "p"]}
-    write_lines(file, [log | {"solution": [answer("red")] * 2}])
-    assert_metrics(eval_json(file, "--task", "classification"), accuracy=0.5)
 
 
 @pytest.mark.parametrize(("bare", "said"), [(40, "40 of 40"), (30, "30 of 40"), (20, None)])

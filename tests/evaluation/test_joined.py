@@ -23,7 +23,7 @@ ROWS = [
     ("4.png", SHAPE, "dark square"),
 ]
 EVERY = list(range(len(ROWS)))
-TABLE = Path(__file__).with_name("joins_refused.jsonl")
+REFUSED = list(map(json.loads, Path(__file__).with_name("joins_refused.jsonl").open()))
 """``rows``: the row that each line answers; ``changed``: what the lines say otherwise."""
 
 
@@ -83,9 +83,6 @@ def test_missing_rows_are_unanswered_and_unknown_ones_left_out(folder):
         "rows that the data set does not have, left out": ["line 1: id y"],
         "rows missing from the predictions, scored as unanswered": ["0"],
     }
-
-
-REFUSED = [json.loads(line) for line in TABLE.read_text().splitlines()]
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: f"{case['join']}: {case['why']}")

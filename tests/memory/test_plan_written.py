@@ -33,7 +33,7 @@ MODELS = (
 )
 GPUS = ("1x16", "1x24", "1x48", "1x80", "2x24", "2x80", "4x48", "6x40", "8x80")
 TASKS = ("detection", "grounding", "classification", "counting")
-REFUSED = Path(__file__).with_name("refused.jsonl")
+REFUSED = list(map(json.loads, Path(__file__).with_name("refused.jsonl").open()))
 
 
 @pytest.fixture(autouse=True)
@@ -104,7 +104,7 @@ def test_what_is_no_value_is_refused_in_one_line(tmp_path, monkeypatch):
     (tmp_path / "adapter").mkdir()
     (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
     wrong = []
-    for row in map(json.loads, REFUSED.read_text().splitlines()):
+    for row in REFUSED:
         more, message = row["more"].replace("NINES", "9" * 400), ""
         try:
             settings_with(tmp_path, more, gpus="4x80", before=row.get("before", PIXELS))
