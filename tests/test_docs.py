@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_line import parsed
+from support.command_line import parsed, vlrft
 from support.stored_sets import picture
 from typer.main import get_command
-from typer.testing import CliRunner
 
 from swift_vlrft import evaluation, rewards
 from swift_vlrft.cli import app
@@ -53,7 +52,7 @@ def test_every_command_of_the_first_page_is_run(line, tmp_path, monkeypatch):
     program, *words = shlex.split(line)
     assert program in ("vlrft", ".venv/bin/vlrft")
     monkeypatch.chdir(tmp_path if "new" in words else ROOT)
-    done = CliRunner().invoke(app, words)
+    done = vlrft(*words)
     assert done.exit_code < 2, done.output  # 1: an answer, too: it does not fit
 
 
@@ -141,13 +140,6 @@ def test_every_variable_of_the_package_is_explained():
     assert names == set(re.findall(r"^\| `(VLRFT_\w+)", text, re.M))
 
 
-def checked(script: Path, text: str) -> list[dict]:
-    script.write_text(text)
-    done = CliRunner().invoke(app, ["check", "--json", str(script)])
-    assert done.exit_code == 0, (text, done.stdout)
-    return json.loads(done.stdout)["findings"]
-
-
 def test_the_script_of_the_tutorial_and_what_is_said_of_it(tmp_path, monkeypatch):
     page = ROOT / "docs" / "tutorial" / "ms_swift_script.md"
     old, new = [block for block in blocks(page, "bash") if "swift rlhf" in block]
@@ -157,7 +149,10 @@ def test_the_script_of_the_tutorial_and_what_is_said_of_it(tmp_path, monkeypatch
     row = {"image": "1.png", "question": "Which flower?", "answer": "rose"}
     Path("data/flowers/train.jsonl").write_text((json.dumps(row) + "\n") * 64)
     Path("my_grpo.sh").write_text(old)
-    done = CliRunner().invoke(app, ["check", "my_grpo.sh"], env={"COLUMNS": "200"})
+    done = vlrft("check", "my_grpo.sh", COLUMNS="200")
     for line in blocks(page, "text")[0].strip().splitlines():
         assert line in done.output
-    assert [finding["rule"] for finding in checked(tmp_path / "new.sh", new)] == ["steps"]
+    Path("new.sh").write_text(new)
+    done = vlrft("check", "--json", "new.sh")
+    assert done.exit_code == 0, done.stdout
+    assert [finding["rule"] for finding in json.loads(done.stdout)["findings"]] == ["steps"]

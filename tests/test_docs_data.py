@@ -5,11 +5,10 @@ import shlex
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from support.command_line import vlrft
 from support.written_sets import png, rows_in
 from test_docs import ROOT, commands
-from typer.testing import CliRunner
 
-from swift_vlrft.cli import app
 from swift_vlrft.datasets.build import CATEGORY_LISTS
 
 NAMES = CATEGORY_LISTS["coco80"]
@@ -46,7 +45,7 @@ def test_they_run_as_they_stand(tmp_path, monkeypatch):
     assert [words[1] for words in shown] == ["coco", "coco", "convert", "show", "push", "list"]
     for words in shown:
         if words[1] != "push":
-            done = CliRunner().invoke(app, words)
+            done = vlrft(*words)
             assert done.exit_code == 0, done.output
     mine = {split: rows_in(Path("data/mine"), split) for split in ("train", "test")}
     assert [len(rows) for rows in mine.values()] == [72, 8]
@@ -60,7 +59,7 @@ def test_they_run_as_they_stand(tmp_path, monkeypatch):
 
 
 def test_the_list_names_every_set_and_where_it_is():
-    listed = json.loads(CliRunner().invoke(app, ["data", "list", "--json"]).stdout)
+    listed = json.loads(vlrft("data", "list", "--json").stdout)
     assert len(listed) >= 9 and all(entry["about"] and entry["hubs"] for entry in listed)
     by_id = {entry["hub_id"]: entry for entry in listed}
     assert by_id["laolao77/ViRFT_COCO_base65"]["frame"] == "norm1000"

@@ -14,13 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.drawn_rows import FIVE, mixed_rows
-from support.swift_run import (
-    REPOSITORY,
-    grpo_command,
-    run_python,
-    run_swift,
-    run_swift_unchecked,
-)
+from support.swift_run import REPOSITORY, run_python, run_swift_unchecked
 
 import swift_vlrft
 from swift_vlrft.rewards import REWARDS
@@ -106,17 +100,6 @@ print(orms["short_answer"]()(["<answer>4</answer>", "no answer"]))
         "[1.0, 0.0]",
     ], done.stderr
     assert all(f"{shelf}, row {row}: " in done.stderr + done.stdout for row in (2, 3))
-
-
-@pytest.mark.end_to_end
-def test_a_column_of_your_own_in_a_real_run(shelf, tmp_path):
-    """close_enough cannot be called without its column."""
-    write_tiny("qwen2_5_vl", tmp_path / "model")
-    flags = ("--reward_funcs", "close_enough", "vlrft_format", "--max_steps", "1")
-    plugins = (EXAMPLES / "my_dataset.py", PLUGIN)
-    command = grpo_command(tmp_path / "model", f"{shelf}:pixels", tmp_path / "run", [], *flags)
-    run = run_swift([*command, "--external_plugins", *map(str, plugins)], tmp_path / "run")
-    assert run.metric("rewards/close_enough/mean") == [0.0]
 
 
 # ---- planning and evaluation -------------------------------------------------------------------

@@ -104,17 +104,11 @@ def test_only_the_plugin_imports_swift():
 
 def test_light_folders_bring_nothing_heavy_in():
     modules = [module for module in FILES if folder(module) in LIGHT]
+    modules.append("swift_vlrft.chatglm4v.vllm_plugin")  # in every process of vLLM
     code = f"import sys, importlib\nfor m in {modules}: importlib.import_module(m)\n"
     code += f"print([m for m in {HEAVY} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_tests_mirror_the_package():
-    others = {"support", "end_to_end", "data"}
-    for entry in Path(__file__).parent.iterdir():
-        if entry.is_dir() and entry.name not in others and not entry.name.startswith("_"):
-            assert (PACKAGE / entry.name).is_dir(), entry.name
 
 
 def test_no_expression_has_a_possessive_group():

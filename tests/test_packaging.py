@@ -61,8 +61,13 @@ def core(tmp_path_factory):
 
 IN_THE_CORE = """
 import json, sys
+import swift_vlrft
+assert "swift_vlrft.rewards" not in sys.modules
 import swift_vlrft.rewards
 assert not {"numpy", "msgspec", "datasets"} & set(sys.modules)
+import swift_vlrft.cli
+from swift_vlrft import REWARDS, check
+assert "datasets" not in sys.modules
 from pathlib import Path
 from PIL import Image
 from typer.testing import CliRunner
@@ -104,6 +109,3 @@ def test_the_core_works_alone_and_says_what_it_lacks(core, tmp_path):
         for name in lacking.values()
     ]
     assert lines == ["0 "] * len(runs) + said and heavy == "[]"
-
-
-# ---- the pinned sets -------------------------------------------------------------------------

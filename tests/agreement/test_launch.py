@@ -5,10 +5,9 @@ import sys
 
 import pytest
 from agreement_rows import row
-from typer.testing import CliRunner
+from support.command_line import vlrft
 
 from swift_vlrft.agreement.measurement import Measurement
-from swift_vlrft.cli import app
 from swift_vlrft.files.records import write_record
 from swift_vlrft.recipe.reader import read_text
 from swift_vlrft.recipe.run import resolve
@@ -58,7 +57,7 @@ def compared(tmp_path, monkeypatch):
         monkeypatch.setattr(agree, "measure", measure)
         command = f"{COMMAND} --reward_funcs vlrft_format --dataset {tmp_path / 'rows.jsonl'}"
         asked = ["agree", f"{command} {flags}", "--out", str(tmp_path / "out"), *options]
-        return CliRunner().invoke(app, asked, env=variables), given
+        return vlrft(*asked, **variables), given
 
     return run
 

@@ -125,7 +125,6 @@ def test_a_batch_without_images_leaves_the_vision_tower_alone(monkeypatch):
 # ---- generation is what reading on from the formulas gives -----------------------------------
 
 NEW = 5
-LOGITS = {"output_logits": True, "return_dict_in_generate": True}
 
 
 @pytest.fixture(scope="module")

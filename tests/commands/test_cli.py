@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from support.command_line import parsed
+from support.command_line import parsed, vlrft
 from support.drawn_rows import boxed_rows
 from support.finished_run import write_run
 from typer.main import get_command
-from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
 from swift_vlrft.commands.output import PANELS, show, table
@@ -21,15 +20,11 @@ from tests.support.parquet import write_parquet
 RECIPES = Path(__file__).parents[2] / "recipes"
 
 
-def run(*words):
-    return CliRunner().invoke(app, words)
-
-
 def test_recipe_lists_names_and_prints_paths():
-    names = run("recipe").output.split()
+    names = vlrft("recipe").output.split()
     assert "qwen2_5_vl_3b/detection_4x80g" in names and len(names) > 10
     for name in ("qwen2_5_vl_3b/detection_4x80g", "qwen2_5_vl_3b/detection_server_6+2x80g.sh"):
-        assert Path(run("recipe", name).output.strip()).is_file()
+        assert Path(vlrft("recipe", name).output.strip()).is_file()
 
 
 def helps(command) -> list[str]:
@@ -88,7 +83,7 @@ def test_an_example_of_the_help_runs(line, place, monkeypatch):
     if {words[0], " ".join(words[:2])} & ELSEWHERE:
         assert parsed(["vlrft", *words]).params
         return
-    result = run(*words)
+    result = vlrft(*words)
     assert result.exit_code < 2, result.output  # 1: an answer, too
     assert result.output.strip()
 
@@ -107,7 +102,7 @@ def test_an_example_of_the_help_runs(line, place, monkeypatch):
 )
 def test_an_error_is_one_line_and_exit_code_2(command, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = run(*command.split())
+    result = vlrft(*command.split())
     assert result.exit_code == 2 and said in result.stderr
     assert result.stderr.startswith("error: ") and len(result.stderr.splitlines()) == 1
 

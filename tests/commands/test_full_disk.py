@@ -6,13 +6,12 @@ import subprocess
 import sys
 
 import pytest
+from support.command_line import vlrft
 from support.finished_run import write_run
 from support.full_disk import no_room, small_disk
 from support.nightly import first_now
 from support.written_sets import row
-from typer.testing import CliRunner
 
-from swift_vlrft.cli import app
 from swift_vlrft.datasets.writer import write_folder
 
 RECIPE = """swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-3B-Instruct --dataset d \\
@@ -65,18 +64,18 @@ def contents(folder):
 def test_a_command_loses_nothing_and_succeeds_when_there_is_room(here, command, target, room):
     before = contents(here)
     with no_room(room):
-        refused = CliRunner().invoke(app, command)
+        refused = vlrft(*command)
     assert refused.exit_code == 2, refused.output
     (line,) = [line for line in refused.output.splitlines() if "error:" in line]
     assert target in line and "a file of this size" in line
     assert contents(here) == before
-    done = CliRunner().invoke(app, command)
+    done = vlrft(*command)
     assert done.exit_code in (0, 1), done.output  # 1: findings of `check`
     whole = contents(here)
     assert whole.keys() > before.keys() or command[0] == "check"
     # Once more: what was written is replaced as a whole, or stays.
     with no_room(room):
-        CliRunner().invoke(app, command)
+        vlrft(*command)
     assert contents(here) == whole
 
 
@@ -90,7 +89,7 @@ def test_a_disk_that_is_really_full(here):
             ("data", "convert", "set", "disk/out"),
             ("data", "show", "set", "--rows", "400", "--out", "disk/page.html"),
         ):
-            done = CliRunner().invoke(app, command)
+            done = vlrft(*command)
             assert done.exit_code == 2 and "(0 MB free in " in done.output, done.output
         assert contents(here / "disk") == {here / "disk" / "page.html": b"old"}
 

@@ -1,16 +1,15 @@
 """What a model or a stranger's file says is shown by every command, and never done."""
 
 import ast
-import json
 import traceback
 from pathlib import Path
 
 import pytest
+from support.command_line import vlrft
 from support.stored_sets import GOLD, PROBLEM, picture
-from typer.testing import CliRunner
+from support.written_sets import write_rows
 
 import swift_vlrft
-from swift_vlrft.cli import app
 from swift_vlrft.datasets import DataError, read_rows
 from swift_vlrft.files.text import visible
 from swift_vlrft.report.html import render
@@ -35,12 +34,8 @@ def test_no_command_prints_but_through_one_file():
             assert not names & {"print", "typer.echo", "typer.secho", "click.echo"}, file.name
 
 
-def write_lines(file, *rows):
-    Path(file).write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
 def safe(*arguments):
-    result = CliRunner().invoke(app, [*map(str, arguments)])
+    result = vlrft(*arguments)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     odd = {c for c in result.output if not c.isprintable() and c != "\n"}
     assert not odd, (arguments, odd)
@@ -54,9 +49,9 @@ def test_what_a_model_or_a_file_says_is_shown_and_not_done(text, tmp_path, monke
     answer = f"<think>t</think><answer>{text}</answer>"
     row = {"id": text, "completion": answer, "solution": "dog", "task": "classification"}
     row |= {"vlrft_classification": 0, "category": text, "image_id": text}
-    write_lines("a.jsonl", row, row | {"id": "2", "solution": text})
-    write_lines("b.jsonl", row | {"completion": "<answer>dog</answer>"})
-    write_lines("bad.jsonl", {text: 1})
+    write_rows(Path("a.jsonl"), row, row | {"id": "2", "solution": text})
+    write_rows(Path("b.jsonl"), row | {"completion": "<answer>dog</answer>"})
+    write_rows(Path("bad.jsonl"), {text: 1})
     said = safe("score", "a.jsonl", "--show", 3)
     if "[" in text:
         assert "[red]" in said or "\\x1b[31m" in said
@@ -68,7 +63,7 @@ def test_what_a_model_or_a_file_says_is_shown_and_not_done(text, tmp_path, monke
     Path("0.png").write_bytes(picture())
     right = {"image": "0.png", "problem": PROBLEM, "solution": GOLD}
     wrong = {"image": f"{text}.png"}, {"task": text}, {"solution": text}
-    write_lines("rows.jsonl", right, *(right | one for one in wrong))
+    write_rows(Path("rows.jsonl"), right, *(right | one for one in wrong))
     safe("data", "check", "rows.jsonl")
     safe("data", "check", "rows.jsonl", "--json")
     safe("data", "convert", "rows.jsonl", "out", "--keep-going")
@@ -80,7 +75,7 @@ def test_what_a_model_or_a_file_says_is_shown_and_not_done(text, tmp_path, monke
 def test_an_error_is_safe_in_a_traceback(text, tmp_path):
     """As Python and ms-swift print one."""
     row = {"image": f"{text}.png", "problem": "p", "solution": text, "frame": [text]}
-    write_lines(tmp_path / "rows.jsonl", row)
+    write_rows(tmp_path / "rows.jsonl", row)
     with pytest.raises(DataError) as raised:
         list(read_rows(tmp_path / "rows.jsonl"))
     said = "".join(traceback.format_exception_only(raised.value))

@@ -4,9 +4,8 @@ import os
 
 import pytest
 import torch
-from typer.testing import CliRunner
+from support.command_line import vlrft
 
-from swift_vlrft.cli import app
 from swift_vlrft.demo import card
 from tests.support.drawn_rows import write_coco
 
@@ -60,7 +59,7 @@ def test_without_a_card_cuda_ends_in_a_line_and_auto_says_why(tmp_path, monkeypa
         nvidia_smi(smi)
         for device, lines in (("cuda", 1), ("auto", 2)):
             command = ["try", str(data), "--out", str(tmp_path / device), "--device", device]
-            done = CliRunner().invoke(app, command)
+            done = vlrft(*command)
             said = done.output.splitlines()
             assert done.exit_code == 2 and len(said) == lines and why in said[0]
             assert said[0].startswith("on the CPU: ") is (device == "auto")

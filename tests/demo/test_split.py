@@ -5,9 +5,8 @@ import random
 import re
 
 import pytest
-from typer.testing import CliRunner
+from support.command_line import vlrft
 
-from swift_vlrft.cli import app
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.read import rows_of
@@ -58,6 +57,8 @@ def test_train_alone_is_divided_and_other_splits_are_named(tmp_path):
     halves = write_halves(tmp_path / "set", tmp_path / "data")
     assert halves.train == {"counting": 40} and halves.test == {"counting": 10}
     assert halves.notes == ["the split validation is not used"]
+    write_folder(tmp_path / "one", {"test": rows(50)})  # of another name, but alone
+    assert write_halves(tmp_path / "one", tmp_path / "one_data").train == {"counting": 40}
     write_folder(tmp_path / "none", {"test": rows(50), "validation": rows(60)[50:]})
     with pytest.raises(DataError, match="its splits are validation, test; none is train"):
         write_halves(tmp_path / "none", tmp_path / "none_data")
@@ -100,7 +101,7 @@ def test_a_set_that_teaches_nothing_is_refused_with_the_reason(made, said, tmp_p
     write_folder(tmp_path / "set", {"train": made})
     with pytest.raises(DataError, match=said):
         write_halves(tmp_path / "set", tmp_path / "data")
-    result = CliRunner().invoke(app, ["try", str(tmp_path / "set"), "--out", str(tmp_path / "o")])
+    result = vlrft("try", tmp_path / "set", "--out", tmp_path / "o")
     assert result.exit_code == 2 and re.search(said, " ".join(str(result.output).split()))
     assert not (tmp_path / "o" / "start").exists()
 
@@ -112,12 +113,6 @@ def test_rows_of_a_task_that_only_one_half_has_are_left_out_and_said(tmp_path):
     halves = write_halves(tmp_path / "set", tmp_path / "data")
     assert {*halves.train} == {*halves.test} == {"counting"}
     assert halves.notes == ["rows of the task ocr are left out, as only one half has any: 1"]
-
-
-def test_a_set_with_one_split_of_another_name_is_divided(tmp_path):
-    write_folder(tmp_path / "set", {"test": rows(50)})
-    halves = write_halves(tmp_path / "set", tmp_path / "data")
-    assert halves.train == {"counting": 40} and halves.test == {"counting": 10}
 
 
 @pytest.mark.parametrize(
@@ -136,7 +131,7 @@ def test_what_cannot_be_gone_leaves_nothing_behind(out, family, said, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     there = sorted(tmp_path.rglob("*"))
     command = ["try", str(tmp_path / "set"), "--out", str(tmp_path / out), "--family", family]
-    result = CliRunner().invoke(app, command)
+    result = vlrft(*command)
     assert result.exit_code in (1, 2) and said in " ".join(result.output.split())
     assert sorted(tmp_path.rglob("*")) == there
 
@@ -157,13 +152,13 @@ def test_another_trial_is_not_overwritten(tmp_path):
     mine.write_text("years of work")
     write_folder(tmp_path / "set", {"train": rows(60)})
     command = ["try", str(tmp_path / "set"), "--out", str(mine.parent)]
-    result = CliRunner().invoke(app, command)
+    result = vlrft(*command)
     assert result.exit_code == 1 and "is no empty folder" in result.output
     assert mine.read_text() == "years of work"
     (mine.parent / "trial.json").write_text(
         json.dumps({"config": {"data": "elsewhere"}, "halves": {}})
     )
-    result = CliRunner().invoke(app, command)
+    result = vlrft(*command)
     assert result.exit_code == 1 and "holds the trial of elsewhere" in result.output
 
 

@@ -5,10 +5,9 @@ import statistics
 
 from hypothesis import given
 from hypothesis import strategies as st
+from support.command_line import vlrft
 from support.hostile import answered as answer
-from typer.testing import CliRunner
 
-from swift_vlrft.cli import app
 from swift_vlrft.diagnostics.score import score_completions, score_file
 from swift_vlrft.files.completions import Completion
 
@@ -73,9 +72,9 @@ def test_vlrft_score_tells_tasks_apart(tmp_path):
         assert (ocr.completions, ocr.share, ocr.groups, ocr.zero_variance) == (8, 0.5, 2, 0.0)
         assert ocr.parse_rate == 1.0 and 0.95 < ocr.reward < 0.97
         assert (counting.reward, counting.zero_variance, counting.parse_rate) == (0.0, 1.0, 0.75)
-        said = CliRunner().invoke(app, ["score", str(path)]).output
+        said = vlrft("score", path).output
         assert "by task" in said and "counting" in said.split("by task")[1].split("why")[0]
-        result = CliRunner().invoke(app, ["score", str(path), "--json"])
+        result = vlrft("score", path, "--json")
         assert json.loads(result.stdout)["tasks"]["counting"]["zero_variance"] == 1.0
 
 
@@ -84,5 +83,5 @@ def test_the_name_of_a_task_is_text(tmp_path):
     names = ["[red]x", "\x1b[31my", ""]
     rows = [row | {"task": name} for name in names]
     (tmp_path / "c.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    said = CliRunner().invoke(app, ["score", str(tmp_path / "c.jsonl")]).output
+    said = vlrft("score", tmp_path / "c.jsonl").output
     assert "[red]x" in said and "\\x1b[31my" in said and "(none)" in said and "\x1b[31m" not in said

@@ -9,9 +9,8 @@ import threading
 from importlib import metadata
 
 import pytest
-from typer.testing import CliRunner
+from support.command_line import vlrft
 
-from swift_vlrft.cli import app
 from swift_vlrft.diagnostics import doctor
 from swift_vlrft.diagnostics.doctor import NOTE, OK, PROBLEM
 from swift_vlrft.recipe import gpus
@@ -147,10 +146,10 @@ def test_an_engine_that_does_not_import():
 def test_the_command(monkeypatch):
     monkeypatch.setattr(doctor, "ENGINES", {})  # their imports take a minute here
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    shown = CliRunner().invoke(app, ["doctor", "--json"])
+    shown = vlrft("doctor", "--json")
     checks = {answer["what"]: answer for answer in json.loads(shown.output)}
     assert checks["Python"]["state"] == OK
     assert checks["huggingface.co"]["state"] == NOTE and checks["huggingface.co"]["remedy"]
     assert shown.exit_code == int(any(answer["state"] == PROBLEM for answer in checks.values()))
-    text = CliRunner().invoke(app, ["doctor"])
+    text = vlrft("doctor")
     assert "-> " in text.output and text.exit_code == shown.exit_code

@@ -12,9 +12,8 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from support.command_line import vlrft
 
-from swift_vlrft.cli import app
 from swift_vlrft.diagnostics import watch as watching
 from swift_vlrft.diagnostics.health import Facts, group_of, judge
 from swift_vlrft.diagnostics.watch import watch
@@ -256,7 +255,7 @@ def write_answers(case, said, path):
 
 
 def run(*words):
-    result = CliRunner().invoke(app, list(map(str, words)))
+    result = vlrft(*words)
     return result.exit_code, result.output
 
 
@@ -317,8 +316,7 @@ def test_log_score_compare_and_report_say_what_is_wrong_first(name, tmp_path, lo
 
 
 @pytest.mark.parametrize(
-    ("facts", "code"),
-    [(row["facts"], row["code"]) for row in TABLE if "facts" in row],
+    ("facts", "code"), [(row["facts"], row["code"]) for row in TABLE if "facts" in row]
 )
 def test_the_worst_is_found_and_what_is_common_is_not(facts, code):
     found = judge(Facts(IOU, "the 64 answers", **facts))
@@ -328,8 +326,7 @@ def test_the_worst_is_found_and_what_is_common_is_not(facts, code):
 
 
 @pytest.mark.parametrize(
-    ("more", "codes"),
-    [(row["series"], row["codes"]) for row in TABLE if "series" in row],
+    ("more", "codes"), [(row["series"], row["codes"]) for row in TABLE if "series" in row]
 )
 def test_a_log_without_completions_is_judged_by_its_steps(more, codes):
     series = {f"rewards/{IOU}/mean": [0.3] * 8} | more

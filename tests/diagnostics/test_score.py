@@ -5,11 +5,10 @@ import math
 from pathlib import Path
 
 import pytest
+from support.command_line import vlrft
 from support.hostile import answered as answer
 from support.written_sets import write_rows as write
-from typer.testing import CliRunner
 
-from swift_vlrft.cli import app
 from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.diagnostics.score import score_completions, score_file
 from swift_vlrft.files.completions import Completion
@@ -29,7 +28,7 @@ def score_rows(rows, names):
 
 
 def score(file, *options):
-    result = CliRunner().invoke(app, ["score", str(file), *options])
+    result = vlrft("score", file, *options)
     return result.exit_code, result.output
 
 

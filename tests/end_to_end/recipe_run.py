@@ -79,26 +79,21 @@ def run_recipe(
     dataset: str,
     output: Path,
     *flags: str,
-    processes: int = 2,
-    timeout: int = 900,
     plain: bool = False,
     **variables: str,
 ) -> RecipeRun:
-    """``bash RECIPE FLAGS``, to the end."""
+    """``bash RECIPE FLAGS`` on two processes, to the end."""
     recipe = read(path)
     done = run_swift_unchecked(
-        ["bash", str(path), *cpu_flags(recipe, processes), *flags],
-        timeout,
+        ["bash", str(path), *cpu_flags(recipe, 2), *flags],
         plain=plain,
-        **variables_for(recipe, model, dataset, output, NPROC_PER_NODE=str(processes), **variables),
+        **variables_for(recipe, model, dataset, output, NPROC_PER_NODE="2", **variables),
     )
     assert done.returncode == 0, done.stdout[-6000:]
     return RecipeRun(Run(done.stdout, output), recipe)
 
 
-def run_on_two_nodes(
-    path: Path, model: Path, dataset: str, output: Path, *flags: str, timeout: int = 900
-) -> RecipeRun:
+def run_on_two_nodes(path: Path, model: Path, dataset: str, output: Path, *flags: str) -> RecipeRun:
     """The recipe twice at the same time, as two nodes of one process each on the loopback."""
     recipe = read(path)
     command = ["bash", str(path), *cpu_flags(recipe, 2), *flags]
@@ -106,7 +101,7 @@ def run_on_two_nodes(
 
     def run(rank: str) -> CompletedProcess[str]:
         variables = variables_for(recipe, model, dataset, output, NODE_RANK=rank, **shared)
-        return run_swift_unchecked(command, timeout, **variables)
+        return run_swift_unchecked(command, **variables)
 
     with ThreadPoolExecutor() as pool:
         ended = list(pool.map(run, "01"))

@@ -7,10 +7,9 @@ from pathlib import Path
 from statistics import mean
 
 import pytest
+from support.command_line import vlrft
 from support.swift_run import ON_CPU, forking
-from typer.testing import CliRunner
 
-from swift_vlrft.cli import app
 from swift_vlrft.datasets.writer import write_folder
 from swift_vlrft.demo.rows import stored
 from swift_vlrft.demo.warm_start import write_warm_start
@@ -46,7 +45,7 @@ def test_a_start_model_of_every_family_learns(family, tmp_path):
 
 def test_spans_in_drawn_clips_learn(tmp_path):
     asked = ["demo", "--task", "clips", "--steps", "30", "--out", str(tmp_path)]
-    result = CliRunner().invoke(app, asked)
+    result = vlrft(*asked)
     assert result.exit_code == 0, result.output
     assert "temporal: better" in result.output and "mean_iou" in result.output
     page = (tmp_path / "report.html").read_text()
@@ -54,7 +53,7 @@ def test_spans_in_drawn_clips_learn(tmp_path):
 
 
 def test_the_demo_learns(tmp_path):
-    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)])
+    result = vlrft("demo", "--out", tmp_path)
     assert result.exit_code == 0, result.output
     said = (
         r"vlrft_classification 0\.\d\d -> [01]\.\d\d, vlrft_format (0\.9\d|1\.00) -> (0\.9\d|1\.00)"
@@ -81,10 +80,10 @@ def test_the_demo_learns(tmp_path):
     assert "vlrft_classification in training" in page and "vlrft_format in training" in page
     # The pages: "vlrft compare runs/demo/eval/before runs/demo/eval/after" and the report
     before, after = (str(tmp_path / "eval" / name) for name in ("before", "after"))
-    compared = CliRunner().invoke(app, ["compare", before, after])
+    compared = vlrft("compare", before, after)
     assert compared.exit_code == 0 and "became right" in compared.output
     again = ["report", str(tmp_path / "grpo"), "--eval", before, "--eval", after]
-    assert CliRunner().invoke(app, again).exit_code == 0
+    assert vlrft(*again).exit_code == 0
     # The page on publishing: "vlrft publish runs/demo/grpo"; what would go up answers as before.
     sides = {"before": Path(before), "after": Path(after)}
     files = model_files(open_checkpoint(tmp_path / "grpo"), "hf", "me/shapes", **sides)
@@ -101,5 +100,5 @@ def test_the_demo_learns(tmp_path):
     assert b"swift.rlhf_trainers" in pickled and b"swift_vlrft.swift_plugin" not in pickled
     # The pages: "vlrft score runs/demo/grpo/completions.jsonl --show 3"
     log = tmp_path / "grpo" / "completions.jsonl"
-    scored = CliRunner().invoke(app, ["score", str(log), "--show", "3"])
+    scored = vlrft("score", log, "--show", "3")
     assert scored.exit_code in (0, 1) and "vlrft_classification" in scored.output

@@ -5,14 +5,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from support.swift_run import (
-    DEEPSPEED_ON_CPU,
-    REPOSITORY,
-    SUPPORT,
-    Run,
-    grpo_command,
-    run_swift,
-)
+from support.swift_run import DEEPSPEED_ON_CPU, REPOSITORY, SUPPORT, Run, grpo_command, run_swift
 
 pytestmark = pytest.mark.end_to_end
 

@@ -9,11 +9,10 @@ import sys
 import pytest
 import torch
 from end_to_end.recipe_run import CPU, CPU_VLLM, SUPPORT
+from support.command_line import vlrft
 from support.own import free_port
 from support.swift_run import DEEPSPEED_ON_CPU, ON_CPU, VLLM_ON_CPU, forking
-from typer.testing import CliRunner
 
-from swift_vlrft.cli import app
 from swift_vlrft.demo import card, training, trial, warm_start
 from swift_vlrft.files.environment import BARS
 from swift_vlrft.files.shipped import shipped_file
@@ -57,7 +56,7 @@ def test_own_coco_data_go_the_whole_road(tmp_path, monkeypatch):
     assert summary["format"]["first"] > 0.8, "the start model writes the format"
     assert "generation<td>" in (folder / "report.html").read_text(), "seconds of a step by part"
     # The last line is a command that works.
-    last = CliRunner().invoke(app, shlex.split(out.split("A script for real GPUs: vlrft ")[1]))
+    last = vlrft(*shlex.split(out.split("A script for real GPUs: vlrft ")[1]))
     assert last.exit_code == 0 and "written: run.sh" in last.output, last.output
     # The same command again goes on behind the last whole stage.
     log = (folder / "grpo" / "logging.jsonl").stat().st_mtime_ns
@@ -90,7 +89,7 @@ def test_the_road_on_a_card_with_the_engines_of_a_cpu(tmp_path, monkeypatch):
     for module in (trial, warm_start):
         monkeypatch.setattr(module, "training", on_cpu)
     command = "try instances_train.json --family qwen2_5_vl --steps 2 --device cuda"
-    done = CliRunner().invoke(app, command.split())
+    done = vlrft(*command.split())
     assert done.exit_code == 0, done.output
     folder = tmp_path / "runs" / "try" / "instances_train"
     summary = json.loads((folder / "summary.json").read_text())

@@ -5,16 +5,19 @@ import copy
 import io
 import json
 import random
+from pathlib import Path
 
 import pytest
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
+from support.command_line import vlrft
 from support.hostile import answered as answer
-from typer.testing import CliRunner
-
-from swift_vlrft.cli import app
 
 NAMES = ("cat", "dog", "bus")
+REFUSED = list(map(json.loads, Path(__file__).with_name("refused.jsonl").open()))
+REFUSED_SETTINGS = [case for case in REFUSED if "content" not in case]
+REFUSED_PREDICTIONS = [case for case in REFUSED if "content" in case]
+"""Whose ``content`` is a file: JSON, or text that is none."""
 AP_NAMES = ("AP", "AP50", "AP75", "AP_small", "AP_medium", "AP_large")
 
 
@@ -23,12 +26,8 @@ def write_lines(path, rows):
     return path
 
 
-def invoke(*arguments):
-    return CliRunner().invoke(app, [*map(str, arguments)])
-
-
 def run_json(*arguments) -> dict:
-    result = invoke(*arguments, "--json")
+    result = vlrft(*arguments, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
@@ -44,7 +43,7 @@ def assert_metrics(summary: dict, **expected) -> None:
 
 def refusal(*arguments) -> str:
     """What a command says that refuses, without line breaks."""
-    result = invoke(*arguments)
+    result = vlrft(*arguments)
     assert result.exit_code == 2, result.output
     return " ".join(result.output.split())
 

@@ -9,17 +9,17 @@ from fractions import Fraction
 import pytest
 from scored import (
     AP_NAMES,
+    REFUSED_PREDICTIONS,
     answer,
-    assert_metrics,
     classification_rows,
     detection_set,
     eval_json,
-    invoke,
     pycocotools_evaluator,
     refusal,
     run_json,
     write_lines,
 )
+from support.command_line import vlrft
 
 from swift_vlrft.evaluation import read_predictions, summarise
 from swift_vlrft.evaluation.annotations import Gold, open_annotations
@@ -59,7 +59,7 @@ def test_the_interval_of_an_accuracy_is_the_binomials_and_wider_for_shared_pictu
 def test_a_count_of_any_number_of_digits_leaves_the_summary_json(file):
     row = {"task": "counting", "completion": answer("9" * 5000), "solution": "3"}
     write_lines(file, [row, row | {"completion": answer("3")}])
-    shown, infinite = invoke("eval", "--predictions", file, "--json").stdout, []
+    shown, infinite = vlrft("eval", "--predictions", file, "--json").stdout, []
     json.loads(shown, parse_constant=infinite.append)
     assert not infinite
 
@@ -70,11 +70,7 @@ def test_rows_annotations_and_lists_of_boxes_give_the_numbers_of_pycocotools(fil
     boxes.write_text(json.dumps(results))
     expected = pycocotools_evaluator(coco["annotations"], results, range(1, 21), [1, 2, 3]).stats
     of, every = open_annotations(gold), write_lines(file, rows)
-    for path, against in (
-        (every, Gold()),
-        (every, Gold(of)),
-        (boxes, Gold(of)),
-    ):
+    for path, against in ((every, Gold()), (every, Gold(of)), (boxes, Gold(of))):
         metrics = summarise(read_predictions(path), against, bootstrap=100).metrics
         values = [metrics[name].value for name in AP_NAMES]
         known = [-1 if value is None else value for value in values]
@@ -116,12 +112,6 @@ def test_images_that_no_row_asks_about_are_not_scored(file, gold):
 # ---- forms -----------------------------------------------------------------------------------
 
 
-def test_the_completions_that_ms_swift_logs_are_read(file):
-    log = {"step": 1, "completion": [answer("red"), answer("blue")], "prompt": ["p", "p"]}
-    write_lines(file, [log | {"solution": [answer("red")] * 2}])
-    assert_metrics(eval_json(file, "--task", "classification"), accuracy=0.5)
-
-
 @pytest.mark.parametrize(("bare", "said"), [(40, "40 of 40"), (30, "30 of 40"), (20, None)])
 def test_answers_without_tags_are_counted_where_most_have_none(bare, said, file):
     box, shared = "[[102, 104, 395, 590]]", {"task": "detection", "image_id": "1"}
@@ -159,53 +149,12 @@ def test_duplicates_and_unknown_names_are_counted_and_named(file, gold):
     }
 
 
-LINE = '{"completion": "x", "solution": "4"}'
-OF_COCO = '{"task": "detection", "image_id": "1", "category": "cat", "completion": "x"'
-BOX = '[{"image_id": 1, "category_id": 1, "bbox": [1, 1, 2, 2], "score": 1}]'
-REFUSED = {
-    "nothing": ("", "", "p.jsonl holds no"),
-    "half a line": ('{"completion": "x"', "", "line 1: not JSON"),
-    "no answer": ('{"text": "x"}', "", "(found: text)"),
-    "OpenAI's batches": ('{"custom_id": "0", "response": {}}', "", "(found: custom_id, response)"),
-    "several answers without an id": (
-        '{"completion": ["a", "b"], "solution": "a"}',
-        "--task classification",
-        "write one completion a line, or a value for each",
-    ),
-    "no task": (LINE, "", "--task"),
-    "several tasks": ('{"task": "counting", "completion": "4"}\n' + OF_COCO + "}", "", "--task"),
-    "an unknown task": (LINE, "--task guessing", "known: detection"),
-    "no gold": ('{"completion": "x", "solution": ""}', "--task counting", "--gold"),
-    "results of swift infer": ('{"response": "x", "labels": "4"}', "", "'completion'"),
-    "a field of another type": (LINE[:-1] + ', "width": "wide"}', "", "line 1: Expected `int"),
-    "an id that is no text": (LINE[:-1] + ', "id": 1.5}', "", "line 1: id is '1.5'"),
-    "a list of something else": ('[{"a": 1}]', "", "required field `image_id` - at `$[0]`"),
-    "a score in quotes": (BOX.replace('"score": 1', '"score": "1"'), "", "`$[0].score`"),
-    "boxes without gold": (BOX, "", "--gold"),
-    "boxes for a set of rows": (BOX, "--gold p.jsonl", "--gold p.jsonl is no annotation file"),
-    "boxes of other images": (
-        BOX.replace('_id": 1,', '_id": "cat",'),
-        "--gold gold.json",
-        "like 1, 2, 3, its categories 1: cat, 2: dog, 3: bus",
-    ),
-    "rows of other images": (
-        OF_COCO.replace('"cat"', '"unicorn"') + "}",
-        "--gold gold.json",
-        "like 1, 2, 3, its categories 1: cat, 2: dog, 3: bus",
-    ),
-    "a gold that is not there": (LINE, "--task counting --gold nowhere.json", "nowhere.json"),
-    "an unknown box format": (OF_COCO + ', "frame": "cm"}', "", "line 1: unknown box format 'cm'"),
-    "categories of detection": (LINE, "--task counting --categories cat", "are for detection"),
-}
-
-
-@pytest.mark.parametrize(("content", "arguments", "said"), REFUSED.values(), ids=REFUSED)
-def test_bad_predictions_are_refused_with_a_reason(
-    file, gold, monkeypatch, content, arguments, said
-):
+@pytest.mark.parametrize("case", REFUSED_PREDICTIONS, ids=lambda case: case["why"])
+def test_bad_predictions_are_refused_with_a_reason(file, gold, monkeypatch, case):
     monkeypatch.chdir(gold.parent)
-    file.write_text(content + "\n")
-    assert said in refusal("eval", "--predictions", "p.jsonl", *arguments.split())
+    content = case["content"]
+    file.write_text((content if isinstance(content, str) else json.dumps(content)) + "\n")
+    assert case["said"] in refusal("eval", "--predictions", "p.jsonl", *case["arguments"].split())
 
 
 def test_of_several_tasks_the_rows_of_the_chosen_one_are_read(file):

@@ -8,12 +8,10 @@ from scored import assert_metrics, eval_json, write_lines
 
 from swift_vlrft.datasets.build import PROMPT
 from swift_vlrft.datasets.row import Row
-from swift_vlrft.evaluation.annotations import Gold, open_annotations
-from swift_vlrft.evaluation.detections import boxes_of_annotations, boxes_of_rows
-from swift_vlrft.evaluation.predictions import Prediction, Predictions, Problems, read_predictions
+from swift_vlrft.evaluation.detections import boxes_of_rows
+from swift_vlrft.evaluation.predictions import Problems, read_predictions
 from swift_vlrft.evaluation.queries import Query
 from swift_vlrft.evaluation.run import answer_line
-from swift_vlrft.evaluation.summary import summarise
 from swift_vlrft.families.image_resize import ImageResize
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.report.html import place
@@ -27,10 +25,6 @@ def query(box_format: str | None, box: list[int], task: str = "detection") -> Qu
     gold = f"<answer>[{{'Position': {box}, 'Confidence': 1}}]</answer>"
     columns = {"task": task, "frame": box_format, "image_id": "1", "category": "dog"}
     return Query("0", Row(None, {}, PROMPT.replace("{category}", "dog"), gold, columns))
-
-
-def gold_boxes(asked: Query) -> list:
-    return read_boxes(gold_text(asked.row.solution)).boxes
 
 
 def in_pixels(size: tuple[int, int]) -> str:
@@ -58,8 +52,17 @@ def test_an_answer_is_worth_the_same_in_every_format(frame, seen, said, tmp_path
     assert asked.box_format == frame
     completion, file = f"<answer>{said}</answer>", tmp_path / "p.jsonl"
     line = json.loads(answer_line(asked, completion, image_id="1", size=STORED, tokens=9))
+    box = {"image_id": 1, "category_id": 1, "bbox": [480, 270, 960, 270], "area": 960 * 270}
+    crowd = box | {"id": 2, "iscrowd": 1, "bbox": [0, 0, 9, 9]}  # which costs no AP
+    content = {
+        "images": [{"id": 1, "file_name": "a.png", "width": STORED[0], "height": STORED[1]}],
+        "categories": [{"id": 1, "name": "dog"}],
+        "annotations": [box | {"id": 1, "iscrowd": 0}, crowd],
+    }
+    (tmp_path / "instances.json").write_text(json.dumps(content))
+    of_annotations = ("--gold", tmp_path / "instances.json")
     of_set = ("--gold", dataset, "--join", "id", "--task", "detection")
-    for joined in ((), *[of_set] * (frame == "norm1000")):
+    for joined in ((), of_annotations, *[of_set] * (frame == "norm1000")):
         summary = eval_json(write_lines(file, [line]), *joined)
         assert summary["problems"] == {}
         score = summary["metrics"]["vlrft_detection_iou"]["value"]
@@ -73,41 +76,3 @@ def test_an_answer_is_worth_the_same_in_every_format(frame, seen, said, tmp_path
     assert boxes.gold[0]["bbox"] == pytest.approx([480, 270, 960, 270], abs=near)
     (drawn,) = drawn_boxes(prediction, read_boxes(gold_text(prediction.solution)), "gold")
     assert place(drawn).startswith("left:25.")
-
-
-ANSWERED = {
-    "thousandths": ("norm1000", "[[0, 0, 500, 500]]"),
-    "pixels of a training row": ("pixels", "[[0, 0, 56, 56]]"),
-    "shares": ("unit", "[[0, 0, 0.5, 0.5]]"),
-    "y first": ("yx1000", '[{"box_2d": [0, 0, 500, 500]}]'),
-}
-
-
-@pytest.mark.parametrize(("frame", "said"), ANSWERED.values(), ids=ANSWERED)
-def test_answers_meet_the_annotations_in_every_format_and_a_crowd_costs_no_ap(
-    frame, said, tmp_path
-):
-    box = {"category_id": 1, "bbox": [0, 0, 32, 24], "area": 768}
-    content = {
-        "images": [{"id": n, "file_name": f"{n}.png", "width": 64, "height": 48} for n in (1, 2)],
-        "categories": [{"id": 1, "name": "cat"}],
-        "annotations": [box | {"id": n, "image_id": n, "iscrowd": int(n == 1)} for n in (1, 2)],
-    }
-    (tmp_path / "instances.json").write_text(json.dumps(content))
-    completion = f"<answer>{said}</answer>"
-    rows = [
-        Prediction(f"{n}/cat", completion, gold, str(n), "cat", frame)
-        for n, gold in ((1, "<answer>No Objects</answer>"), (2, completion))
-    ]
-    for row in rows:
-        row.width = row.height = 112 if frame == "pixels" else None
-    predictions, gold = (
-        Predictions("detection", rows),
-        open_annotations(tmp_path / "instances.json"),
-    )
-    _, boxes = boxes_of_annotations(gold, predictions)
-    assert boxes.predicted[1]["bbox"] == [0, 0, 32, 24]
-    summary = summarise(predictions, gold=Gold(gold), bootstrap=0)
-    assert summary.metrics["AP"].value == 1.0
-    assert summary.metrics["vlrft_detection_iou"].value == 0.5  # a mean of rows has no crowds
-    assert summary.reasons == {"ok": 1, "missed_empty_prediction": 1}

@@ -12,7 +12,8 @@ import pytest
 from msgspec import structs
 from PIL import Image
 from safetensors.numpy import save_file
-from scored import answer, invoke, refusal, run_json, write_lines
+from scored import REFUSED_SETTINGS, answer, refusal, run_json, write_lines
+from support.command_line import vlrft
 
 import swift_vlrft
 from swift_vlrft.datasets import DataError
@@ -226,28 +227,16 @@ def test_a_worker_that_is_killed_ends_the_run(tmp_path, monkeypatch):
         inference.run_workers(tmp_path, 1)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("m SET", "--task"),
-        ("m missing --task detection", "missing does not exist"),
-        ("m SET --task segmentation", "'segmentation'; known: detection, grounding"),
-        ("m SET --task counting --categories cat", "--categories is for detection"),
-        ("./nothing SET --task classification", "./nothing does not exist"),
-        ("BARE SET --task classification", "preprocessor_config.json"),
-        ("m SET --task classification --engine-options [1]", "a JSON object"),
-        ("m SET e --task counting", "(e)"),
-    ],
-)
-def test_bad_settings_are_refused_before_a_model_is_loaded(colours, tmp_path, arguments, said):
+@pytest.mark.parametrize("case", REFUSED_SETTINGS, ids=lambda case: case["arguments"])
+def test_bad_settings_are_refused_before_a_model_is_loaded(colours, tmp_path, case):
     dataset, bare = colours(2).dataset, tmp_path / "bare"
     bare.mkdir()
     for name in ("config.json", "tokenizer.json"):
         (bare / name).write_text("{}")
     save_file({}, bare / "model.safetensors")
     places = {"SET": dataset, "BARE": bare}
-    words = [places.get(word, word) for word in arguments.split()]
-    assert said in refusal("eval", *words, "--out", tmp_path / "out")
+    words = [places.get(word, word) for word in case["arguments"].split()]
+    assert case["said"] in refusal("eval", *words, "--out", tmp_path / "out")
     assert not (tmp_path / "out" / "parts").exists()
 
 
@@ -320,6 +309,10 @@ def test_the_summary_says_why_a_query_has_no_answer(tmp_path, monkeypatch, worke
 def test_an_option_that_evaluate_does_not_know_or_take_is_named():
     with pytest.raises(TypeError, match="unexpected keyword argument 'max_tokns'"):
         swift_vlrft.evaluate(predictions="p.jsonl", max_tokns=5)
+    with pytest.raises(ValueError, match="not both"):
+        swift_vlrft.evaluate("model", predictions="p.jsonl")
+    with pytest.raises(ValueError, match="--task"):
+        swift_vlrft.evaluate("model", "data/held_out")
     with pytest.raises(ValueError, match="max_tokens"):
         swift_vlrft.evaluate("model", "data/held_out", "counting", max_tokens="many")
 
@@ -342,7 +335,7 @@ def test_evaluate_does_what_the_command_does(coco, tmp_path, monkeypatch, right_
     assert json.loads(json.dumps(as_json(written))) == expected
     assert json.loads((tmp_path / "b" / "summary.json").read_text()) == expected
     monkeypatch.chdir(tmp_path)
-    outputs = [invoke(*command).output for _ in range(2)]
+    outputs = [vlrft(*command).output for _ in range(2)]
     assert outputs[0].endswith("runs/eval/m-instances_val2017/summary.json\n")
     assert ["5 of 5 answers" in output for output in outputs] == [False, True]
     assert "LOG_LEVEL" not in os.environ

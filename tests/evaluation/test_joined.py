@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from scored import answer, eval_json, invoke, refusal, run_json, write_lines
+from scored import answer, eval_json, refusal, run_json, write_lines
+from support.command_line import vlrft
 
 from swift_vlrft.evaluation.joined import same_gold
 
@@ -22,7 +23,7 @@ ROWS = [
     ("4.png", SHAPE, "dark square"),
 ]
 EVERY = list(range(len(ROWS)))
-TABLE = Path(__file__).with_name("joins_refused.jsonl")
+REFUSED = list(map(json.loads, Path(__file__).with_name("joins_refused.jsonl").open()))
 """``rows``: the row that each line answers; ``changed``: what the lines say otherwise."""
 
 
@@ -84,9 +85,6 @@ def test_missing_rows_are_unanswered_and_unknown_ones_left_out(folder):
     }
 
 
-REFUSED = [json.loads(line) for line in TABLE.read_text().splitlines()]
-
-
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: f"{case['join']}: {case['why']}")
 def test_what_cannot_be_joined_or_contradicts_its_row_is_refused_in_one_line(folder, case):
     lines = []
@@ -123,4 +121,4 @@ def test_two_files_are_compared_by_their_ids_alone(folder):
     assert "line 1 and line 2 of A answer the same row, 7" in refusal(*compared(repeated, repeated))
     unsolved = [line | {"solution": None} for line in lines]
     assert "--gold SET" in refusal(*compared(unsolved, unsolved))
-    assert invoke(*compared(lines, lines), "--join", "id").exit_code == 2  # it has no such option
+    assert vlrft(*compared(lines, lines), "--join", "id").exit_code == 2  # it has no such option

@@ -4,7 +4,8 @@ import json
 
 import pytest
 from PIL import Image
-from scored import answer, detection_set, eval_json, invoke, refusal, write_lines
+from scored import answer, detection_set, eval_json, refusal, write_lines
+from support.command_line import vlrft
 from support.written_boxes import written
 
 from swift_vlrft.diagnostics import watch as watching
@@ -79,7 +80,7 @@ def test_a_weak_model_and_an_empty_list_are_scored(scored):
     halves = boxes(lambda x, y, w, h, *_: (x / 3, y / 3, w / 3, h / 3), results)
     (named,) = eval_json(*scored(halves, coco))["problems"]
     assert "none lies on a gold box" in named
-    shown = invoke("eval", "--predictions", *scored(halves, coco), "--bootstrap", "0").stdout
+    shown = vlrft("eval", "--predictions", *scored(halves, coco), "--bootstrap", "0").stdout
     assert shown.startswith("detection: a list of boxes, 20 images\n")
     summary = eval_json(*scored([], coco))
     assert "the list holds no box: every gold box counts as missed" in summary["notes"]
@@ -137,7 +138,7 @@ def test_what_boxes_say_and_nobody_reads_is_said(tmp_path, caplog, monkeypatch, 
         for n, text in enumerate(answers)
     ]
     file, name = write_lines(tmp_path / "p.jsonl", rows), "vlrft_detection_confidence"
-    scored = json.loads(invoke("score", file, "--reward", name, "--json").stdout)
+    scored = json.loads(vlrft("score", file, "--reward", name, "--json").stdout)
     watched = watching.watch(name, REWARDS[name])
     for _ in range(3):
         watched(answers, golds)

@@ -15,11 +15,10 @@ from swift_vlrft.parsing.answers import gold_text
 from swift_vlrft.rewards import PAYING, TASK_NAMES
 from tests.support.parquet import write_parquet
 
-TABLE = Path(__file__).with_name("by_hand.jsonl")
+BY_HAND = list(map(json.loads, Path(__file__).with_name("by_hand.jsonl").open()))
 """``answers``: answer and gold, null where there is no block; ``columns``: of those rows;
 ``absent``: metrics that are not of such rows.
 """
-BY_HAND = [json.loads(line) for line in TABLE.read_text().splitlines()]
 
 
 def evaluated(tmp_path, task, pairs, shared=(), **columns):

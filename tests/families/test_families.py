@@ -143,7 +143,7 @@ def test_the_processor_counts_as_the_file_says(name, checkpoint):
 
     known, rule, folder = FAMILIES[name], FAMILIES[name].images, checkpoint(name)
     if rule is None or isinstance(rule, Budget | Slices):
-        return  # test_slices.py, test_budget.py
+        return  # test_slices.py, test_resize.py
     rule = rule.of(folder)
     tokens = rule.tokens(640, 480)
     if isinstance(rule, Squash):  # tests/chatglm4v: the processor; ms-swift's template

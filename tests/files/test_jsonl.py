@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
+from support.command_line import vlrft
 
-from swift_vlrft.cli import app
 from swift_vlrft.files.jsonl import finite, json_lines
 
 LINES = [
@@ -68,7 +67,7 @@ def three(tmp_path):
             ["score", str(file), "--reward", "vlrft_classification"],
             ["report", str(tmp_path)],
         ):
-            result = CliRunner().invoke(app, command)
+            result = vlrft(*command)
             answers[command[0]] = result.exit_code, " ".join(result.output.split())
         if answers["report"][0] == 0:
             answers["report"] = 0, (tmp_path / "report.html").read_text()
@@ -101,7 +100,7 @@ def test_a_pipe_is_refused(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)  # opening it would wait for a writer
     for command in (["eval", "--predictions"], ["score"]):
-        result = CliRunner().invoke(app, [*command, str(pipe)])
+        result = vlrft(*command, pipe)
         assert result.exit_code == 2 and str(pipe) in result.output.replace("\n", "")
 
 
@@ -124,7 +123,7 @@ def test_gold_and_lists_of_boxes_with_a_mark_are_read(tmp_path, monkeypatch):
         "--predictions p.jsonl --gold set.jsonl --join id --task classification",
         "--predictions boxes.json --gold instances.json",
     ):
-        result = CliRunner().invoke(app, ["eval", *command.split()])
+        result = vlrft("eval", *command.split())
         assert result.exit_code == 0 and "1.000" in result.output, result.output
 
 

@@ -21,9 +21,7 @@ from swift_vlrft.geometry.readings import (
     shares,
 )
 
-CASES = [
-    json.loads(line) for line in Path(__file__).with_name("readings.jsonl").read_text().splitlines()
-]
+CASES = list(map(json.loads, Path(__file__).with_name("readings.jsonl").open()))
 FAR = (640, 480)
 
 

@@ -1,10 +1,8 @@
 """Geometry against independent implementations: torchvision and pycocotools."""
 
-import contextlib
-import io
-
 import numpy as np
 import pytest
+from evaluation.scored import pycocotools_evaluator
 
 from swift_vlrft.geometry.boxes import (
     RECALLS,
@@ -73,34 +71,17 @@ def test_average_precision_by_hand():
     assert average_precision([], 3) == 0.0
 
 
-def cocos(gold, predicted, size=2000):
+def cocos(gold, predicted):
     """mAP and mAP50 of labelled boxes, and of boxes with scores, by pycocotools."""
-    coco = pytest.importorskip("pycocotools.coco")
-    cocoeval = pytest.importorskip("pycocotools.cocoeval")
     ids = {label: n for n, label in enumerate(sorted({label for _, label in gold}), 1)}
 
     def row(box, label):
-        x1, y1, x2, y2 = box
-        bbox = [x1, y1, x2 - x1, y2 - y1]
+        bbox = [box[0], box[1], box[2] - box[0], box[3] - box[1]]
         return {"image_id": 1, "category_id": ids[label], "bbox": bbox, "area": bbox[2] * bbox[3]}
 
-    rows = [row(box, label) | {"id": n, "iscrowd": 0} for n, (box, label) in enumerate(gold, 1)]
+    rows = [row(box, label) | {"iscrowd": 0} for box, label in gold]
     results = [row(box, label) | {"score": p} for box, label, p in predicted if label in ids]
-    if not results:
-        return None
-    with contextlib.redirect_stdout(io.StringIO()):
-        truth = coco.COCO()
-        truth.dataset = {
-            "images": [{"id": 1, "width": size, "height": size}],
-            "categories": [{"id": n, "name": name} for name, n in ids.items()],
-            "annotations": rows,
-        }
-        truth.createIndex()
-        evaluation = cocoeval.COCOeval(truth, truth.loadRes(results), "bbox")
-        evaluation.evaluate()
-        evaluation.accumulate()
-        evaluation.summarize()
-    return evaluation.stats[:2]
+    return pycocotools_evaluator(rows, results, [1], ids.values()).stats[:2] if results else None
 
 
 def test_map_agrees_with_pycocotools():

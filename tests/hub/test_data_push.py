@@ -7,11 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import DatasetCard
+from support.command_line import vlrft
 from support.contract_rows import gold_by_task
 from support.written_sets import row
-from typer.testing import CliRunner
 
-from swift_vlrft.cli import app
 from swift_vlrft.datasets.writer import write_folder
 from swift_vlrft.hub.cards import dataset_files
 from swift_vlrft.hub.push import staged
@@ -38,7 +37,7 @@ def folder(tmp_path):
 
 def refusal(folder, *arguments: str, **variables: str) -> str:
     words = ["data", "push", str(folder), "--repo", "me/x", *(arguments or ("--hub", "hf"))]
-    done = CliRunner().invoke(app, words, env=variables)
+    done = vlrft(*words, **variables)
     assert done.exit_code == 2, done.output
     return " ".join(done.stderr.split())
 
@@ -63,7 +62,7 @@ def test_the_command_is_right_for_every_task(tmp_path, tasks, hub):
     recipe = tmp_path / "train.sh"
     for dataset in ("me/shapes", str(tmp_path / "set")):
         recipe.write_text(command.replace("--dataset me/shapes", f"--dataset {dataset}"))
-        done = CliRunner().invoke(app, ["check", "--json", str(recipe)])
+        done = vlrft("check", "--json", recipe)
         findings = {finding["rule"] for finding in json.loads(done.stdout)["findings"]}
         assert done.exit_code == 0 and findings <= {"steps"}
 

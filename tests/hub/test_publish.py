@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard
+from support.command_line import vlrft
 from support.finished_run import write_checkpoint, write_evaluation, write_run
-from typer.testing import CliRunner
 
-from swift_vlrft.cli import app
 from swift_vlrft.hub.cards import model_files
 from swift_vlrft.hub.checkpoint import open_checkpoint
 from swift_vlrft.recipe.facts import facts
@@ -33,7 +32,7 @@ def demo(tmp_path):
 def publish(*arguments, hub="hf", code=0, **variables):
     """Its stdout and stderr, each in one line."""
     words = ["publish", "--repo", "me/shapes", "--hub", hub, *map(str, arguments)]
-    done = CliRunner().invoke(app, words, env=variables)
+    done = vlrft(*words, **variables)
     assert done.exit_code == code, done.output
     return " ".join(done.stdout.split()), " ".join(done.stderr.split())
 

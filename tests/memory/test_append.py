@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 from recipe.bash import write_programs
-from recipe.test_fix import invoke
+from support.command_line import vlrft
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 MODEL = "Qwen/Qwen2.5-VL-3B-Instruct"
@@ -19,7 +19,7 @@ LARGE = (
 def test_a_variable_that_the_script_sets_itself_is_named(tmp_path):
     path = tmp_path / "run.sh"
     path.write_text(f'export MAX_PIXELS=12845056\n{LARGE} "$@"\n')
-    assert "run.sh:1: MAX_PIXELS" in invoke("plan", path, "--gpus", "1x12").output
+    assert "run.sh:1: MAX_PIXELS" in vlrft("plan", path, "--gpus", "1x12").output
 
 
 def test_a_script_that_does_not_hand_its_arguments_on_is_named(tmp_path):
@@ -27,7 +27,7 @@ def test_a_script_that_does_not_hand_its_arguments_on_is_named(tmp_path):
     text = (RECIPES / "qwen2_5_vl_3b" / "detection_4x80g.sh").read_text()
     path.write_text(text.replace(' \\\n    "$@"', ""))
     line = path.read_text().count("\n")
-    shown = " ".join(invoke("plan", path, "--gpus", "4x24").output.split())
+    shown = " ".join(vlrft("plan", path, "--gpus", "4x24").output.split())
     assert f'run.sh:{line}: the script does not pass "$@" on' in shown
 
 
@@ -39,7 +39,7 @@ def test_what_plan_prints_runs(tmp_path):
     seen.mkdir()
     path.write_text(f'export MAX_PIXELS=${{MAX_PIXELS:-12845056}}\n{LARGE} "$@"\n')
     write_programs(tmp_path / "bin", ["swift"])
-    planned = json.loads(invoke("plan", path, "--gpus", "1x12", "--json").output)
+    planned = json.loads(vlrft("plan", path, "--gpus", "1x12", "--json").output)
     change = planned["changes"][0]
     assert not change["problems"]
     here = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "SEEN": str(seen)}

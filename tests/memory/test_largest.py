@@ -6,9 +6,8 @@ import re
 import shlex
 
 import pytest
-from typer.testing import CliRunner
+from support.command_line import vlrft
 
-from swift_vlrft.cli import app
 from swift_vlrft.memory.largest import EACH, MACHINES, VALUES, largest_values
 from swift_vlrft.memory.recipe_plan import plan_recipe
 from swift_vlrft.recipe.rules import check_recipe
@@ -30,10 +29,6 @@ vllm_gpu_memory_utilization: 0.4
 """
 SIZES = itertools.cycle(("24", "80"))  # one for every second recipe
 ASKED = zip(sorted(shipped_recipes()), SIZES, strict=False)
-
-
-def run(*words):
-    return CliRunner().invoke(app, words)
 
 
 def forwards(planned, gpus, answer, value):
@@ -83,50 +78,35 @@ def test_the_next_larger_value_does_not_fit(recipe, size):
 
 def test_the_command_prints_value_bound_and_command(tmp_path):
     names = ["--largest", "lora-rank", "--largest", "vllm_max_model_len", "--largest", "MAX_PIXELS"]
-    shown = run("plan", "qwen2_5_vl_3b/detection_lora_1x24g", "--gpus", "1x24", *names)
+    shown = vlrft("plan", "qwen2_5_vl_3b/detection_lora_1x24g", "--gpus", "1x24", *names)
     assert shown.exit_code == 0
     value = re.search(r"lora_rank +(\d+) +(\d+): .* GiB, too near", shown.output)
     assert int(value[1]) + 8 == int(value[2]) and f"--lora_rank {value[1]}" in shown.output
     assert shown.output.count("run it: ") == 3
     words = ["plan", "qwen2_5_vl_3b/detection_4x80g", "--largest", "gpus", "--json"]
-    (machine,) = json.loads(run(*words).stdout)
+    (machine,) = json.loads(vlrft(*words).stdout)
     assert machine["largest"] in MACHINES and machine["command"].startswith("NPROC_PER_NODE=")
     (tmp_path / "run.yaml").write_text(YAML)
-    shown = run("plan", str(tmp_path / "run.yaml"), "--largest", "gpus")
+    shown = vlrft("plan", tmp_path / "run.yaml", "--largest", "gpus")
     assert re.search(r"gpus +2x80 ", shown.output) and "NPROC_PER_NODE=2 swift" in shown.output
 
 
 @pytest.mark.parametrize(
-    ("recipe", "words", "said", "code"),
+    ("words", "said", "code"),
     [
-        ("detection_4x80g", "--largest beta", "known are max_completion_length, ", 2),
-        ("detection_4x80g", "--gpus 4x80 --largest gpus", "gpus, alone, without --gpus", 2),
-        (
-            "detection_4x80g",
-            "--largest max_pixels",
-            "none what limits the pictures of this run is MAX_PIXELS",
-            1,
-        ),
-        ("detection_4x80g", "--gpus 4x4 --largest max_completion_length", "none 64: ", 1),
-        (
-            "detection_4x80g",
-            "--gpus 4x80 --largest lora_rank --largest MAX_PIXELS",
-            "lora_rank none it changes no memory",
-            1,
-        ),
-        (
-            "detection_4x80g",
-            "--largest lora_rank --num_generations 7",
-            "7 does not divide the 32",
-            2,
-        ),
-        ("detection_4x80g", "--largest vllm_max_model_len", "128064: a row of 128064 tokens", 0),
-        ("detection_server_6+2x80g", "--largest vllm_max_model_len", "it changes no memory", 1),
-        ("detection_server_6+2x80g", "--largest gpus", "beside `swift rollout`", 2),
+        ("4x80g --largest beta", "known are max_completion_length, ", 2),
+        ("4x80g --gpus 4x80 --largest gpus", "gpus, alone, without --gpus", 2),
+        ("4x80g --largest max_pixels", "none what limits the pictures of this run is MAX_PIX", 1),
+        ("4x80g --gpus 4x4 --largest max_completion_length", "none 64: ", 1),
+        ("4x80g --largest lora_rank --largest MAX_PIXELS", "lora_rank none it changes no mem", 1),
+        ("4x80g --largest lora_rank --num_generations 7", "7 does not divide the 32", 2),
+        ("4x80g --largest vllm_max_model_len", "128064: a row of 128064 tokens", 0),
+        ("server_6+2x80g --largest vllm_max_model_len", "it changes no memory", 1),
+        ("server_6+2x80g --largest gpus", "beside `swift rollout`", 2),
     ],
 )
-def test_what_cannot_be_answered(recipe, words, said, code):
-    shown = run("plan", f"qwen2_5_vl_3b/{recipe}", *words.split())
+def test_what_cannot_be_answered(words, said, code):
+    shown = vlrft("plan", *f"qwen2_5_vl_3b/detection_{words}".split())
     assert (shown.exit_code, said in " ".join(shown.output.split())) == (code, True), shown.output
 
 
@@ -134,6 +114,6 @@ def test_a_context_a_little_longer_than_the_rows_is_found():
     """A rule between flags says of half the values that they are too short, not too long."""
     words = "--gpus 1x12 --max_completion_length 4000 --vllm_max_model_len 6144 --json"
     words += " --vllm_gpu_memory_utilization 0.62 --largest vllm_max_model_len"
-    shown = run("plan", "qwen3_vl_2b/detection_lora_1x24g", *words.split())
+    shown = vlrft("plan", "qwen3_vl_2b/detection_lora_1x24g", *words.split())
     (answer,) = json.loads(shown.stdout)
     assert 6048 < answer["largest"] < 8192, answer

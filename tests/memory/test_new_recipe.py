@@ -1,10 +1,11 @@
 """`vlrft recipe new`: the nearest tested recipe, with one change for the machine."""
 
 import json
+from pathlib import Path
 
 import pytest
 from PIL import Image
-from recipe.test_fix import invoke
+from support.command_line import vlrft
 
 from swift_vlrft.memory.models import read_model
 from swift_vlrft.memory.new_recipe import nearest
@@ -15,25 +16,14 @@ from swift_vlrft.recipe.shipped import recipe_path
 
 MODEL = "Qwen/Qwen2.5-VL-3B-Instruct"
 RECIPE = "qwen2_5_vl_3b/detection_4x80g"
-MACHINES = {
-    "1x24": ("detection_lora_1x24g", {}),
-    "2x24": ("detection_lora_1x24g", {"NPROC_PER_NODE": "2", "gradient_accumulation_steps": "2"}),
-    "1x80": ("detection_4x80g", {"NPROC_PER_NODE": "1", "vllm_tensor_parallel_size": "1",
-                                 "gradient_accumulation_steps": "16", "deepspeed": "zero2",
-                                 "beta": "0"}),
-    "4x24": ("detection_4x80g", {"move_model_batches": "16"}),
-    "8x24": ("detection_4x80g", {"NPROC_PER_NODE": "8", "gradient_accumulation_steps": "2"}),
-    "6x80": ("detection_4x80g", {"NPROC_PER_NODE": "6", "vllm_tensor_parallel_size": "2",
-                                 "gradient_accumulation_steps": "2"}),
-    "8x80 2": ("detection_2nodes_8x80g", {}),
-}  # fmt: skip
+NEAREST = list(map(json.loads, Path(__file__).with_name("nearest.jsonl").open()))
 """Which recipe is nearest, and what is changed: on every machine the 32 rows a step of before, or
 the nearest number that its processes and the 8 answers to a prompt divide.
 """
 
 
 def new(out, *more, model=MODEL):
-    return invoke("recipe", "new", out, "--model", model, *more)
+    return vlrft("recipe", "new", out, "--model", model, *more)
 
 
 def data(done):
@@ -41,19 +31,18 @@ def data(done):
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("machine", MACHINES)
-def test_what_new_writes_is_what_was_planned(machine, tmp_path, monkeypatch):
+@pytest.mark.parametrize("case", [case for case in NEAREST if "flags" in case], ids=str)
+def test_what_new_writes_is_what_was_planned(case, tmp_path, monkeypatch):
     monkeypatch.setenv("NODE_RANK", "0")
     monkeypatch.setenv("MASTER_ADDR", "a")
-    start, flags = MACHINES[machine]
-    gpus, *nodes = machine.split()
-    where = ["--gpus", gpus, *(["--nodes", *nodes] if nodes else []), "--json"]
+    where = ["--gpus", case["gpus"], "--nodes", case.get("nodes", "1"), "--json"]
     out = tmp_path / "new.sh"
-    made = data(invoke("recipe", "new", out, "--model", MODEL, *where))
-    assert made["flags"] == flags and f"/{start}.sh; changed for" in made["from"]
+    made = data(vlrft("recipe", "new", out, "--model", MODEL, *where))
+    assert made["flags"] == case["flags"]
+    assert f"/{case['recipe']}.sh; changed for" in made["from"]
     shown = "".join(line.lstrip("# ") + " " for line in out.read_text().split("\n")[:9])
     assert made["from"] in shown
-    again = data(invoke("plan", out, *where))
+    again = data(vlrft("plan", out, *where))
     assert (again["peak_gib"], again["verdict"]) == (made["peak_gib"], made["verdict"])
     assert again["phases"] == made["phases"]
 
@@ -70,20 +59,11 @@ def test_a_new_recipe_keeps_all_that_the_tested_one_has(tmp_path):
     assert after.environment == before.environment | visible
 
 
-@pytest.mark.parametrize(
-    ("model", "task", "gpus", "name"),
-    [
-        ("Qwen/Qwen3-VL-4B-Instruct", "detection", "1x24", "qwen3_vl_2b/detection_lora_1x24g"),
-        ("Qwen/Qwen3-VL-4B-Instruct", "detection", "1x80", "qwen3_vl_4b/detection_4x80g"),
-        ("Qwen/Qwen3-VL-4B-Instruct", "grounding", "4x80", "qwen3_vl_8b/grounding_8x80g"),
-        ("Qwen/Qwen2.5-VL-7B-Instruct", "grounding", "4x80", "qwen2_5_vl_3b/grounding_6x96g"),
-        ("Qwen/Qwen2-VL-7B-Instruct", "classification", "1x40", "qwen2_vl_2b/classification_1x80g"),
-        ("google/gemma-4-E4B-it", "ocr", "1x24", "gemma_4_e4b/detection_lora_2x80g"),
-    ],
-)
-def test_the_nearest_recipe(model, task, gpus, name):
+@pytest.mark.parametrize("case", [case for case in NEAREST if "model" in case], ids=str)
+def test_the_nearest_recipe(case):
     """The family first, then the task, the size of the model and the memory of the machine."""
-    assert nearest(read_model(model), task, parse_gpus(gpus), 1).name == name
+    found = nearest(read_model(case["model"]), case["task"], parse_gpus(case["gpus"]), 1)
+    assert found.name == case["recipe"]
 
 
 def test_what_is_different_for_model_and_task_is_said(tmp_path):
@@ -125,7 +105,7 @@ def test_what_recipe_refuses_in_one_line(out, model, said, tmp_path):
 @pytest.mark.slow
 def test_the_callers_shell_changes_no_plan_for_other_machines(monkeypatch):
     def plans():
-        shown = json.loads(invoke("plan", RECIPE, "--gpus", "4x24", "--json").output)
+        shown = json.loads(vlrft("plan", RECIPE, "--gpus", "4x24", "--json").output)
         return shown["phases"], shown["assumptions"]
 
     before = plans()
@@ -134,12 +114,12 @@ def test_the_callers_shell_changes_no_plan_for_other_machines(monkeypatch):
     monkeypatch.setenv("NNODES", "3")
     assert plans() == before
     four = ("plan", "qwen2_5_vl_3b/detection_lora_1x24g", "--gpus", "4x24", "--json")
-    assert "set NPROC_PER_NODE=4" in invoke(*four).output
+    assert "set NPROC_PER_NODE=4" in vlrft(*four).output
     monkeypatch.setenv("NPROC_PER_NODE", "4")
-    assert data(invoke(*four))["gpus"]["count"] == 4
-    asked = data(invoke(*four, "--largest", "lora_rank"))
+    assert data(vlrft(*four))["gpus"]["count"] == 4
+    asked = data(vlrft(*four, "--largest", "lora_rank"))
     assert asked[0]["command"].startswith("NPROC_PER_NODE=4 bash ")
-    asked = data(invoke(*four[:2], "--json", "--largest", "gpus"))
+    asked = data(vlrft(*four[:2], "--json", "--largest", "gpus"))
     assert asked[0]["largest"] == "1x24" and asked[0]["command"].startswith("bash ")
 
 
@@ -164,11 +144,11 @@ def test_a_supervised_set_is_planned_with_its_answers(tmp_path):
     where = ("--gpus", "1x80", "--dataset", tmp_path / "rows.json", "--json")
     for length, said in (("3000", "rows of 2010 tokens with answers of 2000"), ("1000", "of 1000")):
         path.write_text(path.read_text().replace("3000", length))
-        assert said in " ".join(data(invoke("plan", path, *where))["assumptions"])
+        assert said in " ".join(data(vlrft("plan", path, *where))["assumptions"])
 
 
 def test_weights_are_shared_out_where_that_fits():
-    done = invoke("plan", "glm_4_1v_9b/detection_lora_4x80g", "--gpus", "4x24", "--json")
+    done = vlrft("plan", "glm_4_1v_9b/detection_lora_4x80g", "--gpus", "4x24", "--json")
     assert json.loads(done.output)["changes"][0]["flags"] == {
         "deepspeed": "zero3",
         "move_model_batches": "16",

@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from support.command_line import vlrft
 
-from swift_vlrft.cli import app
 from swift_vlrft.memory.activations import training_passes
 from swift_vlrft.memory.advice import advise, changes
 from swift_vlrft.memory.estimate import estimate
@@ -34,7 +33,7 @@ MODELS = (
 )
 GPUS = ("1x16", "1x24", "1x48", "1x80", "2x24", "2x80", "4x48", "6x40", "8x80")
 TASKS = ("detection", "grounding", "classification", "counting")
-REFUSED = Path(__file__).with_name("refused.jsonl")
+REFUSED = list(map(json.loads, Path(__file__).with_name("refused.jsonl").open()))
 
 
 @pytest.fixture(autouse=True)
@@ -42,12 +41,8 @@ def no_gpu_of_this_machine(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
-def invoke(*arguments):
-    return CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200"})
-
-
 def new_recipe(out, *more, model=MODEL, gpus="1x80"):
-    return invoke("recipe", "new", out, "--model", model, "--gpus", gpus, *more)
+    return vlrft("recipe", "new", out, "--model", model, "--gpus", gpus, *more)
 
 
 @pytest.mark.slow
@@ -109,7 +104,7 @@ def test_what_is_no_value_is_refused_in_one_line(tmp_path, monkeypatch):
     (tmp_path / "adapter").mkdir()
     (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
     wrong = []
-    for row in map(json.loads, REFUSED.read_text().splitlines()):
+    for row in REFUSED:
         more, message = row["more"].replace("NINES", "9" * 400), ""
         try:
             settings_with(tmp_path, more, gpus="4x80", before=row.get("before", PIXELS))
@@ -118,21 +113,6 @@ def test_what_is_no_value_is_refused_in_one_line(tmp_path, monkeypatch):
         if row["said"] not in message or "\n" in message:
             wrong.append((row["said"], message))
     assert not wrong
-
-
-@pytest.mark.parametrize(
-    ("more", "arguments", "said"),
-    [
-        ("--max_length many", [], "run.sh:2: --max_length many"),
-        ("", ["--dataset", "/no/such"], "--dataset /no/such"),
-        ("", ["--gpus", "lots"], "--gpus lots"),
-    ],
-)
-def test_the_command_says_it_in_one_line(more, arguments, said, tmp_path):
-    path = written_recipe(tmp_path, more)
-    done = invoke("plan", path, "--gpus", "1x80", *arguments)
-    assert done.exit_code == 2 and said in done.output
-    assert len(done.output.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize("model", [MODEL, "zai-org/glm-4v-9b", "zai-org/GLM-4.1V-9B-Thinking"])

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.box_forms import EMPTY, FORMS
+from support.hostile import answered as completion
 
 from swift_vlrft.parsing import answers, boxes
 from swift_vlrft.parsing.answers import normalise, read, read_boxes
@@ -13,10 +14,6 @@ from swift_vlrft.rewards import REWARDS
 
 BOX = (254.0, 303.0, 291.0, 365.0)
 BOX_REWARDS = [n for n, reward in REWARDS.items() if reward.task and reward.task.has_boxes]
-
-
-def completion(answer):
-    return f"<think>t</think><answer>{answer}</answer>"
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)

@@ -8,9 +8,7 @@ import pytest
 from swift_vlrft.parsing import short_answers
 from swift_vlrft.parsing.answers import normalise, read, read_boxes, well_formed
 
-CASES = [
-    json.loads(line) for line in (Path(__file__).parent / "contract.jsonl").read_text().splitlines()
-]
+CASES = list(map(json.loads, Path(__file__).with_name("contract.jsonl").open()))
 READERS = {
     "answer": lambda text: read(text).text,
     "boxes": lambda text: None if (found := read_boxes(text)) is None else found.boxes,

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from support.command_line import vlrft
 from support.drawn_rows import boxed_rows, mixed_rows
-from typer.testing import CliRunner
 
-from swift_vlrft.cli import app
 from swift_vlrft.evaluation.predictions import Problems
 from swift_vlrft.evaluation.queries import QuerySet, Settings
 from swift_vlrft.evaluation.run import answer_line, begin, finish, new_part
@@ -108,7 +107,7 @@ def run(finished, tmp_path) -> Path:
 
 def report(run: Path, *flags: str) -> str:
     target = run.parent / "report.html"
-    result = CliRunner().invoke(app, ["report", str(run), "--out", str(target), *flags])
+    result = vlrft("report", run, "--out", target, *flags)
     assert result.exit_code == 0, result.output
     assert target.stat().st_size < 10_000_000
     return target.read_text(encoding="utf-8")
@@ -279,9 +278,7 @@ def test_bad_input(run, tmp_path, arguments, said):
         (tmp_path / "after" / "run.json").write_text(last)
         last = str(tmp_path / "after")
     places = {"RUN": str(run), "EMPTY": str(tmp_path / "empty")}
-    result = CliRunner().invoke(
-        app, ["report", *(places.get(word, word) for word in (*words, last))]
-    )
+    result = vlrft("report", *(places.get(word, word) for word in (*words, last)))
     assert result.exit_code == 2 and said in " ".join(result.output.split())
 
 

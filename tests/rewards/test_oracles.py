@@ -1,5 +1,5 @@
-"""Points, texts, numbers, lists and orders against other implementations; what is added to an
-answer never pays.
+"""Points, spans, texts, numbers, lists and orders against other implementations; what is added to
+an answer never pays.
 """
 
 import itertools
@@ -60,6 +60,26 @@ def test_pointing_is_the_best_matching_and_a_point_in_no_box_never_pays(
     assert value == pytest.approx(2 * most_pairs(points, boxes) / total if total else 1.0)
     more = [wrong, *points] if first else [*points, wrong]
     assert score("pointing", json.dumps(more), json.dumps(boxes)) <= value
+
+
+# ---- spans of time ----------------------------------------------------------------------------
+
+span = st.builds(lambda start, length: [start, start + length], coordinate, st.integers(1, 8))
+spans = st.lists(span, min_size=1, max_size=4)
+
+
+def share(a, b):
+    """Whole seconds in both, of those in either."""
+    first, second = set(range(*a)), set(range(*b))
+    return len(first & second) / len(first | second)
+
+
+@settings(max_examples=150)
+@given(spans, spans)
+def test_spans_are_paid_by_the_matching_with_the_largest_sum(said, gold):
+    few, many = sorted((said, gold), key=len)
+    best = max(sum(map(share, few, chosen)) for chosen in itertools.permutations(many, len(few)))
+    assert score("temporal_iou", json.dumps(said), gold) == pytest.approx(best / len(many))
 
 
 # ---- text -------------------------------------------------------------------------------------

@@ -105,7 +105,6 @@ def scores(batch, reward):
 
 
 def test_one_answer_is_scored_by_name():
-    assert rewards.score("vlrft_number", answer("41.8"), "42", tolerance=0.01) == 1.0
     assert rewards.score("vlrft_number", answer("41.8"), "42", task="counting") is None
     assert rewards.score("vlrft_format", answer("4")) == 1.0
     with pytest.raises(ValueError, match="vlrft_nothing is no reward; known: .*vlrft_counting"):

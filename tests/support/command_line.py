@@ -1,10 +1,17 @@
-"""A line of `vlrft` read as the command reads it, and not run."""
+"""The command `vlrft` in this process: run, or read and not run."""
 
 from typing import Any
 
+from click.testing import Result
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from swift_vlrft.cli import app
+
+
+def vlrft(*words: object, **environment: str) -> Result:
+    """Exit code and output of ``vlrft WORDS``."""
+    return CliRunner().invoke(app, [*map(str, words)], env=environment)
 
 
 def parsed(words: list[str]) -> Any:

@@ -7,9 +7,8 @@ from functools import cache
 import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
-from typer.testing import CliRunner
+from support.command_line import vlrft
 
-from swift_vlrft.cli import app
 from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.training import LoadOptions, training_set
 
@@ -118,7 +117,7 @@ def shown(row):
 
 def command(*arguments):
     """The exit code of ``vlrft ARGUMENTS``; what it printed, as words between single blanks."""
-    result = CliRunner().invoke(app, list(map(str, arguments)))
+    result = vlrft(*arguments)
     return result.exit_code, " ".join(result.output.split())
 
 

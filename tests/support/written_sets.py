@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from click.testing import Result
+from support.command_line import vlrft
 from support.stored_sets import columns, picture, write_table
-from typer.testing import CliRunner
 
 
 def png(colour=(200, 30, 30), size=(16, 12)) -> bytes:
@@ -50,30 +50,9 @@ def write_rows(file: Path, *rows: dict) -> Path:
     return file
 
 
-def coco_with_a_crowd(folder: Path) -> Path:
-    """Annotations that make one row: an image with a dog, one with a crowd and an empty box."""
-    for name in ("8.png", "9.png"):
-        (folder / name).write_bytes(picture())
-    size = {"width": 40, "height": 20}
-    content = {
-        "images": [{"id": 8, "file_name": "8.png"} | size, {"id": 9, "file_name": "9.png"} | size],
-        "categories": [{"id": 18, "name": "dog"}, {"id": 19, "name": "cat"}],
-        "annotations": [
-            {"image_id": 8, "category_id": 18, "bbox": [4, 5, 16, 10]},
-            {"image_id": 9, "category_id": 18, "bbox": [4, 5, 16, 10]},
-            {"image_id": 9, "category_id": 18, "bbox": [0, 0, 9, 9], "iscrowd": 1},
-            {"image_id": 9, "category_id": 19, "bbox": [3, 3, 0, 5]},
-        ],
-    }
-    (folder / "instances_train.json").write_text(json.dumps(content))
-    return folder / "instances_train.json"
-
-
 def data(*arguments: object) -> Result:
     """``vlrft data`` in this process."""
-    from swift_vlrft.cli import app
-
-    return CliRunner().invoke(app, ["data", *map(str, arguments)])
+    return vlrft("data", *arguments)
 
 
 def check(*arguments: object) -> tuple[int, dict]:

@@ -10,11 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.command_line import vlrft
 from support.drawn_rows import MIXED, mixed_rows
-from typer.testing import CliRunner
 
 import swift_vlrft
-from swift_vlrft.cli import app
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.training import LoadOptions, training_set
@@ -63,7 +62,7 @@ def test_what_is_asked_of_a_set(sets, case):
 @pytest.mark.parametrize("dataset", ["colon", "sharp"])
 def test_signs_in_a_path_are_no_subset(sets, dataset):
     swift_vlrft.register([sets[dataset], f"{sets[dataset]}#3"])
-    assert CliRunner().invoke(app, ["data", "check", str(sets[dataset])]).exit_code == 0
+    assert vlrft("data", "check", sets[dataset]).exit_code == 0
 
 
 @pytest.mark.parametrize("name", ["gold", "image", "prompt", "users"])
@@ -96,7 +95,7 @@ RECIPE = """swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-3B-Instruct \\
 def test_vlrft_check_asks_the_same(sets, tmp_path, name, asked, rewards, said):
     recipe = tmp_path / "run.sh"
     recipe.write_text(RECIPE.format(rewards=rewards, dataset=f"{sets[name]}{asked}"))
-    output = CliRunner().invoke(app, ["check", str(recipe)], terminal_width=400).output
+    output = vlrft("check", recipe, COLUMNS="400").output
     problems = [line for line in output.splitlines() if "problem  " in line]
     problems = [p for p in problems if str(sets[name]) in p or "reward_funcs" in p]
     assert bool(problems) == (said is not None), output
@@ -105,5 +104,5 @@ def test_vlrft_check_asks_the_same(sets, tmp_path, name, asked, rewards, said):
 
 def test_the_name_of_a_set_is_printed_as_it_is(tmp_path):
     """Not as a picture: to a terminal's library ":b:" is one."""
-    said = CliRunner().invoke(app, ["data", "check", str(tmp_path / "a:b:ok:c")]).output
+    said = vlrft("data", "check", tmp_path / "a:b:ok:c").output
     assert "a:b:ok:c" in said

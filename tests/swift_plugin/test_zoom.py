@@ -4,7 +4,6 @@ What a run in several turns learns is in end_to_end/test_demo.py.
 """
 
 import base64
-import json
 from types import SimpleNamespace
 
 import pytest
@@ -21,6 +20,7 @@ from swift.infer_engine.protocol import (
     UsageInfo,
 )
 from swift.rollout.agent_loop import run_multi_turn
+from zoom.test_crops import call
 
 from swift_vlrft.swift_plugin import zoom
 from swift_vlrft.swift_plugin.zoom import MOST_TURNS, ZoomScheduler
@@ -28,11 +28,6 @@ from swift_vlrft.swift_plugin.zoom import MOST_TURNS, ZoomScheduler
 pytestmark = pytest.mark.slow  # ms-swift is imported
 
 ANSWER = "<think>t</think><answer>7</answer>"
-
-
-def call(box, **more):
-    arguments = json.dumps({"name": "image_zoom_in_tool", "arguments": {"bbox_2d": box, **more}})
-    return f"<think>t</think><tool_call>{arguments}</tool_call>"
 
 
 def png(width, height, pixel=(0, 0, 0)):
