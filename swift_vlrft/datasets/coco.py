@@ -154,7 +154,7 @@ def _rows_of_objects(record: Record, context: Context) -> Iterator[RawExample]:
     boxes, categories, crowds = _objects(record["objects"])
     size = annotated_size_of(record, exact=True) or context.image_size(record["image"])
     sides = round(size.width), round(size.height)
-    reading = context.notes.get("reading") or _reading(context)
+    reading = context.known_reading or _reading(context)
     by_name: dict[str, Boxes] = {}
     unsure: dict[str, None] = {}
     for box, category, crowd in zip(boxes, categories, crowds, strict=True):
