@@ -73,6 +73,9 @@ def coco(
         float, typer.Option(min=0, help='Rows with gold "No Objects" per row with boxes.')
     ] = 0.0,
     seed: Annotated[int, typer.Option(help="Seed of images, order and held-out split.")] = 0,
+    split: Annotated[
+        str | None, typer.Option(help="Name of the split that is written. Default: train.")
+    ] = None,
     keep_going: KeepGoing = False,
     as_json: AsJson = False,
 ) -> None:
@@ -97,6 +100,7 @@ def coco(
         negatives=negatives,
         held_out_share=held_out,
         seed=seed,
+        split=split,
         keep_going=keep_going,
     )
     print_written(written, as_json)

@@ -205,6 +205,7 @@ def build_folder(
     negatives: float = 0.0,
     held_out_share: float | None = None,
     seed: int = 0,
+    split: str | None = None,
     keep_going: bool = False,
 ) -> Written:
     """Do what ``vlrft data coco`` does. ``counts`` of the result are the rows and boxes that were
@@ -212,6 +213,8 @@ def build_folder(
     """
     if not images.is_dir():
         raise DataError(f"{images} is no folder; give the one that holds the images")
+    if held_out_share is not None and split is not None:
+        raise DataError("--held-out writes the splits train and test; leave --split out")
     if shots is not None and not per_category:
         raise DataError("--shots counts the images of each category; it needs --per-category")
     annotated = read_instances(instances, reading)
@@ -223,7 +226,7 @@ def build_folder(
     rows = plan_rows(annotated, questions, shots=shots, negatives=negatives, seed=seed)
     if not rows:
         raise DataError(f"{instances} holds no usable box of {', '.join(names[:10])}")
-    splits = {"train": rows}
+    splits = {split or "train": rows}
     if held_out_share is not None:
         test = held_out(rows, held_out_share, seed)
         splits = {
@@ -233,7 +236,7 @@ def build_folder(
     counts: Counter[str] = Counter()
 
     def items(split: str, planned: list[PlannedRow]) -> Iterator[Item]:
-        if split == "train":
+        if split == next(iter(splits)):
             bad = annotated.bad.items()
             yield from (BadRow(RowLocation(instances, i, "image"), text) for i, text in bad)
         for row in planned:

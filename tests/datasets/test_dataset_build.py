@@ -298,6 +298,7 @@ def test_what_is_wrong_with_a_file_is_named(part, number, changes, options, name
 OPTIONS = [
     (["--held-out", "1"], "--held-out 1.0: "),
     (["--held-out", "nan"], "--held-out nan: "),
+    (["--held-out", "0.1", "--split", "dev"], "--split"),
     (["--negatives", "inf"], "--negatives inf"),
     (["--shots", "4"], "--per-category"),
     (["--boxes", "yx"], "--boxes yx: unknown; known: xywh, xyxy, cxcywh, yxyx"),
