@@ -78,7 +78,8 @@ def refuse_contradicted(
                 for box, size, value in judged
             )
 
-        enough = max(MOST * len(judged), ENOUGH)
+        # That a box lies around a polygon in a wrong reading is no chance; of an area it may be.
+        enough = max(MOST * len(judged), 1 if key == "segmentation" else ENOUGH)
         if fitting(reading) >= enough:
             return
         if better := [way for way in READINGS if fitting(way) >= enough]:
