@@ -54,6 +54,8 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
         task = task or ("grounding" if task_of(solution) == "grounding" else None)
         pixels = context.stored.box_format or "pixels"
         frame = frame or (pixels if read_boxes(gold_text(solution)) else None)
+        if frame == "pixels" and ("<box>" in solution or "<|box_start|>" in solution):
+            raise ValueError("boxes in Qwen's own tokens are in norm1000: say so in a column frame")
         if "<answer>" not in solution:
             solution = f"<answer>{solution.strip()}</answer>"
     if "<answer>" not in problem and task == "grounding":
