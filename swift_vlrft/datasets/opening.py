@@ -140,7 +140,8 @@ def local_set(path: Path, **options: Any) -> StoredSet | None:
 def is_ours(stored: StoredSet, rewards: Sequence[str]) -> bool:
     """Tell whether our readers, not ms-swift's, load a set in a run with these ``rewards``."""
     names = set(stored.columns)
-    if not stored.files or stored.kind == "Arrow":  # ms-swift reads nothing of save_to_disk
+    # Of save_to_disk ms-swift reads nothing, and where no record was read, an error is due.
+    if not stored.files or not names or stored.kind == "Arrow":
         return True
     if is_for_swift(names, rewards):
         return False
