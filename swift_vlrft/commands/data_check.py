@@ -107,7 +107,8 @@ def check(
     notes = list(dict.fromkeys([*report.notes, *shared]))
     if not report.rows and not report.problems:
         raise ValueError("\n".join([f"{source} has no rows", *notes]))
-    problems = [(str(problem.place), problem.problem) for problem in report.problems]
+    ordered = sorted(report.problems, key=lambda problem: problem.place.row is not None)
+    problems = [(str(problem.place), problem.problem) for problem in ordered]
     problems += [
         (str(source), f"the split {name!r} has no rows; write them, or remove its files")
         for name, (_, of_split) in splits.items()
