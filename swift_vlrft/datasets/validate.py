@@ -27,7 +27,12 @@ from swift_vlrft.datasets.box_format import (
     row_in_box_format,
 )
 from swift_vlrft.datasets.image import ImageSize, size_problem
-from swift_vlrft.datasets.prompt_sentences import SAME, contradiction, without_box_format
+from swift_vlrft.datasets.prompt_sentences import (
+    SAME,
+    contradiction,
+    said_of_coordinates,
+    without_box_format,
+)
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Kind, Row
 from swift_vlrft.datasets.schema import solution_problem, task_of
 from swift_vlrft.families.image_resize import ImageResize
@@ -125,7 +130,8 @@ def in_box_format(
         return row
     system = row.columns.get("system") or ""
     changes = box_format != row.columns.get("frame") or box_format == "pixels" or key is not None
-    if row.has_boxes and changes and without_box_format(system) != system:
+    said = said_of_coordinates(system) or without_box_format(system) != " ".join(system.split())
+    if row.has_boxes and changes and said:
         raise ValueError(
             f"the system turn {system[:80]!r} says how boxes are written, but is not rewritten in "
             f"{box_format}; say it in the problem"
