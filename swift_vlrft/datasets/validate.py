@@ -244,7 +244,7 @@ def _task_problems(
         elif boxes or frame is not None:
             yield f"unknown frame {frame!r}; known: {', '.join(FORMATS)}", Kind.ROW
     if size is not None and size.seconds:
-        for problem in _outside(gold, size.seconds):
+        for problem in _outside(gold, size.seconds, row.columns.get("duration")):
             yield problem, Kind.ROW
     stated = {**row.columns, "solution": text}
     if problem := TASK_NAMES[task].problem_of(stated):
@@ -269,8 +269,13 @@ def _earned(name: str, task: str, text: str, further: tuple[tuple[str, Any], ...
     return REWARDS[name]([completion], [text], **{k: [v] for k, v in further})[0]
 
 
-def _outside(spans: list[Box], seconds: float) -> Iterator[str]:
-    """What a video of that length cannot hold."""
+def _outside(spans: list[Box], seconds: float, stated: Any) -> Iterator[str]:
+    """What a video of that length cannot hold; ``stated`` is its length by the row, if any."""
+    if isinstance(stated, int | float) and abs(stated - seconds) > BEYOND:
+        yield (
+            f"the video has {seconds:.1f} seconds, and the column duration says {stated:g}: "
+            "give the video that the spans are of"
+        )
     for start, _, end, _ in spans:
         if start >= seconds or end > seconds + BEYOND:
             yield (
