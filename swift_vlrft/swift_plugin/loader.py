@@ -47,7 +47,6 @@ from swift_vlrft.swift_plugin.model import text_tokens, wanted_box_format
 
 logger = get_logger()
 
-SHOWN = 20
 MODEL_TYPE: dict[str, str | None] = {"given": None}
 """The argument of ``register(model_type=...)``, for use without a command line."""
 READ: dict[tuple[str, LoadOptions], tuple[Any, Report]] = {}
@@ -99,8 +98,7 @@ class VlrftLoader(DatasetLoader):
         if refused and len(run.texts("dataset")) + len(run.texts("val_dataset")) == 1:
             raise DataError("\n".join(refused))  # of several sets another may ask
         _tell(report, options)
-        _warn([finding.text for finding in asked])
-        _warn(report.notes)
+        _warn([*(finding.text for finding in asked), *report.notes])
         return dataset
 
     def _hub(
@@ -178,13 +176,12 @@ def _refuse_names_of_both(name: str, tasks: Sequence[str]) -> None:
     """Raise DataError where a task has the name of one of the hub's subsets."""
     from datasets import get_dataset_config_names
 
-    for task in tasks:
-        if task in get_dataset_config_names(name):
-            raise DataError(
-                f"--dataset {name}:{task}: {task} is a task and a subset of the hub. Write "
-                f"{name}:default/{task} for the rows of the task; for the subset, give its folder "
-                f"after hf download {name} --repo-type dataset --local-dir DIR"
-            )
+    for task in {*tasks}.intersection(get_dataset_config_names(name)):
+        raise DataError(
+            f"--dataset {name}:{task}: {task} is a task and a subset of the hub. Write "
+            f"{name}:default/{task} for the rows of the task; for the subset, give its folder "
+            f"after hf download {name} --repo-type dataset --local-dir DIR"
+        )
 
 
 def _tell(report: Report, options: LoadOptions) -> None:
@@ -201,7 +198,7 @@ def _tell(report: Report, options: LoadOptions) -> None:
     logger.info(
         f"swift_vlrft: {path}: {report.good} of {report.rows} rows train ({tasks}{others})."
     )
-    _warn([*routing_notes(report, options.rewards), *report.bad_notes(SHOWN)])
+    _warn([*routing_notes(report, options.rewards), *report.bad_notes(20)])
 
 
 def dataset_meta(name: str, source: Source | None = None) -> DatasetMeta:
