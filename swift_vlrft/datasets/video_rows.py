@@ -41,7 +41,6 @@ QUESTION = (
     '18.2".\n' + ANSWER_FORM.replace("{}", "start to end")
 )
 """The prompt of a sentence."""
-NO_IMAGE = (None, {"bytes": None, "path": None})
 
 
 def sentences_of(content: Mapping[str, Any]) -> list[dict[str, Any]] | None:
@@ -66,16 +65,20 @@ def video_of(value: Any, folder: Path, root: Path | None) -> dict[str, Any]:
 
 
 def write_video_rows(folder: Path, splits: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """Write rows of videos as SPLIT.json to ``folder``, with the whole paths of their videos."""
+    """Write rows of videos as SPLIT.jsonl to ``folder``, with the whole paths of their videos."""
     folder.mkdir(parents=True)
     for split, rows in splits.items():
-        written = [{**row, "videos": [row["image"]["path"]], "image": None} for row in rows]
-        (folder / f"{split}.json").write_text(json.dumps(written, default=str), "utf-8")
+        with (folder / f"{split}.jsonl").open("w", encoding="utf-8") as file:
+            for row in rows:
+                kept = {k: v for k, v in row.items() if k not in ("image", "frame")}
+                line = json.dumps(kept | {"videos": [row["image"]["path"]]}, default=str)
+                file.write(line + "\n")
 
 
 def _matches(columns: set[str]) -> bool:
     asked = {"problem", "solution"} <= columns or "messages" in columns
-    return ("videos" in columns and asked) or columns >= {"video", "timestamp", "sentence"}
+    of_videos = "videos" in columns and asked and "image" not in columns
+    return of_videos or columns >= {"video", "timestamp", "sentence"}
 
 
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
@@ -91,7 +94,7 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
         solution, video = record["timestamp"], record["video"]
     if isinstance(problem, str):
         problem = problem.removeprefix("<video>").strip()
-    if "<image>" in str(problem) or record.get("images") or record.get("image") not in NO_IMAGE:
+    if "<image>" in str(problem) or record.get("images"):
         raise ValueError("the row has a picture, the set a column videos: part them, or drop it")
     text = gold_text(solution)
     if text in ("", "[]"):
