@@ -130,8 +130,9 @@ def in_box_format(
         return row
     system = row.columns.get("system") or ""
     changes = box_format != row.columns.get("frame") or box_format == "pixels" or key is not None
-    said = said_of_coordinates(system) or without_box_format(system) != " ".join(system.split())
-    if row.has_boxes and changes and said:
+    rewritten = system and changes and row.has_boxes
+    plain = " ".join(system.split())
+    if rewritten and (said_of_coordinates(system) or without_box_format(system) != plain):
         raise ValueError(
             f"the system turn {system[:80]!r} says how boxes are written, but is not rewritten in "
             f"{box_format}; say it in the problem"
