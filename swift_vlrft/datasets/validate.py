@@ -21,11 +21,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from swift_vlrft.datasets.box_format import (
-    UnknownSentence,
-    all_under,
-    row_in_box_format,
-)
+from swift_vlrft.datasets.box_format import UnknownSentence, all_under, row_in_box_format
 from swift_vlrft.datasets.image import ImageSize, size_problem
 from swift_vlrft.datasets.prompt_sentences import (
     SAME,

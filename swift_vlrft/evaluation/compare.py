@@ -18,11 +18,7 @@ from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold
 from swift_vlrft.evaluation.intervals import intervals, resamples
 from swift_vlrft.evaluation.joined import by_key, ids_of, of_other_image, same_gold
 from swift_vlrft.evaluation.metrics import Table, build_table
-from swift_vlrft.evaluation.predictions import (
-    EvaluationError,
-    Prediction,
-    Predictions,
-)
+from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions
 from swift_vlrft.evaluation.run import open_runs
 from swift_vlrft.evaluation.settings import DRAWS
 from swift_vlrft.rewards import PAYING, TASK_NAMES

@@ -19,12 +19,7 @@ from swift_vlrft.evaluation.annotations import Gold
 from swift_vlrft.evaluation.coco import CocoScores, coco_scores
 from swift_vlrft.evaluation.detections import detection_boxes
 from swift_vlrft.evaluation.misread import notes_of_answers
-from swift_vlrft.evaluation.predictions import (
-    EvaluationError,
-    Prediction,
-    Predictions,
-    Problems,
-)
+from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions, Problems
 from swift_vlrft.evaluation.row_metrics import NO_TARGET, TARGET, row_metrics
 from swift_vlrft.rewards import PAYING, REWARDS, TASK_NAMES
 

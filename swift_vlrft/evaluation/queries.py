@@ -27,11 +27,7 @@ from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.row import Row, RowLocation
 from swift_vlrft.datasets.splits import WORDS
 from swift_vlrft.evaluation.annotations import Annotations, open_annotations
-from swift_vlrft.evaluation.predictions import (
-    Prediction,
-    Problems,
-    category_of,
-)
+from swift_vlrft.evaluation.predictions import Prediction, Problems, category_of
 from swift_vlrft.evaluation.settings import Settings
 from swift_vlrft.geometry.box_format import Size
 from swift_vlrft.rewards import TASK_NAMES

@@ -15,11 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from swift_vlrft.families.resize import (
-    ImageRule,
-    number_in,
-    squarest,
-)
+from swift_vlrft.families.resize import ImageRule, number_in, squarest
 from swift_vlrft.geometry.box_format import Size
 
 

@@ -17,13 +17,7 @@ from pathlib import Path
 from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.files.secrets import is_secret_name
 from swift_vlrft.recipe.flags import flags_of
-from swift_vlrft.recipe.reader import (
-    CONFIGURATION,
-    Recipe,
-    kept_from,
-    only,
-    read_recipes,
-)
+from swift_vlrft.recipe.reader import CONFIGURATION, Recipe, kept_from, only, read_recipes
 from swift_vlrft.shared_prefix import settings as shared_prefix
 
 IMAGE_LIMITS = ("max_pixels", "model_kwargs")

@@ -45,15 +45,8 @@ class Finding:
     """Of the word that it is about; 0 where there is none in this file."""
 
     def as_dict(self) -> dict[str, object]:
-        return {
-            "file": str(self.path),
-            "line": self.line,
-            "column": self.column,
-            "level": self.level,
-            "rule": self.rule,
-            "text": self.text,
-            "fixable": bool(self.patches),
-        }
+        kept = {name: getattr(self, name) for name in ("line", "column", "level", "rule", "text")}
+        return {"file": str(self.path), **kept, "fixable": bool(self.patches)}
 
 
 def problem(
