@@ -39,9 +39,9 @@ def test_own_coco_data_go_the_whole_road(tmp_path, monkeypatch):
     command = ["try", "instances_train.json", "--family", "qwen2_5_vl", "--steps", "6"]
     # A process that imports all itself: whether libraries draw bars is settled then. What it runs
     # is forked. The start model learns no more than the format: test_the_demo_learns.
-    vlrft = [sys.executable, "-c", SHORT]
+    short = [sys.executable, "-c", SHORT]
     environment = {n: v for n, v in (os.environ | ON_CPU | forking()).items() if n not in BARS}
-    done = subprocess.run([*vlrft, *command], env=environment, capture_output=True, text=True)
+    done = subprocess.run([*short, *command], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     out = " ".join((done.stderr + done.stdout).split())
     assert not any(noise in out for noise in ("WARNING", "Loading weights", "Generating train"))
@@ -61,7 +61,7 @@ def test_own_coco_data_go_the_whole_road(tmp_path, monkeypatch):
     # The same command again goes on behind the last whole stage.
     log = (folder / "grpo" / "logging.jsonl").stat().st_mtime_ns
     (folder / "summary.json").unlink()
-    assert subprocess.run([*vlrft, *command], env=environment).returncode == 0
+    assert subprocess.run([*short, *command], env=environment).returncode == 0
     assert (folder / "grpo" / "logging.jsonl").stat().st_mtime_ns == log
     again = json.loads((folder / "summary.json").read_text())
     assert again["tasks"] == summary["tasks"]
