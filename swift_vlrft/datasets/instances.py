@@ -51,8 +51,8 @@ class _Image(TypedDict):
     id: Id
     width: Side
     height: Side
-    file_name: NotRequired[str]
-    coco_url: NotRequired[str]
+    file_name: NotRequired[str | None]
+    coco_url: NotRequired[str | None]
 
 
 class _Category(TypedDict):
@@ -144,9 +144,7 @@ def _instances(path: Path, stated: Reading | None, size: int, changed: int) -> I
     try:
         msgspec.convert(content, _File)
     except msgspec.ValidationError as error:
-        raise DataError(
-            f"{path} is no file of instances as COCO writes them: {error}; correct it"
-        ) from None
+        raise DataError(f"{path} is no file of instances as COCO's: {error}; mend it") from None
     for key in ("images", "categories", "annotations"):
         _refuse_repeated([entry.get("id") for entry in content[key]], f"{path}: {key}", "id")
     categories = {category["id"]: category["name"] for category in content["categories"]}
@@ -207,7 +205,7 @@ def _refuse_repeated(values: list[Any], entries: str, what: str, more: str = "")
 
 def file_of(image: dict[str, Any]) -> str:
     """Return the image's path below the images folder; LVIS gives a URL that ends in it."""
-    return image.get("file_name") or "/".join(image.get("coco_url", "").split("/")[-2:])
+    return image.get("file_name") or "/".join((image.get("coco_url") or "").split("/")[-2:])
 
 
 def not_exhaustive(image: dict[str, Any], category: Any) -> bool:

@@ -28,6 +28,7 @@ from swift_vlrft.datasets.schema import (
     conversation,
     solution_problem,
     task_of,
+    text_in,
 )
 from swift_vlrft.datasets.storage import Record
 from swift_vlrft.parsing.answers import gold_text, read_boxes
@@ -44,7 +45,8 @@ def _matches(columns: set[str]) -> bool:
 
 def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     example = dict(record) if "problem" in record else conversation(record, *TURNS)
-    problem, solution = example["problem"] or "", example["solution"]
+    text_in(example, "problem")
+    problem, solution = example["problem"], example["solution"]
     if problem.count("<image>") == 1:
         problem = problem.removeprefix("<image>").strip()
     task, frame = record.get("task"), record.get("frame")

@@ -212,7 +212,7 @@ class Settings:
 
 def parse_gpus(text: str) -> Gpus:
     """Parse ``4x80``, ``1x24``, ``4xA100-80G`` or ``8xH20``; a ValueError describes the form."""
-    match = re.fullmatch(r"([1-9]\d*)x([\w-]+?)(?:GB?)?", text.upper(), re.IGNORECASE)
+    match = re.fullmatch(r"([1-9]\d*)X([\w-]+?)(?:GB?)?", text.upper())
     count, kind = (int(match[1]), match[2]) if match else (0, "")
     if kind in CAPACITY:
         return Gpus(count, CAPACITY[kind], kind)
