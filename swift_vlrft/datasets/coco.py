@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -40,19 +41,16 @@ from swift_vlrft.datasets.instances import (
 )
 from swift_vlrft.datasets.row import AnnotatedSize, BadRow, RowLocation
 from swift_vlrft.datasets.schema import (
-    LOOKED_AT,
     Context,
     RawExample,
     RecordSchema,
-    annotated_size_of,
+    box_of,
     class_name,
-    four_numbers,
     further,
 )
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import Record, Records, StoredSet
-from swift_vlrft.geometry.box_format import convert_box
-from swift_vlrft.geometry.readings import PictureSize, Reading, clipped, corners, fits
+from swift_vlrft.geometry.readings import Reading
 
 LOOKED_FOR = 100
 """So many images are looked for before the folder counts as not found."""
@@ -136,82 +134,54 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     yield example | {"image_id": record["image_id"], "annotated_size": record["annotated_size"]}
 
 
-COCO_SCHEMA = RecordSchema(
-    "coco", lambda columns: set(COLUMNS) <= columns, _rows, single=False, numbers="boxes"
-)
+COCO_SCHEMA = RecordSchema("coco", set(COLUMNS).issubset, _rows, single=False, numbers="boxes")
 
 
 # ---- Parquet ---------------------------------------------------------------------------------
 
-LIGHT = ("objects", "width", "height")
-
-
-def _matches_parquet(columns: set[str]) -> bool:
-    return {"image", "objects"} <= columns
-
 
 def _rows_of_objects(record: Record, context: Context) -> Iterator[RawExample]:
-    boxes, categories, crowds = _objects(record["objects"])
-    size = annotated_size_of(record, exact=True) or context.image_size(record["image"])
-    sides = round(size.width), round(size.height)
-    reading = context.known_reading or _reading(context)
+    objects = _objects(record["objects"])
+    size = context.sides(record, "image")
+    reading = context.reading("objects", "image", _boxes, Reading("xyxy"), rival=COCO)
     by_name: dict[str, Boxes] = {}
     unsure: dict[str, None] = {}
-    for box, category, crowd in zip(boxes, categories, crowds, strict=True):
-        name = class_name(category, context.labels.get("objects"), "category")
-        if not four_numbers(box):
-            raise ValueError(f"the box {box!r} is not four numbers")
-        if not crowd and not fits(box, reading, sides):
-            raise ValueError(
-                f"the box {box}, {reading}, reaches beyond the image of {sides[0]} x {sides[1]}, "
-                "ends before it begins, or is a dot"
-            )
-        if crowd or (inside := clipped(corners(box, reading, sides), sides)) is None:
+    for one in objects:
+        name = class_name(one["category"], context.labels.get("objects"), "category")
+        if one.get("iscrowd") or (box := box_of(one["bbox"], reading, size)) is None:
             unsure[name] = None  # no box, but the category is there: no gold can be stated
-            continue
-        position = convert_box(inside, "pixels", "norm1000", size=sides)
-        by_name.setdefault(name, []).append(position)
-    if not by_name and not unsure:
+        else:
+            by_name.setdefault(name, []).append(box)
+    if not objects:
         context.leave_out(NO_OBJECT)
     for name in unsure:
         context.leave_out(UNSURE, name)
+    others = further(record, "image", "objects", "width", "height")
+    if "category" in others:  # which is the object's in these rows
+        others["row_category"] = others.pop("category")
     for name, gold in by_name.items():
         if name not in unsure:
-            others = further(record, "image", "objects", "width", "height")
-            if "category" in others:  # which is the object's in these rows
-                others["row_category"] = others.pop("category")
             yield others | detection_row(record["image"], name, gold)
 
 
-def _objects(objects: Any) -> tuple[list[Any], list[Any], list[Any]]:
-    """Boxes, categories and crowd flags of a struct of lists or a list of structs."""
-    if isinstance(objects, list):
-        keys = objects[0].keys() if objects else ()
-        objects = {key: [item.get(key) for item in objects] for key in keys}
-    if not isinstance(objects, dict):
-        raise ValueError(f"objects is {str(objects)[:80]}; bbox and category are needed")
-    if not objects:
-        return [], [], []
-    if not {"bbox", "category"} <= objects.keys():
-        raise ValueError(f"objects holds {', '.join(objects)}; bbox and category are needed")
-    boxes, categories = objects["bbox"], objects["category"]
-    if len(boxes) != len(categories):
-        raise ValueError(f"{len(boxes)} boxes, but {len(categories)} categories")
-    return boxes, categories, objects.get("iscrowd") or [False] * len(boxes)
+def _objects(value: Any) -> list[dict[str, Any]]:
+    """The objects in a list of structs, or in a struct of lists."""
+    objects = value
+    if isinstance(value, dict):
+        lists = {key: value[key] for key in ("bbox", "category", "iscrowd") if value.get(key)}
+        with suppress(TypeError, ValueError):  # of values that are no lists, or not of one length
+            parts = zip(*lists.values(), strict=True)
+            objects = [dict(zip(lists, part, strict=True)) for part in parts]
+    keys = {"bbox", "category"}
+    if isinstance(objects, list) and all(isinstance(o, dict) and keys <= o.keys() for o in objects):
+        return objects
+    raise ValueError(f"objects is {str(value)[:80]}; each needs a bbox and a category")
 
 
-def _reading(context: Context) -> Reading:
-    sized = {"width", "height"} <= set(context.stored.columns)
-
-    def boxes_of(record: Record) -> tuple[list[Any], PictureSize | None]:
-        size = annotated_size_of(record, exact=True)
-        sides = (size.width, size.height) if size else context.size_of(record.get("image"))
-        return _objects(record["objects"])[0], sides
-
-    columns, most = (LIGHT, None) if sized else ((*LIGHT, "image"), LOOKED_AT)
-    return context.reading(columns, boxes_of, Reading("xyxy"), rival=COCO, most=most)
+def _boxes(value: Any) -> list[Any]:
+    return [one["bbox"] for one in _objects(value)]
 
 
 COCO_PARQUET_SCHEMA = RecordSchema(
-    "coco-parquet", _matches_parquet, _rows_of_objects, single=False, numbers="objects"
+    "coco-parquet", {"image", "objects"}.issubset, _rows_of_objects, single=False, numbers="objects"
 )

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from swift_vlrft.geometry.readings import (
     READINGS,
     ROUNDING,
     Reading,
+    SizedBox,
     corners,
     fits,
     ways,
@@ -63,14 +64,17 @@ EVIDENCE: tuple[tuple[str, Callable[[Corners, Any], bool]], ...] = (
 
 
 def refuse_contradicted(
-    path: Path, entries: list[dict[str, Any]], sizes: list[tuple[float, float]], reading: Reading
+    path: Path, entries: list[dict[str, Any]], boxes: list[SizedBox], reading: Reading
 ) -> None:
-    """Raise MisreadBoxes where polygons, or areas, say that boxes are of another reading."""
+    """Raise MisreadBoxes where polygons, or areas, of entries say that their boxes are of another
+    reading.
+    """
     for key, agrees in EVIDENCE:
-        judged = []
-        for entry, size in zip(entries, sizes, strict=True):
-            if isinstance(value := entry.get(key), list | int | float):
-                judged.append((entry["bbox"], size, value))
+        judged = [
+            (*box, value)
+            for entry, box in islice(zip(entries, boxes, strict=True), LOOKED_AT)
+            if isinstance(value := entry.get(key), list | int | float)
+        ]
 
         def fitting(way: Reading, judged: Any = judged, agrees: Any = agrees) -> int:
             return sum(

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import islice
@@ -26,11 +25,11 @@ import msgspec
 
 from swift_vlrft.datasets.evidence import outlines_as_boxes, refuse_contradicted
 from swift_vlrft.datasets.json_files import json_errors
-from swift_vlrft.datasets.schema import LOOKED_AT, four_numbers, refuse_misread
+from swift_vlrft.datasets.schema import in_thousandths, refuse_misread
 from swift_vlrft.datasets.source import DataError, FileError
 from swift_vlrft.files.jsonl import read_json
-from swift_vlrft.geometry.box_format import Corners, convert_box
-from swift_vlrft.geometry.readings import ROUNDING, Reading, SizedBox, clipped, corners, fits
+from swift_vlrft.geometry.box_format import Corners
+from swift_vlrft.geometry.readings import ROUNDING, Reading, SizedBox, leaving
 from swift_vlrft.parsing.labels import normalise
 
 NO_ROW = "a category of an image makes no row"
@@ -45,6 +44,8 @@ OUTSIDE = f"leaves its image by more than {ROUNDING:g} pixels, ends before it be
 
 Id = int | str
 Side = Annotated[float, msgspec.Meta(ge=1)]
+Number = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]
+"""Which NaN and infinity are not."""
 
 
 class _Image(TypedDict):
@@ -64,6 +65,7 @@ class _Annotation(TypedDict):
     id: NotRequired[Id]
     image_id: Id
     category_id: Id
+    bbox: Annotated[list[Number], msgspec.Meta(min_length=4, max_length=4)]
 
 
 class _File(TypedDict):
@@ -164,21 +166,10 @@ def _instances(path: Path, stated: Reading | None, size: int, changed: int) -> I
         boxes={c: {} for c in categories},
         unsure={c: set() for c in categories},
     )
-    sizes = {i: (image["width"], image["height"]) for i, image in images.items()}
-    at: list[int] = []
-    boxes: list[SizedBox] = []
-    outside: list[int] = []
-    for i, annotation in enumerate(instances.annotations):
-        if not _add_annotation(instances, annotation, reading, f"{path}, annotations[{i}]"):
-            outside.append(i)
-        if not annotation.get("iscrowd"):
-            at.append(i)
-            boxes.append((annotation["bbox"], sizes[annotation["image_id"]]))
-    shown, takers = lambda box: _shown(instances, at[box]), "vlrft data coco or vlrft data convert"
-    refuse_misread(path, boxes, reading, shown, takers)
-    entries = [instances.annotations[i] for i in at[:LOOKED_AT]]
-    refuse_contradicted(path, entries, [size for _, size in boxes[:LOOKED_AT]], reading)
-    _take_out(instances, reading, outside)
+    _take_out(instances, reading)
+    for annotation in instances.annotations:
+        if annotation["image_id"] in images:
+            _add_annotation(instances, annotation, reading)
     absent: dict[Any, set[Any]] = {c: set() for c in categories}
     for i, image in images.items():
         for c in categories.keys() & image.get("not_exhaustive_category_ids", ()):
@@ -212,64 +203,50 @@ def not_exhaustive(image: dict[str, Any], category: Any) -> bool:
     return category in image.get("not_exhaustive_category_ids", ())
 
 
-def _add_annotation(
-    instances: Instances, annotation: dict[str, Any], reading: Reading, place: str
-) -> bool:
-    """Take the annotation in; False if its box is not inside the image, as it is read."""
-    image = instances.images.get(annotation.get("image_id"))
-    category = annotation.get("category_id")
-    if image is None:
-        raise _unknown(place, "image", annotation.get("image_id"), instances.images)
-    if category not in instances.categories:
-        raise _unknown(place, "category", category, instances.categories)
+def _take_out(instances: Instances, reading: Reading) -> None:
+    """Refuse a reading that does not fit the boxes; an image with a single box outside is bad."""
+    path, images, annotations = instances.path, instances.images, instances.annotations
+    for i, annotation in enumerate(annotations):
+        for what, known in (("image", images), ("category", instances.categories)):
+            if (value := annotation[f"{what}_id"]) not in known:
+                some = ", ".join(map(repr, islice(known, 3))) or "none"
+                place = f"{path}, annotations[{i}]"
+                raise DataError(f"{place}: no {what} has the id {value!r}; ids are like {some}")
+    at = [i for i, annotation in enumerate(annotations) if not annotation.get("iscrowd")]
+    entries = [annotations[i] for i in at]
+    boxes: list[SizedBox] = [(entry["bbox"], _size(images[entry["image_id"]])) for entry in entries]
+
+    def shown(n: int) -> str:
+        image, numbers = images[entries[n]["image_id"]], ", ".join(f"{n:g}" for n in boxes[n][0])
+        return (
+            f"annotations[{at[n]}], id {entries[n].get('id')}, [{numbers}] in image {image['id']}, "
+            f"{file_of(image)}, of {image['width']} x {image['height']}"
+        )
+
+    refuse_misread(path, boxes, reading, shown, "vlrft data coco or vlrft data convert")
+    refuse_contradicted(path, entries, boxes, reading)
+    for n in leaving(boxes, reading):
+        text = f"{shown(n)}: {OUTSIDE} if it is {reading}"
+        instances.bad.setdefault(entries[n]["image_id"], text)
+    for image in instances.bad:
+        del images[image]
+
+
+def _add_annotation(instances: Instances, annotation: dict[str, Any], reading: Reading) -> None:
+    i, category = annotation["image_id"], annotation["category_id"]
+    box = None
     if annotation.get("iscrowd"):
         instances.left_out["crowd regions"] += 1
-        instances.unsure[category].add(image["id"])
-        return True
-    numbers = annotation.get("bbox")
-    if not four_numbers(numbers):
-        raise DataError(
-            f"{place}: bbox is {numbers!r}; four numbers {reading} are needed; correct it"
-        )
-    size = image["width"], image["height"]
-    if not fits(numbers, reading, size):
-        return False
-    box = clipped(corners(numbers, reading, size), size)
-    if box is None:
+    elif (box := in_thousandths(annotation["bbox"], reading, _size(instances.images[i]))) is None:
         instances.left_out["boxes without area"] += 1
-        instances.unsure[category].add(image["id"])
-        return True
-    position = convert_box(box, "pixels", "norm1000", size=size)
-    of_image = instances.boxes[category].setdefault(image["id"], [])
-    if position in of_image:  # COCO's own files hold some: a model finds the object once
+    if box is None:
+        instances.unsure[category].add(i)
+    elif box in (of_image := instances.boxes[category].setdefault(i, [])):
+        # COCO's own files hold some: a model finds the object once
         instances.left_out["boxes that repeat a box of the same category and image"] += 1
     else:
-        of_image.append(position)
-    return True
+        of_image.append(box)
 
 
-def _take_out(instances: Instances, reading: Reading, outside: list[int]) -> None:
-    """An image with a box ``outside`` it (numbers of annotations) is bad."""
-    for i in outside:
-        text = f"{_shown(instances, i)}: {OUTSIDE} if it is {reading}"
-        instances.bad.setdefault(instances.annotations[i]["image_id"], text)
-    for image in instances.bad:
-        del instances.images[image]
-        for category in instances.categories:
-            instances.boxes[category].pop(image, None)
-            instances.unsure[category].discard(image)
-
-
-def _shown(instances: Instances, i: int) -> str:
-    entry = instances.annotations[i]
-    image = instances.images[entry["image_id"]]
-    numbers = ", ".join(f"{n:g}" for n in entry["bbox"])
-    return (
-        f"annotations[{i}], id {entry.get('id')}, [{numbers}] in image {image['id']}, "
-        f"{file_of(image)}, of {image['width']} x {image['height']}"
-    )
-
-
-def _unknown(place: str, what: str, value: Any, known: Mapping[Any, Any]) -> DataError:
-    some = ", ".join(repr(i) for i in islice(known, 3))
-    return DataError(f"{place}: no {what} has the id {value!r}; ids are like {some or 'none'}")
+def _size(image: dict[str, Any]) -> tuple[int, int]:
+    return image["width"], image["height"]

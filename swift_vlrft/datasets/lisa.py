@@ -16,13 +16,12 @@ from swift_vlrft.datasets.schema import (
     Context,
     RawExample,
     RecordSchema,
-    four_numbers,
+    box_of,
     further,
     text_in,
 )
 from swift_vlrft.datasets.storage import Record
-from swift_vlrft.geometry.box_format import convert_box
-from swift_vlrft.geometry.readings import Reading, corners, fits
+from swift_vlrft.geometry.readings import Reading
 
 PROMPT = (
     "Output the bounding box in the image corresponding to the instruction: {instruction}\n"
@@ -36,22 +35,13 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     texts = texts if isinstance(texts, list) else [texts]
     instructions = [text_in({"instruction": text}, "instruction") for text in texts or [None]]
     boxes = record["boxes"]
-    if not isinstance(boxes, list) or not boxes or not four_numbers(boxes[0]):
+    if not isinstance(boxes, list) or not boxes:
         raise ValueError(f"boxes is {str(boxes)[:80]}; a list of [x1, y1, x2, y2] is needed")
-    image_size = context.image_size(record["image_path"])
-    size = (image_size.width, image_size.height)
-
-    reading = context.reading(
-        ("boxes", "image_path"),
-        lambda record: (list(record["boxes"]), context.size_of(record["image_path"])),
-        Reading("xyxy"),
-    )
-    if not fits(boxes[0], reading, size):
-        raise ValueError(
-            f"the box {boxes[0]} reaches beyond the image of {size[0]} x {size[1]}; boxes that are "
-            "no corners in pixels need --boxes and --unit of vlrft data convert"
-        )
-    x1, y1, x2, y2 = convert_box(corners(boxes[0], reading, size), "pixels", "norm1000", size=size)
+    size = context.sides(record, "image_path")
+    reading = context.reading("boxes", "image_path", list, Reading("xyxy"))
+    if (box := box_of(boxes[0], reading, size)) is None:
+        raise ValueError(f"the box {boxes[0]} has no area")
+    x1, y1, x2, y2 = box
     row = further(record, "image_path", "instruction", "boxes")
     row |= {"image": record["image_path"], "task": "grounding", "frame": "norm1000"}
     row |= {"solution": f"<answer>({x1},{y1}),({x2},{y2})</answer>"}

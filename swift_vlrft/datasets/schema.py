@@ -18,6 +18,7 @@ from swift_vlrft.datasets.image import ImageSize, image_size
 from swift_vlrft.datasets.row import AnnotatedSize, RowLocation
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import Record, StoredSet, image_of
+from swift_vlrft.geometry.box_format import Corners, convert_box
 from swift_vlrft.geometry.readings import (
     ENOUGH,
     MOST,
@@ -26,7 +27,9 @@ from swift_vlrft.geometry.readings import (
     PictureSize,
     Reading,
     SizedBox,
+    clipped,
     corners,
+    fits,
     misfit,
     shares,
     ways,
@@ -68,29 +71,39 @@ class Context:
     def image_size(self, value: Any) -> ImageSize:
         return image_size(image_of(value, self.stored.folder, self.stored.root))
 
+    def sides(self, record: Record, image: str) -> tuple[int, int]:
+        """Return the width and height that a record states, or else those of its image."""
+        size = annotated_size_of(record, exact=True) or self.image_size(record.get(image))
+        return round(size.width), round(size.height)
+
     def reading(
         self,
-        columns: Sequence[str],
-        boxes_of: Callable[[Record], tuple[list[Any], PictureSize | None]],
+        column: str,
+        image: str,
+        boxes_of: Callable[[Any], list[Any]],
         form: Reading,
-        *,
         rival: Reading | None = None,
-        most: int | None = LOOKED_AT,
     ) -> Reading:
         """Return what the numbers of the set's boxes are: what a command states, else what the
-        ``form`` of the set says. ``boxes_of`` gives a record's boxes, and the size of its image if
-        it states it, or opens it; ``columns`` are those that it reads. MisreadBoxes where another
-        reading fits the first ``most`` records (None: all) better, and where nothing is stated and
-        the ``rival`` of the form fits as well.
+        ``form`` of the set says. ``boxes_of`` gives the boxes in a value of the ``column``; all are
+        judged, or those of the first images where no column states sizes. MisreadBoxes where
+        another reading fits better, and where nothing is stated and the ``rival`` of the form fits
+        as well.
         """
         if self.known_reading is None:
+            sized = {"width", "height"} <= set(self.stored.columns)
+            columns = [column, *(("width", "height") if sized else (image,))]
             known: list[SizedBox] = []
-            for record in islice(self.stored.sample(columns), most):
+            for record in islice(self.stored.sample(columns), None if sized else LOOKED_AT):
                 try:
-                    boxes, size = boxes_of(record)
-                except ValueError:  # its row says what is wrong with it
+                    boxes = [box for box in boxes_of(record.get(column)) if four_numbers(box)]
+                except (ValueError, TypeError):  # its row says what is wrong with it
                     continue
-                known += [(box, size or UNKNOWN) for box in boxes if four_numbers(box)]
+                try:
+                    size: PictureSize = self.sides(record, image)
+                except ValueError:
+                    size = UNKNOWN
+                known += [(box, size) for box in boxes]
             known = [box for box in known if box[1] != UNKNOWN] or known
             path, stated = self.stored.path, self.stored.reading
             if stated is None and rival is not None:
@@ -100,14 +113,6 @@ class Context:
             refuse_misread(path, known, stated or form, lambda n: _shown(*known[n]), CONVERT)
             self.known_reading = stated or form
         return self.known_reading
-
-    def size_of(self, image: Any) -> PictureSize | None:
-        """Return the size of an image that can be opened."""
-        try:
-            size = self.image_size(image)
-        except ValueError:
-            return None
-        return size.width, size.height
 
     def leave_out(self, reason: str, what: str = "") -> None:
         """Count something in the record that correctly makes no row."""
@@ -187,6 +192,25 @@ def four_numbers(value: Any) -> TypeGuard[list[float]]:
     if not isinstance(value, list) or len(value) != 4:
         return False
     return all(isinstance(v, int | float) and math.isfinite(v) for v in value)
+
+
+def in_thousandths(box: Numbers, reading: Reading, size: tuple[int, int]) -> Corners | None:
+    """Return the part of a box that its image holds, in norm1000; None if it has no area."""
+    inside = clipped(corners(box, reading, size), size)
+    return inside and convert_box(inside, "pixels", "norm1000", size=size)
+
+
+def box_of(value: Any, reading: Reading, size: tuple[int, int]) -> Corners | None:
+    """Do ``in_thousandths`` for a record's value; ValueError if it is no box inside its image."""
+    if not four_numbers(value):
+        raise ValueError(f"the box {value!r} is not four numbers")
+    if not fits(value, reading, size):
+        raise ValueError(
+            f"the box {value}, {reading}, reaches beyond the image of {size[0]} x {size[1]}, ends "
+            "before it begins, or is a dot; other boxes need --boxes and --unit of vlrft data "
+            "convert"
+        )
+    return in_thousandths(value, reading, size)
 
 
 def text_in(record: Record, column: str) -> str:

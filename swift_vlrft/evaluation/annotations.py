@@ -78,6 +78,5 @@ def open_annotations(path: Path) -> Annotations | None:
             "iscrowd": int(bool(box.get("iscrowd"))),
         }
         for box in instances.annotations
-        if isinstance(box.get("bbox"), list) and len(box["bbox"]) == 4
     ]
     return Annotations(instances, boxes)
