@@ -31,12 +31,10 @@ from swift_vlrft.datasets.build import detection_row, plan_rows
 from swift_vlrft.datasets.instances import (
     COCO,
     NO_OBJECT,
-    NOT_IN_FULL,
     UNSURE,
     Boxes,
     Instances,
     file_of,
-    not_exhaustive,
     read_instances,
 )
 from swift_vlrft.datasets.row import AnnotatedSize, BadRow, RowLocation
@@ -103,10 +101,7 @@ class CocoFile(StoredSet):
             self.left_out[NO_OBJECT] = empty
         for category, name in instances.categories.items():
             for i in sorted(instances.unsure[category], key=str):
-                in_full = not not_exhaustive(instances.images[i], category)
-                if in_full or i in instances.boxes[category]:
-                    reason = UNSURE if in_full else NOT_IN_FULL
-                    self.left_out.setdefault(reason, []).append(f"image {i}: {name}")
+                self.left_out.setdefault(UNSURE, []).append(f"image {i}: {name}")
 
 
 def image_folder(instances: Instances, root: Path | None) -> Path:

@@ -15,27 +15,39 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
 
 import msgspec
 
-from swift_vlrft.datasets.evidence import outlines_as_boxes, refuse_contradicted
 from swift_vlrft.datasets.json_files import json_errors
-from swift_vlrft.datasets.schema import in_thousandths, refuse_misread
-from swift_vlrft.datasets.source import DataError, FileError
+from swift_vlrft.datasets.schema import LOOKED_AT, MisreadBoxes, in_thousandths, refuse_misread
+from swift_vlrft.datasets.source import DataError
 from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.geometry.box_format import Corners
-from swift_vlrft.geometry.readings import ROUNDING, Reading, SizedBox, leaving
+from swift_vlrft.geometry.readings import (
+    ENOUGH,
+    MOST,
+    READINGS,
+    ROUNDING,
+    Reading,
+    SizedBox,
+    corners,
+    fits,
+    leaving,
+    ways,
+)
 from swift_vlrft.parsing.labels import normalise
 
-NO_ROW = "a category of an image makes no row"
-UNSURE = f"{NO_ROW}: a crowd region or a box without area stands for the category in the image"
+UNSURE = (
+    "a category of an image makes no row: a crowd region or a box without area stands for it, or "
+    "its labels are not in full"
+)
 NO_OBJECT = "an image without an object makes no row"
-NOT_IN_FULL = f"{NO_ROW}: the image is not labelled in full for the category"
 
 Boxes = list[Corners]
 COCO = Reading("xywh", "pixels")
@@ -126,17 +138,15 @@ def forget() -> None:
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    try:
+    with json_errors(path):
         stat = path.stat()
-    except OSError as error:
-        raise FileError(path, f"cannot be read ({error})") from error
     return stat.st_size, stat.st_mtime_ns
 
 
 @lru_cache(maxsize=2)
 def _decoded(path: Path, size: int, changed: int) -> Any:
     with json_errors(path):
-        return read_json(path, outlines_as_boxes())
+        return read_json(path, _outlines_as_boxes())
 
 
 @lru_cache(maxsize=2)
@@ -217,14 +227,14 @@ def _take_out(instances: Instances, reading: Reading) -> None:
     boxes: list[SizedBox] = [(entry["bbox"], _size(images[entry["image_id"]])) for entry in entries]
 
     def shown(n: int) -> str:
-        image, numbers = images[entries[n]["image_id"]], ", ".join(f"{n:g}" for n in boxes[n][0])
+        image, numbers = images[entries[n]["image_id"]], ", ".join(f"{v:g}" for v in boxes[n][0])
         return (
             f"annotations[{at[n]}], id {entries[n].get('id')}, [{numbers}] in image {image['id']}, "
             f"{file_of(image)}, of {image['width']} x {image['height']}"
         )
 
     refuse_misread(path, boxes, reading, shown, "vlrft data coco or vlrft data convert")
-    refuse_contradicted(path, entries, boxes, reading)
+    _refuse_contradicted(path, entries, boxes, reading)
     for n in leaving(boxes, reading):
         text = f"{shown(n)}: {OUTSIDE} if it is {reading}"
         instances.bad.setdefault(entries[n]["image_id"], text)
@@ -250,3 +260,75 @@ def _add_annotation(instances: Instances, annotation: dict[str, Any], reading: R
 
 def _size(image: dict[str, Any]) -> tuple[int, int]:
     return image["width"], image["height"]
+
+
+# ---- what the file says of a box besides its numbers --------------------------------------------
+
+
+def _outlines_as_boxes() -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """For json's ``object_hook``: the first outlines become boxes, and the others are let go."""
+    seen = count()
+
+    def hook(entry: dict[str, Any]) -> dict[str, Any]:
+        if "segmentation" in entry:
+            looked_at = next(seen) < LOOKED_AT
+            entry["segmentation"] = _outer_box(entry["segmentation"]) if looked_at else None
+        return entry
+
+    return hook
+
+
+def _outer_box(polygons: Any) -> list[float] | None:
+    """The corners of the box around polygons; None for a mask in runs, or another value."""
+    try:
+        xs = [float(side(p[::2])) for p in polygons for side in (min, max)]
+        ys = [float(side(p[1::2])) for p in polygons for side in (min, max)]
+        return [min(xs), min(ys), max(xs), max(ys)]
+    except (TypeError, ValueError):
+        return None
+
+
+def _area(box: Corners) -> float:
+    return (box[2] - box[0]) * (box[3] - box[1])
+
+
+EVIDENCE: tuple[tuple[str, Callable[[Corners, Any], bool]], ...] = (
+    (
+        "segmentation",
+        lambda box, outer: max(abs(a - b) for a, b in zip(box, outer, strict=True)) <= ROUNDING,
+    ),
+    ("area", lambda box, area: 0.99 * area <= _area(box) <= 1.01 * area),
+    ("area", lambda box, area: area <= 1.01 * _area(box)),
+)
+"""What a file says of a box besides its numbers, and whether that goes with the box."""
+
+
+def _refuse_contradicted(
+    path: Path, entries: list[dict[str, Any]], boxes: list[SizedBox], reading: Reading
+) -> None:
+    """Raise MisreadBoxes where polygons, or areas, of entries say that their boxes are of another
+    reading: of "bbox": [12, 30, 88, 120], "area": 6840 no width and height are 88 and 120.
+    """
+    for key, agrees in EVIDENCE:
+        judged = [
+            (*box, value)
+            for entry, box in islice(zip(entries, boxes, strict=True), LOOKED_AT)
+            if isinstance(value := entry.get(key), list | int | float)
+        ]
+        fitting = {
+            way: sum(
+                fits(box, way, size) and agrees(corners(box, way, size), value)
+                for box, size, value in judged
+            )
+            for way in READINGS
+        }
+        # That a box lies around a polygon in a wrong reading is no chance; of an area it may be.
+        enough = max(MOST * len(judged), 1 if key == "segmentation" else ENOUGH)
+        if fitting[reading] >= enough:
+            return
+        if better := [way for way in READINGS if fitting[way] >= enough]:
+            raise MisreadBoxes(
+                f"{path}: {fitting[reading]} of {len(judged)} boxes agree with their "
+                f"{key} as {reading}, and {fitting[better[0]]} {ways(better, '; or ')}: say which "
+                "is meant, to vlrft data coco or vlrft data convert, or correct them"
+            )

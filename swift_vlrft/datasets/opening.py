@@ -27,7 +27,7 @@ from swift_vlrft.datasets.json_files import JsonFiles, is_lines
 from swift_vlrft.datasets.row import BadRow, safe_name
 from swift_vlrft.datasets.schema import EXPLICIT
 from swift_vlrft.datasets.schemas import is_for_swift, schema_of, scores
-from swift_vlrft.datasets.source import DataError, FileError
+from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import (
     WORDS,
     by_split,
@@ -145,13 +145,12 @@ def is_ours(stored: StoredSet, rewards: Sequence[str]) -> bool:
         return True
     if is_for_swift(names, rewards):
         return False
-    schema = schema_of(names)
-    if schema is None:
-        # Two of the three columns: meant for us, and the error names the missing one. Problems and
-        # solutions alone are text, if no reward of ours reads the solutions.
-        ours = "image" in names or not rewards or scores(rewards)
-        return ours and "images" not in names and len(names & EXPLICIT) > 1
-    return True
+    if schema_of(names) is not None:
+        return True
+    # Two of the three columns: meant for us, and the error names the missing one. Problems and
+    # solutions alone are text, if no reward of ours reads the solutions.
+    ours = "image" in names or not rewards or scores(rewards)
+    return ours and "images" not in names and len(names & EXPLICIT) > 1
 
 
 def check_columns(stored: StoredSet) -> None:
@@ -268,10 +267,7 @@ def _of_files(path: Path, files: list[Path], other: list[Path]) -> StoredSet:
 def _json(path: Path, files: Sequence[Path]) -> StoredSet:
     """COCO's annotations, which are one file, or lists of rows."""
     if len(files) == 1 and not is_lines(files[0]):
-        try:
-            content = decoded(files[0])
-        except FileError:  # reading it says what is wrong
-            content = None
+        content = decoded(files[0])
         if isinstance(content, dict) and {"images", "annotations", "categories"} <= content.keys():
             return CocoFile(files[0])
     return JsonFiles(path)

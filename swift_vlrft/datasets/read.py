@@ -11,10 +11,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.image import ImageSize, try_image_size
@@ -24,6 +22,7 @@ from swift_vlrft.datasets.schema import (
     Context,
     MisreadBoxes,
     RawExample,
+    RecordSchema,
     annotated_size_of,
     class_name,
     task_of,
@@ -68,9 +67,7 @@ def rows_of(stored: StoredSet, *, without_images: bool = False) -> Iterator[Row 
     without_images = without_images and (schema.single or sized)
     columns = [c for c in stored.columns if c != schema.image] if without_images else None
     labels = {stored.rename.get(name, name): names for name, names in stored.labels.items()}
-    context, root = Context(stored, labels), stored.image_root()
-    if schema.image in stored.columns:
-        context.image_column = stored.stored_name(schema.image)
+    context = Context(stored, labels, stored.image_root())
     for entry in stored.records(columns):
         if isinstance(entry, BadRow):
             yield entry
@@ -82,12 +79,8 @@ def rows_of(stored: StoredSet, *, without_images: bool = False) -> Iterator[Row 
             _put_names(record, labels)
             if record.get("system") is None and "system_prompt" in record:  # ms-swift's other name
                 record["system"] = record.pop("system_prompt")
-            annotated = annotated_size_of(record, exact=not schema.single)
-            content, stated = _content(record.get(schema.image)), record.get("task")
-            for example in schema.rows(record, context):
-                if not isinstance(example.get("annotated_size"), AnnotatedSize):
-                    example = {**example, "annotated_size": annotated}
-                yield _row(context, example, root, stated, content, schema.name)
+            for example in schema.rows(dict(record), context):
+                yield _row(context, schema, record, example)
         except MisreadBoxes:  # of the set, not of the row
             raise
         except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
@@ -136,25 +129,18 @@ def _content(image: Any) -> bytes | None:
 
 
 def _row(
-    context: Context,
-    example: RawExample,
-    root: Path | None,
-    stated: Any,
-    content: bytes | None,
-    schema: str,
+    context: Context, schema: RecordSchema, record: Record, example: RawExample
 ) -> Row | BadRow:
-    """Make a row of an example; ``stated`` is the task that its record holds, ``content`` the bytes
-    in its image column.
-    """
+    """Make a row of an example that its record gave."""
     stored, place = context.stored, context.place
     assert place is not None
     image, problem, solution, annotated = (example.get(name) for name in FIELDS)
     columns = {safe_name(name): value for name, value in example.items() if name not in FIELDS}
     stored.renamed_columns |= example.keys() - columns.keys() - FIELDS.keys()
-    declared = stated or stored.task
+    declared = record.get("task") or stored.task
     task = declared or columns.get("task") or None
     guess = None if declared else task or task_of(solution)
-    if task is None and schema == "virft" and guess == "grounding":
+    if task is None and schema.name == "virft" and guess == "grounding":
         guess = "detection"  # ViRFT's rows of one box ask for all objects of a category
     box_format = columns.get("frame") or stored.box_format
     boxed = task in BOX_TASKS
@@ -163,14 +149,16 @@ def _row(
         box_format = box_format if read_boxes(gold_text(solution)) is not None else None
     columns["task"], columns["frame"] = task, box_format or ("norm1000" if boxed else None)
     try:
-        take = video_of if schema == "video" else image_of
-        image = take(image, stored.folder, root)
+        take = video_of if schema.name == "video" else image_of
+        image = take(image, stored.folder, context.root)
     except ValueError as error:
         return BadRow(place, str(error))
-    if annotated is not None and columns["frame"] == "pixels":
-        annotated = replace(annotated, exact=True)
-    inside = content is not None and image["bytes"] is content
-    column = context.image_column if inside else None
+    if not isinstance(annotated, AnnotatedSize):
+        exact = not schema.single or columns["frame"] == "pixels"
+        annotated = annotated_size_of(record, exact=exact)
+    column = None
+    if (content := _content(record.get(schema.image))) is not None and image["bytes"] is content:
+        column = stored.names[stored.columns.index(schema.image)]
     # Whether problem and solution are text is for validate.py to say.
     return Row(place, image, problem, solution, columns, annotated, guess, column)  # type: ignore
 
@@ -180,13 +168,8 @@ def _put_names(record: Record, labels: Mapping[str, list[str]]) -> None:
     writes it as NaN or as a blank.
     """
     for name in record.keys() & labels.keys():
-        value, names = record[name], labels[name]
-        if name not in STATED:
-            record[name] = _named(value, names)
-        elif isinstance(value, list):
-            record[name] = [class_name(item, names, name) for item in value]
-        elif value is not None:
-            record[name] = class_name(value, names, name)
+        if record[name] is not None:
+            record[name] = _named(record[name], labels[name], name)
     for name in ("task", "frame", "system", "system_prompt"):
         value = record.get(name)
         if value != value or (isinstance(value, str) and not value.strip()):
@@ -195,12 +178,14 @@ def _put_names(record: Record, labels: Mapping[str, list[str]]) -> None:
             raise ValueError(f"the {name} is {str(value)[:80]}; a text is needed")
 
 
-def _named(value: Any, names: list[str]) -> Any:
-    """A further column's value with names for numbers. ``datasets`` writes -1 for no class at all.
-    Of an object it is not known which number is a class: coco.py knows of its own.
+def _named(value: Any, names: list[str], column: str) -> Any:
+    """A column's value with names for numbers. ``datasets`` writes -1 for no class at all. Of an
+    object it is not known which number is a class: coco.py knows of its own.
     """
     if isinstance(value, list):
-        return [_named(item, names) for item in value]
+        return [_named(item, names, column) for item in value]
+    if column in STATED:
+        return class_name(value, names, column)
     if not isinstance(value, int):
         return value
     return names[value] if 0 <= value < len(names) else None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from swift_vlrft.datasets.image import ImageSize, image_size
-from swift_vlrft.datasets.row import AnnotatedSize, RowLocation
+from swift_vlrft.datasets.row import AnnotatedSize, BadRow, RowLocation
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import Record, StoredSet, image_of
 from swift_vlrft.geometry.box_format import Corners, convert_box
@@ -61,19 +61,19 @@ class Context:
     stored: StoredSet
     labels: dict[str, list[str]]
     """Class names for integer columns."""
-    image_column: str | None = None
-    """The stored name of the column that holds images."""
+    root: Path | None = None
+    """The folder that image paths may not leave."""
     place: RowLocation | None = None
     """The place of the record that is being read."""
     known_reading: Reading | None = None
     """What ``reading`` found, once."""
 
     def image_size(self, value: Any) -> ImageSize:
-        return image_size(image_of(value, self.stored.folder, self.stored.root))
+        return image_size(image_of(value, self.stored.folder, self.root))
 
     def sides(self, record: Record, image: str) -> tuple[int, int]:
         """Return the width and height that a record states, or else those of its image."""
-        size = annotated_size_of(record, exact=True) or self.image_size(record.get(image))
+        size = annotated_size_of(record) or self.image_size(record.get(image))
         return round(size.width), round(size.height)
 
     def reading(
@@ -94,7 +94,8 @@ class Context:
             sized = {"width", "height"} <= set(self.stored.columns)
             columns = [column, *(("width", "height") if sized else (image,))]
             known: list[SizedBox] = []
-            for record in islice(self.stored.sample(columns), None if sized else LOOKED_AT):
+            entries = (e for e in self.stored.records(columns) if not isinstance(e, BadRow))
+            for _, record in islice(entries, None if sized else LOOKED_AT):
                 try:
                     boxes = [box for box in boxes_of(record.get(column)) if four_numbers(box)]
                 except (ValueError, TypeError):  # its row says what is wrong with it
@@ -175,7 +176,7 @@ def _shown(box: Numbers, size: PictureSize) -> str:
     return f"[{', '.join(f'{side:g}' for side in box)}] in an image{where}"
 
 
-def annotated_size_of(record: Record, *, exact: bool) -> AnnotatedSize | None:
+def annotated_size_of(record: Record, *, exact: bool = True) -> AnnotatedSize | None:
     """Return the image size that a record states in its columns width and height, if it does."""
     try:
         width, height = float(record["width"]), float(record["height"])

@@ -67,9 +67,6 @@ class StoredSet(ABC):
     def columns(self) -> list[str]:
         return [self.rename.get(name, name) for name in self.names]
 
-    def stored_name(self, column: str) -> str:
-        return self.names[self.columns.index(column)]
-
     @cached_property
     def folder(self) -> Path:
         return self.path if self.path.is_dir() else self.path.parent
@@ -86,20 +83,13 @@ class StoredSet(ABC):
         """Yield every record, by default with all columns; a BadRow for one that cannot be read.
         FileError for a broken file.
         """
-        chosen = [
-            name
-            for name, column in zip(self.names, self.columns, strict=True)
-            if columns is None or column in columns
-        ]
+        ours = zip(self.names, self.columns, strict=True)
+        chosen = [name for name, column in ours if columns is None or column in columns]
         for entry in self._read(chosen):
             if isinstance(entry, BadRow):
                 yield entry
             else:
                 yield entry[0], {self.rename.get(k, k): value for k, value in entry[1].items()}
-
-    def sample(self, columns: Sequence[str]) -> Iterator[Record]:
-        """Yield the columns of every record that can be read."""
-        return (entry[1] for entry in self.records(columns) if not isinstance(entry, BadRow))
 
     @abstractmethod
     def _read(self, names: list[str]) -> Records:
@@ -193,14 +183,14 @@ def file_notes(stored: StoredSet) -> list[str]:
         others = listed(stored.other, path)
         notes.append(f"{path}: beside its {stored.kind} files, these are not read: {others}")
     files = stored.files if path.is_dir() else []
-    shards = {(*m.groups(), f.suffix) for f in files if (m := SHARD.fullmatch(f.stem))}
-    missing = sorted(
+    shards = [(*m.groups(), f.suffix) for f in files if (m := SHARD.fullmatch(f.stem))]
+    there = {f"{name}-{number}-of-{total}{ending}" for name, number, total, ending in shards}
+    needed = {
         f"{name}-{number:05d}-of-{total}{ending}"
-        for name, total, ending in {(name, *more) for name, _, *more in shards}
+        for name, _, total, ending in shards
         for number in range(int(total))
-        if (name, f"{number:05d}", total, ending) not in shards
-    )
-    if missing:
+    }
+    if missing := sorted(needed - there):
         some = ", ".join(missing[:MAX_SHOWN]) + (" ..." if len(missing) > MAX_SHOWN else "")
         notes.append(
             f"{path}: shards are missing, by the names of its files ({len(missing)}: {some}); "

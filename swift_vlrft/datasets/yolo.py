@@ -83,17 +83,16 @@ def folders_of_yolo(path: Path) -> dict[str, Path]:
     base = Path(os.path.abspath(path.parent / str(config.get("path") or "")))
     found: dict[str, Path] = {}
     for key in SPLITS:
-        if config.get(key):
-            name = str(config[key])
-            folders = [base / name, base / name.removeprefix("../")]
-            there = [Path(os.path.abspath(folder)) for folder in folders if folder.is_dir()]
-            if not there and (key != "test" or not found):
-                raise DataError(
-                    f"{path}: {folders[-1]} is no folder of pictures (no list is read); "
-                    "correct it, or the line path"
-                )
-            if there:
-                found[WORDS[key]] = there[0]
+        if not (name := config.get(key)):
+            continue
+        folders = [base / str(name), base / str(name).removeprefix("../")]
+        if there := [Path(os.path.abspath(folder)) for folder in folders if folder.is_dir()]:
+            found[WORDS[key]] = there[0]
+        elif key != "test" or not found:
+            raise DataError(
+                f"{path}: {folders[-1]} is no folder of pictures (no list is read); correct it, or "
+                "the line path"
+            )
     if not found:
         raise FileError(path, "it needs names, and train, val or test")
     return found
@@ -106,11 +105,9 @@ def open_yolo(path: Path, folder: Path) -> YoloFolder:
     if not isinstance(classes, dict) or not all(isinstance(n, str) for n in classes.values()):
         raise DataError(f"{path}: names is {str(names)[:60]}; the classes' names are needed")
     pictures = [file for file in walk(folder) if file.suffix.lower() in PICTURES]
-    labels = [_label_file(picture) for picture in pictures]
-    if not any(label.is_file() for label in labels):
-        raise DataError(
-            f"{path}: {folder} has no label file such as {[*labels, 'labels/1.txt'][0]}"
-        )
+    if not any(_label_file(picture).is_file() for picture in pictures):
+        some = _label_file(pictures[0]) if pictures else "labels/1.txt"
+        raise DataError(f"{path}: {folder} has no label file such as {some}")
     stored = YoloFolder(path, [path], ["image", "objects"], classes=classes, pictures=pictures)
     stored.reading = Reading("cxcywh", "unit")
     return stored
