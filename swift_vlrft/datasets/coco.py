@@ -48,13 +48,13 @@ from swift_vlrft.datasets.schema import (
 )
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import Record, Records, StoredSet
-from swift_vlrft.geometry.readings import Reading
 
 LOOKED_FOR = 100
 """So many images are looked for before the folder counts as not found."""
 
 
 COLUMNS = ("image", "image_id", "category", "boxes", "annotated_size")
+"""What is read of a category of an image."""
 
 
 @dataclass
@@ -76,22 +76,12 @@ class CocoFile(StoredSet):
         self._leave_out(instances)
         for image, text in instances.bad.items():
             yield BadRow(RowLocation(self.path, image, "image"), text)
-        column = instances.column_of
-        rows = plan_rows(instances, [(name,) for name in instances.categories.values()])
-        for row in rows:
-            image = instances.images[row.image_id]
-            yield (
-                RowLocation(self.path, row.image_id, "image"),
-                {
-                    "image": file_of(image),
-                    "image_id": column(row.image_id),
-                    "category": row.names[0],
-                    "boxes": row.boxes,
-                    "annotated_size": AnnotatedSize(
-                        image["width"], image["height"], f"image {row.image_id}"
-                    ),
-                },
-            )
+        for row in plan_rows(instances, [(name,) for name in instances.categories.values()]):
+            image, i = instances.images[row.image_id], instances.column_of(row.image_id)
+            size = AnnotatedSize(image["width"], image["height"], f"image {row.image_id}")
+            values = file_of(image), i, *row.names, row.boxes, size
+            place = RowLocation(self.path, row.image_id, "image")
+            yield place, dict(zip(COLUMNS, values, strict=True))
 
     def _leave_out(self, instances: Instances) -> None:
         """Note the images and categories that make no row."""
@@ -138,7 +128,7 @@ COCO_SCHEMA = RecordSchema("coco", set(COLUMNS).issubset, _rows, single=False, n
 def _rows_of_objects(record: Record, context: Context) -> Iterator[RawExample]:
     objects = _objects(record["objects"])
     size = context.sides(record, "image")
-    reading = context.reading("objects", "image", _boxes, Reading("xyxy"), rival=COCO)
+    reading = context.reading("objects", "image", _boxes, rival=COCO)
     by_name: dict[str, Boxes] = {}
     unsure: dict[str, None] = {}
     for one in objects:

@@ -21,7 +21,6 @@ from swift_vlrft.datasets.schema import (
     text_in,
 )
 from swift_vlrft.datasets.storage import Record
-from swift_vlrft.geometry.readings import Reading
 
 PROMPT = (
     "Output the bounding box in the image corresponding to the instruction: {instruction}\n"
@@ -37,7 +36,7 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     boxes = record["boxes"]
     first = boxes[0] if isinstance(boxes, list) and boxes else boxes
     size = context.sides(record, "image_path")
-    reading = context.reading("boxes", "image_path", list, Reading("xyxy"))
+    reading = context.reading("boxes", "image_path", list)
     if (box := box_of(first, reading, size)) is None:
         raise ValueError(f"the box {first} has no area")
     x1, y1, x2, y2 = box

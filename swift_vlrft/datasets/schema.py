@@ -50,6 +50,9 @@ CONVERT = "vlrft data convert, or to read_rows as boxes= and unit="
 EXPLICIT = frozenset({"image", "problem", "solution"})
 """The columns that say what a row is, whatever lies beside them."""
 
+CORNERS = Reading("xyxy")
+"""What records hold in a column of boxes where nothing is stated."""
+
 RawExample = dict[str, Any]
 """image, problem, solution, task, frame and further columns of a row, before it has a place."""
 
@@ -81,14 +84,12 @@ class Context:
         column: str,
         image: str,
         boxes_of: Callable[[Any], list[Any]],
-        form: Reading,
         rival: Reading | None = None,
     ) -> Reading:
-        """Return what the numbers of the set's boxes are: what a command states, else what the
-        ``form`` of the set says. ``boxes_of`` gives the boxes in a value of the ``column``; all are
-        judged, or those of the first images where no column states sizes. MisreadBoxes where
-        another reading fits better, and where nothing is stated and the ``rival`` of the form fits
-        as well.
+        """Return what the numbers of the set's boxes are: what a command states, else corners in
+        pixels. ``boxes_of`` gives the boxes in a value of the ``column``; all are judged, or those
+        of the first images where no column states sizes. MisreadBoxes where another reading fits
+        better, and where nothing is stated and the ``rival`` fits as well.
         """
         if self.known_reading is None:
             sized = {"width", "height"} <= set(self.stored.columns)
@@ -108,11 +109,11 @@ class Context:
             known = [box for box in known if box[1] != UNKNOWN] or known
             path, stated = self.stored.path, self.stored.reading
             if stated is None and rival is not None:
-                _refuse_unclear(path, known, form, rival)
+                _refuse_unclear(path, known, rival)
             elif stated is None and len(known) < ENOUGH:
                 known = []  # each row says what is wrong with it
-            refuse_misread(path, known, stated or form, lambda n: _shown(*known[n]), CONVERT)
-            self.known_reading = stated or form
+            self.known_reading = stated or CORNERS
+            refuse_misread(path, known, self.known_reading, lambda n: _shown(*known[n]), CONVERT)
         return self.known_reading
 
     def leave_out(self, reason: str, what: str = "") -> None:
@@ -157,11 +158,11 @@ def refuse_misread(
         raise MisreadBoxes(f"{path}: {said}: say which is meant, to {takers}, or correct the boxes")
 
 
-def _refuse_unclear(path: Path, boxes: Sequence[SizedBox], form: Reading, rival: Reading) -> None:
-    """Raise MisreadBoxes where boxes fit both readings, and these are different boxes."""
-    fitting = shares(boxes, [form, rival])
+def _refuse_unclear(path: Path, boxes: Sequence[SizedBox], rival: Reading) -> None:
+    """Raise MisreadBoxes where the rival fits as well, and would give different boxes."""
+    fitting = shares(boxes, [CORNERS, rival])
     differ = (b for b in boxes if len({corners(b[0], way, b[1]) for way in fitting}) > 1)
-    fits_as_well = fitting[rival] >= max(MOST, fitting[form])
+    fits_as_well = fitting[rival] >= max(MOST, fitting[CORNERS])
     if fits_as_well and (first := next(differ, None)):
         total = len(boxes)
         said = [f"{round(s * total)} of {total} {ways([way], '')}" for way, s in fitting.items()]

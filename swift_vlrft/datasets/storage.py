@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from swift_vlrft.geometry.readings import Reading
 
 Record = dict[str, Any]
-Found = tuple[RowLocation, Record] | BadRow
-Records = Iterator[Found]
+Records = Iterator[tuple[RowLocation, Record] | BadRow]
 
 MAX_SHOWN = 5
 BATCH_ROWS = 16
