@@ -233,7 +233,7 @@ def _take_out(instances: Instances, reading: Reading) -> None:
             f"{file_of(image)}, of {image['width']} x {image['height']}"
         )
 
-    refuse_misread(path, boxes, reading, shown, "vlrft data coco or vlrft data convert")
+    refuse_misread(path, boxes, reading, shown)
     _refuse_contradicted(path, entries, boxes, reading)
     for n in leaving(boxes, reading):
         text = f"{shown(n)}: {OUTSIDE} if it is {reading}"
@@ -328,7 +328,7 @@ def _refuse_contradicted(
             return
         if better := [way for way in READINGS if fitting[way] >= enough]:
             raise MisreadBoxes(
-                f"{path}: {fitting[reading]} of {len(judged)} boxes agree with their "
-                f"{key} as {reading}, and {fitting[better[0]]} {ways(better, '; or ')}: say which "
-                "is meant, to vlrft data coco or vlrft data convert, or correct them"
+                path,
+                f"{fitting[reading]} of {len(judged)} boxes agree with their {key} as {reading}, "
+                f"and {fitting[better[0]]} {ways(better, '; or ')}",
             )

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any
 
 from swift_vlrft.datasets.image import ImageSize, try_image_size
+from swift_vlrft.datasets.json_files import JsonFiles
 from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.row import BOX_TASKS, AnnotatedSize, BadRow, Row, safe_name
 from swift_vlrft.datasets.schema import (
@@ -121,13 +122,6 @@ def _key(image: dict[str, Any]) -> str | int:
     return str(image["path"]) if content is None else id(content)
 
 
-def _content(image: Any) -> bytes | None:
-    """The bytes in an image column's value."""
-    image = image[0] if isinstance(image, list) and image else image
-    image = image.get("bytes") if isinstance(image, dict) else image
-    return image if isinstance(image, bytes) else None
-
-
 def _row(
     context: Context, schema: RecordSchema, record: Record, example: RawExample
 ) -> Row | BadRow:
@@ -157,7 +151,8 @@ def _row(
         exact = not schema.single or columns["frame"] == "pixels"
         annotated = annotated_size_of(record, exact=exact)
     column = None
-    if (content := _content(record.get(schema.image))) is not None and image["bytes"] is content:
+    own = example["image"] is record.get(schema.image) and not isinstance(stored, JsonFiles)
+    if own and image["bytes"] is not None:
         column = stored.names[stored.columns.index(schema.image)]
     # Whether problem and solution are text is for validate.py to say.
     return Row(place, image, problem, solution, columns, annotated, guess, column)  # type: ignore

@@ -45,8 +45,6 @@ ANSWER_FORM = (
 LOOKED_AT = 1000
 """So many images are asked for their sizes, where no column states them."""
 
-CONVERT = "vlrft data convert, or to read_rows as boxes= and unit="
-
 EXPLICIT = frozenset({"image", "problem", "solution"})
 """The columns that say what a row is, whatever lies beside them."""
 
@@ -113,7 +111,7 @@ class Context:
             elif stated is None and len(known) < ENOUGH:
                 known = []  # each row says what is wrong with it
             self.known_reading = stated or CORNERS
-            refuse_misread(path, known, self.known_reading, lambda n: _shown(*known[n]), CONVERT)
+            refuse_misread(path, known, self.known_reading, lambda n: _shown(*known[n]))
         return self.known_reading
 
     def leave_out(self, reason: str, what: str = "") -> None:
@@ -142,20 +140,21 @@ class RecordSchema:
 class MisreadBoxes(DataError):
     """The boxes of a set cannot be meant as they are read, or could be meant in several ways."""
 
+    def __init__(self, path: Path, said: str) -> None:
+        super().__init__(
+            f"{path}: {said}: say which is meant, to vlrft data convert (of a COCO file, also to "
+            "data coco), or to read_rows as boxes= and unit=; or correct the boxes"
+        )
+
 
 def refuse_misread(
-    path: Path,
-    boxes: Sequence[SizedBox],
-    reading: Reading,
-    shown: Callable[[int], str],
-    takers: str,
+    path: Path, boxes: Sequence[SizedBox], reading: Reading, shown: Callable[[int], str]
 ) -> None:
     """Raise MisreadBoxes where another reading fits more of a set's boxes: it names the options,
     and the commands that take them; ``shown`` describes the box of a number.
     """
     if wrong := misfit(boxes, reading):
-        said = wrong.said(shown(wrong.first))
-        raise MisreadBoxes(f"{path}: {said}: say which is meant, to {takers}, or correct the boxes")
+        raise MisreadBoxes(path, wrong.said(shown(wrong.first)))
 
 
 def _refuse_unclear(path: Path, boxes: Sequence[SizedBox], rival: Reading) -> None:
@@ -167,8 +166,9 @@ def _refuse_unclear(path: Path, boxes: Sequence[SizedBox], rival: Reading) -> No
         total = len(boxes)
         said = [f"{round(s * total)} of {total} {ways([way], '')}" for way, s in fitting.items()]
         raise MisreadBoxes(
-            f"{path}: its boxes, such as {_shown(*first)}, lie inside their pictures in two "
-            f"readings, {' and '.join(said)}: say which is meant, to {CONVERT}"
+            path,
+            f"its boxes, such as {_shown(*first)}, lie inside their pictures in two readings, "
+            f"{' and '.join(said)}",
         )
 
 
