@@ -51,8 +51,6 @@ from swift_vlrft.datasets.storage import Record, Records, StoredSet
 
 LOOKED_FOR = 100
 """So many images are looked for before the folder counts as not found."""
-
-
 COLUMNS = ("image", "image_id", "category", "boxes", "annotated_size")
 """What is read of a category of an image."""
 
@@ -72,26 +70,22 @@ class CocoFile(StoredSet):
         return image_folder(self.instances, self.root)
 
     def _read(self, names: list[str]) -> Records:
-        instances = self.instances
-        self._leave_out(instances)
-        for image, text in instances.bad.items():
-            yield BadRow(RowLocation(self.path, image, "image"), text)
-        for row in plan_rows(instances, [(name,) for name in instances.categories.values()]):
+        instances, categories = self.instances, self.instances.categories
+        by_category = instances.boxes, instances.unsure
+        held = {i for by in by_category for images in by.values() for i in images}
+        if empty := [f"image {i}" for i in instances.images if i not in held]:
+            self.left_out[NO_OBJECT] = empty
+        for category, name in categories.items():
+            for i in sorted(instances.unsure[category], key=str):
+                self.left_out.setdefault(UNSURE, []).append(f"image {i}: {name}")
+        for i, text in instances.bad.items():
+            yield BadRow(RowLocation(self.path, i, "image"), text)
+        for row in plan_rows(instances, [(name,) for name in categories.values()]):
             image, i = instances.images[row.image_id], instances.column_of(row.image_id)
             size = AnnotatedSize(image["width"], image["height"], f"image {row.image_id}")
             values = file_of(image), i, *row.names, row.boxes, size
             place = RowLocation(self.path, row.image_id, "image")
             yield place, dict(zip(COLUMNS, values, strict=True))
-
-    def _leave_out(self, instances: Instances) -> None:
-        """Note the images and categories that make no row."""
-        by_category = instances.boxes, instances.unsure
-        held = {i for by in by_category for images in by.values() for i in images}
-        if empty := [f"image {i}" for i in instances.images if i not in held]:
-            self.left_out[NO_OBJECT] = empty
-        for category, name in instances.categories.items():
-            for i in sorted(instances.unsure[category], key=str):
-                self.left_out.setdefault(UNSURE, []).append(f"image {i}: {name}")
 
 
 def image_folder(instances: Instances, root: Path | None) -> Path:
@@ -128,7 +122,9 @@ COCO_SCHEMA = RecordSchema("coco", set(COLUMNS).issubset, _rows, single=False, n
 def _rows_of_objects(record: Record, context: Context) -> Iterator[RawExample]:
     objects = _objects(record["objects"])
     size = context.sides(record, "image")
-    reading = context.reading("objects", "image", _boxes, rival=COCO)
+    reading = context.reading(
+        "objects", "image", lambda value: [one["bbox"] for one in _objects(value)], rival=COCO
+    )
     by_name: dict[str, Boxes] = {}
     unsure: dict[str, None] = {}
     for one in objects:
@@ -161,10 +157,6 @@ def _objects(value: Any) -> list[dict[str, Any]]:
     if isinstance(objects, list) and all(isinstance(o, dict) and keys <= o.keys() for o in objects):
         return objects
     raise ValueError(f"objects is {str(value)[:80]}; each needs a bbox and a category")
-
-
-def _boxes(value: Any) -> list[Any]:
-    return [one["bbox"] for one in _objects(value)]
 
 
 COCO_PARQUET_SCHEMA = RecordSchema(

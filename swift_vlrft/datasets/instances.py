@@ -53,7 +53,6 @@ Boxes = list[Corners]
 COCO = Reading("xywh", "pixels")
 OUTSIDE = f"leaves its image by more than {ROUNDING:g} pixels, ends before it begins, or is a dot,"
 
-
 Id = int | str
 Side = Annotated[float, msgspec.Meta(ge=1)]
 Number = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]
@@ -209,10 +208,6 @@ def file_of(image: dict[str, Any]) -> str:
     return image.get("file_name") or "/".join((image.get("coco_url") or "").split("/")[-2:])
 
 
-def not_exhaustive(image: dict[str, Any], category: Any) -> bool:
-    return category in image.get("not_exhaustive_category_ids", ())
-
-
 def _take_out(instances: Instances, reading: Reading) -> None:
     """Refuse a reading that does not fit the boxes; an image with a single box outside is bad."""
     path, images, annotations = instances.path, instances.images, instances.annotations
@@ -306,8 +301,9 @@ EVIDENCE: tuple[tuple[str, Callable[[Corners, Any], bool]], ...] = (
 def _refuse_contradicted(
     path: Path, entries: list[dict[str, Any]], boxes: list[SizedBox], reading: Reading
 ) -> None:
-    """Raise MisreadBoxes where polygons, or areas, of entries say that their boxes are of another
-    reading: of "bbox": [12, 30, 88, 120], "area": 6840 no width and height are 88 and 120.
+    """Raise MisreadBoxes where polygons, or areas, say that boxes are of another reading.
+
+    "bbox": [12, 30, 88, 120], "area": 6840     corners, as 88 x 120 is no area of 6,840
     """
     for key, agrees in EVIDENCE:
         judged = [

@@ -56,8 +56,7 @@ def _rows(file: Path) -> Records:
             elif isinstance(record, Broken):
                 yield BadRow(place, f"{line}: {record.problem}")
             else:
-                text = f"{line}: an object is needed, found {str(record)[:80]!r}"
-                yield BadRow(place, text)
+                yield BadRow(place, f"{line}: an object is needed, found {str(record)[:80]!r}")
 
 
 def _listed_in(file: Path, content: Any) -> list[Any]:

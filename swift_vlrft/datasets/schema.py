@@ -120,6 +120,9 @@ class Context:
         self.stored.left_out.setdefault(reason, []).append(place)
 
 
+Rows = Callable[[Record, Context], Iterator[RawExample]]
+
+
 @dataclass(frozen=True)
 class RecordSchema:
     """``rows(record, context)`` yields the rows of a record; ValueError names its problem.
@@ -131,7 +134,7 @@ class RecordSchema:
 
     name: str
     matches: Callable[[set[str]], bool]
-    rows: Callable[[Record, Context], Iterator[RawExample]]
+    rows: Rows
     single: bool = True
     image: str = "image"
     numbers: str | None = None

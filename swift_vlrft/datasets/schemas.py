@@ -6,23 +6,14 @@ A plugin file may put another in front: examples/my_dataset.py, examples/dataset
 from __future__ import annotations
 
 import runpy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.coco import COCO_PARQUET_SCHEMA, COCO_SCHEMA
 from swift_vlrft.datasets.lisa import LISA_SCHEMA
 from swift_vlrft.datasets.rec import REC_SCHEMA
-from swift_vlrft.datasets.schema import (
-    ANSWER_FORM,
-    EXPLICIT,
-    Context,
-    RawExample,
-    RecordSchema,
-    further,
-    text_in,
-)
-from swift_vlrft.datasets.storage import Record
+from swift_vlrft.datasets.schema import ANSWER_FORM, EXPLICIT, RecordSchema, Rows, further, text_in
 from swift_vlrft.datasets.swift_objects import SWIFT_OBJECTS_SCHEMA
 from swift_vlrft.datasets.verl import VERL_SCHEMA
 from swift_vlrft.datasets.video_rows import VIDEO_SCHEMA
@@ -41,9 +32,6 @@ SCHEMAS: list[RecordSchema] = [
     VERL_SCHEMA,
     COCO_PARQUET_SCHEMA,
 ]
-
-
-Rows = Callable[[Record, Context], Iterator[RawExample]]
 
 
 def record_form(*columns: str, **facts: Any) -> Callable[[Rows], Rows]:

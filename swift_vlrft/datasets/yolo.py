@@ -23,7 +23,6 @@ from swift_vlrft.datasets.storage import Records, StoredSet
 from swift_vlrft.geometry.readings import Reading
 
 CONFIG = "data.yaml"
-SPLITS = ("train", "val", "test")
 PICTURES = (".bmp", ".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp")
 NO_PICTURE = "a label file without a picture makes no row"
 
@@ -82,7 +81,7 @@ def folders_of_yolo(path: Path) -> dict[str, Path]:
     config = _config(path)
     base = Path(os.path.abspath(path.parent / str(config.get("path") or "")))
     found: dict[str, Path] = {}
-    for key in SPLITS:
+    for key in ("train", "val", "test"):
         if not (name := config.get(key)):
             continue
         folders = [base / str(name), base / str(name).removeprefix("../")]
