@@ -239,30 +239,23 @@ def _evaluate(
         done += n
         advance(done, "")
 
-    before = dict(os.environ)
-    # A template that is loaded writes limits of images into the environment, and evaluations with
-    # other limits are other evaluations, also for a trial that goes on later.
-    try:
-        for task in rows:
-            out = _of_task(folder / "eval" / side, task, rows)
-            if (out / "summary.json").exists():
-                continue
-            evaluate(
-                checkpoint,
-                f"{folder / 'data'}:native",
-                task,
-                out=out,
-                split="test",
-                engine="transformers",
-                batch_size=64,
-                dtype="float32" if config.device == "cpu" else "bfloat16",
-                max_tokens=max_tokens,
-                workers=1,
-                progress=answered,
-            )
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+    for task in rows:
+        out = _of_task(folder / "eval" / side, task, rows)
+        if (out / "summary.json").exists():
+            continue
+        evaluate(
+            checkpoint,
+            f"{folder / 'data'}:native",
+            task,
+            out=out,
+            split="test",
+            engine="transformers",
+            batch_size=64,
+            dtype="float32" if config.device == "cpu" else "bfloat16",
+            max_tokens=max_tokens,
+            workers=1,
+            progress=answered,
+        )
 
 
 def _of_task(folder: Path, task: str, tasks: Mapping[str, Any]) -> Path:

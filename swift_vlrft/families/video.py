@@ -21,6 +21,7 @@ VARIABLES = {
     **{"fps": "FPS", "least_frames": "FPS_MIN_FRAMES", "most_frames": "FPS_MAX_FRAMES"},
     **{"least": "VIDEO_MIN_TOKEN_NUM", "most": "VIDEO_MAX_TOKEN_NUM"},
 }
+VIDEO_LIMITS = (*VARIABLES.values(), "VIDEO_MIN_PIXELS", "VIDEO_MAX_PIXELS")
 TOTAL = int(128_000 * 0.9)  # tokens of a video, at most
 
 

@@ -29,9 +29,9 @@ from swift_vlrft.evaluation.queries import QuerySet, default_split
 from swift_vlrft.evaluation.run import begin, finish, gold_of, keep, refuse_others, versions
 from swift_vlrft.evaluation.settings import Scoring, Settings
 from swift_vlrft.evaluation.summary import Summary, summarise
-from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.files.records import Record, as_json, write_record
 from swift_vlrft.swift_plugin.inference import (
+    LIMITS,
     chosen_engine,
     gpu_count,
     model_and_adapter,
@@ -87,7 +87,7 @@ def evaluate(
         raise EvaluationError("--gold and --join need --predictions")
     else:
         path, box_format = split_box_format(os.fspath(dataset))
-        limits = {name: value for name in RESOLUTION if (value := os.environ.get(name))}
+        limits = {name: os.environ[name] for name in LIMITS if os.environ.get(name)}
         settings = structs.replace(settings, dataset=path, box_format=box_format, resolution=limits)
         out = out or output_folder(given, dataset)
         predictions, gold = _run_model(settings, out, scoring.workers, progress)

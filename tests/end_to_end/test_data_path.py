@@ -71,7 +71,7 @@ def test_three_tasks_in_four_forms_train_in_one_run(tiny_qwen2_5_vl, tmp_path):
         *(f"{tmp_path}/phrases.jsonl", f"{tmp_path}/yolo"),
         *("--reward_funcs", "record", "vlrft_format", "vlrft_detection_iou"),
         *("vlrft_grounding_iou", "vlrft_classification", "--max_steps", "2"),
-        *("--num_generations", "2", "--per_device_train_batch_size", "12"),
+        *("--num_generations", "2", "--gradient_accumulation_steps", "3"),
     )
     # The same command as a YAML file, which is how many people keep it.
     config = tmp_path / "grpo.yaml"
