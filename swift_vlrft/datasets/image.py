@@ -28,8 +28,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from swift_vlrft.datasets.source import AnnotatedSize, DataError, RowLocation
-from swift_vlrft.datasets.video import video_facts, video_strip
 from swift_vlrft.families.resize import MAX_RATIO
+from swift_vlrft.files.text import InputError
+from swift_vlrft.files.video import video_facts, video_strip
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -56,7 +57,10 @@ def image_size(image: Mapping[str, Any], *, decoded: bool = True) -> ImageSize:
     ``decoded``: a JPEG or PNG that is there from beginning to end is taken to be in order.
     """
     if image.get("video"):
-        width, height, seconds, _ = video_facts(str(image["path"]))
+        try:
+            width, height, seconds, _ = video_facts(str(image["path"]))
+        except InputError as error:
+            raise DataError(str(error)) from error
         return ImageSize(width, height, True, seconds)
     size, mode, turned, _ = _look(image, shown=False, trusting=not decoded)
     # Of a file, Qwen's own loader would put white behind what is transparent; of bytes, and in
@@ -75,11 +79,11 @@ def open_image(image: Mapping[str, Any], place: RowLocation | None = None) -> Im
     """Open the image, RGB and upright, or a video's strip of frames. DataError names the place
     where it cannot be decoded.
     """
-    if image.get("video"):
-        return video_strip(str(image["path"]))
     try:
+        if image.get("video"):
+            return video_strip(str(image["path"]))
         shown = _look(image, shown=True)[3]
-    except DataError as error:
+    except InputError as error:
         raise DataError(f"{place}: {error}" if place is not None else str(error)) from error
     assert shown is not None
     return shown
