@@ -21,7 +21,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from swift_vlrft.datasets.prompt_sentences import KEYS, prompt_in, said_of_coordinates, sentence
+from swift_vlrft.datasets.prompt_sentences import (
+    KEYS,
+    prompt_in,
+    said_of_coordinates,
+    sentence,
+    without_box_format,
+)
 from swift_vlrft.datasets.row import POINT_TASKS, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.syntax import parse
@@ -107,11 +113,21 @@ def native_format(dataset: str, family: Family) -> tuple[str, str | None]:
 
 
 def row_in_box_format(row: Row, frame: str, size: Size, seen: Size, key: str | None = None) -> Row:
-    """Return the row with boxes and prompt in ``frame``, boxes under ``key`` if given. ``size`` is
-    the stored image's, ``seen`` the size that the model sees. ValueError if they cannot be
-    rewritten.
+    """Return the row with boxes and prompt in ``frame`` ("": its own), boxes under ``key`` if
+    given. ``size`` is the stored image's, ``seen`` the size that the model sees. ValueError if they
+    cannot be rewritten.
     """
-    stored_in = row.columns.get("frame")
+    if not frame:
+        return row
+    stored_in, system = row.columns.get("frame"), row.columns.get("system") or ""
+    changes = frame != stored_in or frame == "pixels" or key is not None
+    if system and changes and row.has_boxes:
+        plain = " ".join(system.split())
+        if said_of_coordinates(system) or without_box_format(system) != plain:
+            raise ValueError(
+                f"the system turn {system[:80]!r} says how boxes are written, but is not rewritten "
+                f"in {frame}; say it in the problem"
+            )
     if not row.has_boxes or stored_in is None:
         elsewhere = (frame, key) != ("norm1000", None) and row.columns.get("task") is None
         if elsewhere and read_boxes(gold := gold_text(row.solution)) is not None:

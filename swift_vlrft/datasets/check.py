@@ -78,7 +78,8 @@ class Report:
             self.shared[" and ".join(tasks)] += 1
         for task in tasks:
             self.scored[task] += 1
-        for task, asked in product(("", *tasks), lacks(row, system)):
+        prompt = f"{row.columns.get('system') or system}\n{row.problem}"
+        for task, asked in product(("", *tasks), lacks(prompt)):
             self.unasked[task, asked] += 1
         return tasks
 
@@ -87,22 +88,19 @@ class Report:
         solution cannot be read, and, if ``strict``, where any row is bad; where no row is of the
         ``tasks`` asked for, it names the tasks that are there.
         """
-        if problem := self.no_row_of(tasks):
-            raise DataError(problem)
+        if self.other_tasks and not self.rows and not self.problems:
+            text = f"{self.path}:{'/'.join(tasks)}: no row has the task {' or '.join(tasks)}; "
+            if self.other_tasks[NO_TASK]:
+                text += "state it in a column task; "
+            raise DataError(f"{text}there are {self.passed_over()}")
         if not self.rows and not self.problems:
             raise DataError("\n".join([f"{self.path} has no rows", *self.notes]))
         bad = len(self.problems) > self.too_long
         if (bad and strict) or self.unreadable or not self.good:
-            raise DataError(f"{self.bad_rows}:\n{self.listed()}")
-
-    def no_row_of(self, tasks: Sequence[str]) -> str | None:
-        """Say that rows of ``tasks`` were asked for, and all are of others; None if not."""
-        if not tasks or not self.other_tasks or self.rows or self.problems:
-            return None
-        text = f"{self.path}:{'/'.join(tasks)}: no row has the task {' or '.join(tasks)}; "
-        if self.other_tasks[NO_TASK]:
-            text += "state it in a column task; "
-        return f"{text}there are {self.passed_over()}"
+            said = f"{len(self.problems)} of {self.rows} rows of {self.path} cannot be trained on"
+            if any(problem.kind is Kind.SET for problem in self.problems):
+                said = f"{self.path} cannot be trained on as it is declared"
+            raise DataError(f"{said}:\n{self.listed()}")
 
     def passed_over(self) -> str:
         """Describe the rows that were not asked for, for a message."""
@@ -154,13 +152,6 @@ class Report:
         """Count the problems that stop a training."""
         return sum(problem.kind in STOPS for problem in self.problems)
 
-    @property
-    def bad_rows(self) -> str:
-        """Say how many rows cannot be trained on, for the start of a message."""
-        if any(problem.kind is Kind.SET for problem in self.problems):
-            return f"{self.path} cannot be trained on as it is declared"
-        return f"{len(self.problems)} of {self.rows} rows of {self.path} cannot be trained on"
-
     def listed(self, most: int = MAX_SHOWN) -> str:
         """List the first problems, a line each, those of the set as a whole before all others."""
         ordered = sorted(self.problems, key=lambda problem: problem.kind is not Kind.SET)
@@ -171,13 +162,15 @@ class Report:
 
 class Validated(NamedTuple):
     """A row checked as it is stored, with the task whose rewards score it. ``training_row`` is None
-    if it has a problem; ``size`` is its image's, where it was looked at.
+    if it has a problem; ``size`` is its image's, where it was looked at; ``tasks`` are those whose
+    rewards score it.
     """
 
     row: Row | BadRow
-    training_row: Row | None
-    size: ImageSize | None
-    problem: BadRow | None
+    training_row: Row | None = None
+    size: ImageSize | None = None
+    problem: BadRow | None = None
+    tasks: Sequence[str] = ()
 
 
 def validate_rows(
@@ -188,28 +181,32 @@ def validate_rows(
     """Judge rows, each with its image's size or what is wrong with it, and count in ``report``."""
     questions = Questions(by_content=rules.every_reward, pictures=report.pictures)
     for row, image in rows:
-        trained: Row | None = None
         size = image if isinstance(image, ImageSize) else None
-        problem: BadRow | None
+        trained: Row | None = None
+        tasks: Sequence[str] = ()
         if isinstance(row, BadRow):
-            problem = row
-        elif _is_of_another((row := routed(row, rules.rewards)).columns.get("task"), rules.tasks):
-            report.other_tasks[str(row.columns.get("task") or NO_TASK)] += 1
-            yield Validated(row, None, size, None)
-            continue
-        elif isinstance(image, str):
-            problem = BadRow(row.place, image)
+            problem: BadRow | None = row
         else:
-            trained, problem = training_row(row, size, rules)
-        report.rows += row.place.row is not None
-        if isinstance(row, Row):
+            row = routed(row, rules.rewards)
+            task = row.columns.get("task") or NO_TASK
+            # A row of the task "OCR" is not passed over if ocr is asked for: it is reported.
+            if rules.tasks and str(task).strip().lower() not in rules.tasks:
+                report.other_tasks[str(task)] += 1
+                yield Validated(row, size=size)
+                continue
             add_boxes(report.boxes, row, size)
+            if isinstance(image, str):
+                problem = BadRow(row.place, image)
+            else:
+                trained, problem = training_row(row, size, rules)
+            if trained is not None and problem is None:
+                tasks = report.add_good(trained, rules.rewards, rules.system)
+                if tasks:
+                    questions.add(row, tasks[0])
+        report.rows += row.place.row is not None
         if problem is not None:
             report.problems.append(problem)
-        elif trained is not None and isinstance(row, Row):
-            for task in report.add_good(trained, rules.rewards, rules.system)[:1]:
-                questions.add(row, task)
-        yield Validated(row, trained, size, problem)
+        yield Validated(row, trained, size, problem, tasks)
     unread = [bad for bad in report.problems if bad.kind is Kind.NOT_READ]
     if unread and not report.scored and not rules.every_reward:
         # The rewards may be for the other sets of the command.
@@ -226,26 +223,19 @@ def ask_boxes(report: Report) -> None:
         report.problems.append(BadRow(RowLocation(report.path), text, Kind.SET))
 
 
-def _is_of_another(task: Any, asked: Sequence[str]) -> bool:
-    """Whether a row is passed over. A row of "OCR" is not, if ocr is asked for: it is reported."""
-    return bool(asked) and str(task).strip().lower() not in asked
-
-
 def check_set(
     path: Path | StoredSet,
     *,
     images: bool | int = True,
-    rewards: Sequence[str] = (),
     rules: RowRules | None = None,
     **options: Any,
 ) -> Report:
-    """Check every row, with ``images`` also its image, or so many first images; by ``rules``, else
-    for these rewards. ``options`` are ``open_set``'s. DataError only for a set that cannot be used
-    at all.
+    """Check every row, with ``images`` also its image, or so many first images. ``options`` are
+    ``open_set``'s. DataError only for a set that cannot be used at all.
     """
     stored = open_set(path, **options) if isinstance(path, Path) else path
     report = Report(stored.path)
-    rules = rules or RowRules(rewards=tuple(rewards), every_reward=images is True)
+    rules = rules or RowRules(every_reward=images is True)
     for _ in check_rows(stored, rules, report, images=images):
         pass
     return report
@@ -275,11 +265,11 @@ def check_rows(
         row, size = checked.row, checked.size
         fit = rules.every_reward and checked.problem is None
         if fit and size is not None and isinstance(row, Row):
-            report.fits.update(fitting_tasks(row, size, tasks_of_row(row, rules.rewards)))
+            report.fits.update(fitting_tasks(row, size, checked.tasks))
         yield checked
     for bad in report.problems[-1:]:
         if bad.kind is Kind.SET:
-            yield Validated(bad, None, None, bad)
+            yield Validated(bad, problem=bad)
     report.left_out = sum(map(len, stored.left_out.values()))
     report.notes += report.mixed_notes() if not rules.rewards else []
     report.notes += [*left_out_notes(stored), *file_notes(stored)]

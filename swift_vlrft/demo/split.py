@@ -18,7 +18,7 @@ from swift_vlrft.datasets.opening import splits_of
 from swift_vlrft.datasets.row import Kind, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import WORDS
-from swift_vlrft.datasets.validate import RowRules, tasks_of_row
+from swift_vlrft.datasets.validate import RowRules
 from swift_vlrft.datasets.video_rows import write_video_rows
 from swift_vlrft.datasets.writer import write_folder
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
@@ -94,7 +94,7 @@ def _fit_rows(source: Path, split: str, box_format: str, notes: list[str]) -> li
     base, fit = image_base(source, None), []
     for checked in islice(rows, MOST_ROWS):
         if isinstance(row := checked.row, Row) and checked.problem is None:
-            task, image = {"task": tasks_of_row(row)[0]}, row.image
+            task, image = {"task": checked.tasks[0]}, row.image
             image = image if image.get("video") else stored_image(image, base)[0]
             fit.append(written_row(row, image) | task)
     if more := next(iter(rows), None) is not None:
