@@ -93,9 +93,9 @@ def _fit_rows(source: Path, split: str, box_format: str, notes: list[str]) -> li
     ((rows, report),) = check_splits(source, rules, split).values()
     base, fit = image_base(source, None), []
     for checked in islice(rows, MOST_ROWS):
-        if isinstance(row := checked.row, Row) and checked.problem is None:
+        if isinstance(row := checked.row, Row) and checked.size and checked.problem is None:
             task, image = {"task": checked.tasks[0]}, row.image
-            image = image if image.get("video") else stored_image(image, base)[0]
+            image = image if image.get("video") else stored_image(image, base, checked.size)
             fit.append(written_row(row, image) | task)
     if more := next(iter(rows), None) is not None:
         ask_boxes(report)  # at the end of a set it was asked
