@@ -93,11 +93,11 @@ def split_box_format(text: str) -> tuple[Path, str]:
     """
     asked = parse(text)
     subset = "/".join(asked.subsets)
-    if not asked.subsets or not (subset in SUBSETS or asked.path.exists()):
-        return Path(text), "norm1000"
-    if subset not in SUBSETS:
+    if subset in SUBSETS:
+        return asked.path, subset
+    if asked.subsets and asked.path.exists():
         raise DataError(f"{text}: unknown subset {subset!r}; known: {', '.join(SUBSETS)}")
-    return asked.path, subset
+    return Path(text), "norm1000"
 
 
 def native_format(dataset: str, family: Family) -> tuple[str, str | None]:

@@ -26,7 +26,6 @@ from swift_vlrft.datasets.validate import (
     fitting_tasks,
     lacks,
     routed,
-    tasks_of_row,
     training_row,
 )
 from swift_vlrft.rewards import REWARDS
@@ -69,11 +68,10 @@ class Report:
         names = {f.name for f in fields(self)} - {"path", "boxes", "pictures"}
         return Report(self.path, **{n: getattr(self, n) + getattr(other, n) for n in names})
 
-    def add_good(self, row: Row, rewards: Sequence[str] = (), system: str = "") -> list[str]:
-        """Count a good row, and return the tasks whose rewards score it."""
+    def add_good(self, row: Row, tasks: Sequence[str], system: str) -> None:
+        """Count a good row that the rewards of ``tasks`` score; ``system`` as in ``RowRules``."""
         self.tasks[row.columns.get("task") or NO_TASK] += 1
         self.box_formats[row.columns.get("frame") or "none"] += 1
-        tasks = tasks_of_row(row, rewards)
         if len(tasks) > 1:
             self.shared[" and ".join(tasks)] += 1
         for task in tasks:
@@ -81,7 +79,6 @@ class Report:
         prompt = f"{row.columns.get('system') or system}\n{row.problem}"
         for task, asked in product(("", *tasks), lacks(prompt)):
             self.unasked[task, asked] += 1
-        return tasks
 
     def finish(self, *, strict: bool = False, tasks: Sequence[str] = ()) -> None:
         """Finish the report when all rows were read. DataError where no row is left, where a gold
@@ -162,8 +159,7 @@ class Report:
 
 class Validated(NamedTuple):
     """A row checked as it is stored, with the task whose rewards score it. ``training_row`` is None
-    if it has a problem; ``size`` is its image's, where it was looked at; ``tasks`` are those whose
-    rewards score it.
+    if it has a problem; ``size`` is its image's, where it was looked at; ``tasks``: see ``routed``.
     """
 
     row: Row | BadRow
@@ -187,7 +183,7 @@ def validate_rows(
         if isinstance(row, BadRow):
             problem: BadRow | None = row
         else:
-            row = routed(row, rules.rewards)
+            row, tasks = routed(row, rules.rewards)
             task = row.columns.get("task") or NO_TASK
             # A row of the task "OCR" is not passed over if ocr is asked for: it is reported.
             if rules.tasks and str(task).strip().lower() not in rules.tasks:
@@ -198,9 +194,9 @@ def validate_rows(
             if isinstance(image, str):
                 problem = BadRow(row.place, image)
             else:
-                trained, problem = training_row(row, size, rules)
+                trained, problem = training_row(row, size, rules, tasks)
             if trained is not None and problem is None:
-                tasks = report.add_good(trained, rules.rewards, rules.system)
+                report.add_good(trained, tasks, rules.system)
                 if tasks:
                     questions.add(row, tasks[0])
         report.rows += row.place.row is not None

@@ -20,7 +20,6 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -199,6 +198,8 @@ def _has_its_end(opened: Image, file: BinaryIO) -> bool:
     """Tell whether a JPEG has its end mark, and all parts of a PNG the right checksums. A PNG ends
     with its picture, too. False: decoding tells.
     """
+    from PIL.PngImagePlugin import ChunkStream
+
     start = file.tell()  # of a JPEG behind the head, which may hold a small picture with its end
     if opened.format == "JPEG":
         file.seek(max(start, file.seek(0, os.SEEK_END) - JPEG_END))
@@ -206,15 +207,11 @@ def _has_its_end(opened: Image, file: BinaryIO) -> bool:
     if opened.format != "PNG":
         return False
     file.seek(8)
-    last = kind = b""
-    while kind != b"IEND":
-        last, length = kind, int.from_bytes(file.read(4))
-        part = file.read(4 + length)
-        kind = part[:4]
-        if len(kind) < 4 or zlib.crc32(part) != int.from_bytes(file.read(4)):
-            file.seek(start)
-            return False
-    return last == b"IDAT"
+    try:
+        return ChunkStream(file).verify()[-1:] == [b"IDAT"]
+    except (OSError, SyntaxError):
+        file.seek(start)
+        return False
 
 
 def _refused(image: Mapping[str, Any], text: str) -> DataError:

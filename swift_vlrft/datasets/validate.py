@@ -64,12 +64,13 @@ class RowRules:
 
 
 def training_row(
-    row: Row, size: ImageSize | None, rules: RowRules
+    row: Row, size: ImageSize | None, rules: RowRules, tasks: Sequence[str]
 ) -> tuple[Row | None, BadRow | None]:
-    """Return the row as it trains, or its problem. Return both if only no named reward reads
-    its gold: the rewards may be for the other sets of the command.
+    """Return the row as it trains, or its problem; ``tasks`` are those that ``routed`` gives.
+    Return both if only no named reward reads its gold: the rewards may be for the other sets of
+    the command.
     """
-    found = next(_problems(row, size, rules), None)
+    found = next(_problems(row, size, rules, tasks), None)
     problem = BadRow(row.place, *found) if found else None
     # `vlrft data check` knows of no other set that the rewards could be for.
     unread = problem is not None and problem.kind is Kind.NOT_READ and not rules.every_reward
@@ -115,7 +116,7 @@ def _seen(sides: Size, rules: RowRules) -> Size:
     return rules.resize.size(*sides) if rules.resize else (sides[0] + 1, sides[1] + 1)
 
 
-def _problems(row: Row, size: ImageSize | None, rules: RowRules) -> Problems:
+def _problems(row: Row, size: ImageSize | None, rules: RowRules, tasks: Sequence[str]) -> Problems:
     """The problems of a row as it is stored, of which the first counts."""
     task, system = row.columns.get("task"), row.columns.get("system")
     if not isinstance(row.problem, str) or not row.problem.strip():
@@ -138,7 +139,6 @@ def _problems(row: Row, size: ImageSize | None, rules: RowRules) -> Problems:
         except UnicodeEncodeError as error:
             half = f"{value[error.start]!r}, half a character, which no file can store"
             yield f"the {name} holds {half}", Kind.ROW
-    tasks = tasks_of_row(row, rules.rewards)
     if not tasks and (asked := named_tasks(rules.rewards)):
         holds = [f"{TASK_NAMES[t].holds} ({', '.join(names)})" for t, names in asked.items()]
         text = f"the solution {gold[:80]!r} cannot be read as {' or '.join(holds)}"
@@ -303,29 +303,22 @@ def lacks(text: str) -> list[Asked]:
     return [asked for asked in ASKED if not re.search(asked.pattern, text)]
 
 
-def tasks_of_row(row: Row, rewards: Sequence[str] = ()) -> list[str]:
-    """Return the tasks whose rewards score the row; empty if no named reward reads its gold.
+def routed(row: Row, rewards: Sequence[str]) -> tuple[Row, list[str]]:
+    """Return the row with the one task whose rewards score it, without a task if several do; and
+    these tasks: none if no named reward reads its gold.
 
-    Without rewards the task that the row looks to be of; where all of them are of others than us,
-    none, and what its gold may be is theirs to say.
+    Without rewards it is the task that the row looks to be of; where all of them are of others than
+    us, none, and what its gold may be is theirs to say.
     """
     task, named = row.columns.get("task"), named_tasks(rewards)
     if task and (row.guess is None or not named or task in named):
-        return [task]
+        return row, [task]
     if not named:
-        return [] if rewards else [row.guess or task_of(row.solution)]
-    return [name for name in named if reads(name, row)]
-
-
-def routed(row: Row, rewards: Sequence[str]) -> Row:
-    """Return the row with the one task whose rewards score it; without a task if several do."""
-    if row.guess is None or not named_tasks(rewards):
-        return row
-    if (tasks := tasks_of_row(row, rewards)) == [row.columns.get("task")]:
-        return row
+        return row, [] if rewards else [row.guess or task_of(row.solution)]
+    tasks = [name for name in named if reads(name, row)]
     task = tasks[0] if len(tasks) == 1 else None
     box_format = row.columns.get("frame") or ("norm1000" if task in BOX_TASKS else None)
-    return replace(row, columns=row.columns | {"task": task, "frame": box_format})
+    return replace(row, columns=row.columns | {"task": task, "frame": box_format}), tasks
 
 
 def reads(task: str, row: Row) -> bool:
