@@ -146,8 +146,6 @@ def row_in_box_format(row: Row, frame: str, size: Size, seen: Size, key: str | N
         key=key,
         points=row.columns.get("task") in POINT_TASKS,
     )
-    if frame == stored_in != "pixels" and (problem, solution) == (row.problem, row.solution):
-        return row
     sides = {"width": seen[0], "height": seen[1]} if frame == "pixels" else {}
     columns = row.columns | {"frame": frame} | sides
     return replace(row, problem=problem, solution=solution, columns=columns)
@@ -216,7 +214,8 @@ def _converted(
         return solution
     boxes = [rescaled(box, before, after, size, to_size) for box in parsed.boxes if box is not None]
     wanted = boxes, parsed.confidences, parsed.labels
-    written = with_numbers(_renamed(gold, key), boxes, after)
+    renamed = gold if key is None else re.sub(_ANY_KEYED, rf"\g<quote>{key}\g<quote>", gold)
+    written = with_numbers(renamed, boxes, after)
     if key is not None and not (_reads(written, wanted) and all_under(key, written)):
         written = _as_objects(wanted, key, after)
     if not _reads(written, wanted):
@@ -225,10 +224,6 @@ def _converted(
         return written
     start, end = answer_span(solution) or (0, len(solution))
     return solution[:start] + solution[start:end].replace(gold, written, 1) + solution[end:]
-
-
-def _renamed(text: str, key: str | None) -> str:
-    return text if key is None else re.sub(_ANY_KEYED, rf"\g<quote>{key}\g<quote>", text)
 
 
 def written_boxes(text: str) -> list[Corners]:

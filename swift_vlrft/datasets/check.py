@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from copy import copy
 from dataclasses import dataclass, field, fields
 from itertools import islice, product
 from pathlib import Path
@@ -174,7 +173,9 @@ def validate_rows(
     rules: RowRules,
     report: Report,
 ) -> Iterator[Validated]:
-    """Judge rows, each with its image's size or what is wrong with it, and count in ``report``."""
+    """Judge rows, each with its image's size or what is wrong with it, and count in ``report``;
+    rows of other tasks than ``rules`` names are only counted.
+    """
     questions = Questions(by_content=rules.every_reward, pictures=report.pictures)
     for row, image in rows:
         size = image if isinstance(image, ImageSize) else None
@@ -188,7 +189,6 @@ def validate_rows(
             # A row of the task "OCR" is not passed over if ocr is asked for: it is reported.
             if rules.tasks and str(task).strip().lower() not in rules.tasks:
                 report.other_tasks[str(task)] += 1
-                yield Validated(row, size=size)
                 continue
             add_boxes(report.boxes, row, size)
             if isinstance(image, str):
@@ -199,6 +199,8 @@ def validate_rows(
                 report.add_good(trained, tasks, rules.system)
                 if tasks:
                     questions.add(row, tasks[0])
+                if rules.every_reward and size is not None:
+                    report.fits.update(fitting_tasks(row, size, tasks))
         report.rows += row.place.row is not None
         if problem is not None:
             report.problems.append(problem)
@@ -257,12 +259,7 @@ def check_rows(
     stored: StoredSet, rules: RowRules, report: Report, *, images: bool | int = True
 ) -> Iterator[Validated]:
     """Yield every row with its problem; when all were read, ``report`` also has the notes."""
-    for checked in validate_rows(_with_sizes(stored, images), rules, report):
-        row, size = checked.row, checked.size
-        fit = rules.every_reward and checked.problem is None
-        if fit and size is not None and isinstance(row, Row):
-            report.fits.update(fitting_tasks(row, size, checked.tasks))
-        yield checked
+    yield from validate_rows(_with_sizes(stored, images), rules, report)
     for bad in report.problems[-1:]:
         if bad.kind is Kind.SET:
             yield Validated(bad, problem=bad)
@@ -280,10 +277,9 @@ def _with_sizes(
     if images is True:
         yield from sized_rows(stored)
         return
-    (looked_at := copy(stored)).left_out = {}
-    first = islice(sized_rows(looked_at), images)
+    sizes = iter([size for _, size in islice(sized_rows(stored), images)])
     for row in rows_of(stored, without_images=True):
-        yield row, next((size for _, size in first), None)
+        yield row, next(sizes, None)
 
 
 def unasked(

@@ -134,11 +134,9 @@ def _problems(row: Row, size: ImageSize | None, rules: RowRules, tasks: Sequence
             yield problem, Kind.GOLD
     gold = gold_text(row.solution)
     for name, value in (("problem", row.problem), ("system", system or ""), ("solution", gold)):
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            half = f"{value[error.start]!r}, half a character, which no file can store"
-            yield f"the {name} holds {half}", Kind.ROW
+        if half := re.search("[\ud800-\udfff]", value):
+            text = f"the {name} holds {half[0]!r}, half a character, which no file can store"
+            yield text, Kind.ROW
     if not tasks and (asked := named_tasks(rules.rewards)):
         holds = [f"{TASK_NAMES[t].holds} ({', '.join(names)})" for t, names in asked.items()]
         text = f"the solution {gold[:80]!r} cannot be read as {' or '.join(holds)}"

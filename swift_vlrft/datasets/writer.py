@@ -37,7 +37,6 @@ GROUP_ROWS = 100
 """A group of rows ends at either: small ones let a viewer fetch a few."""
 PART_ROWS = 32
 """Rows in memory with their images."""
-TEXTS = ("problem", "solution", "task", "frame")
 
 _SPLIT = re.compile(r"\w+(?:\.\w+)*")
 """Names that the hubs and ``datasets`` take for a split."""
@@ -137,7 +136,7 @@ def _as_table(rows: Iterable[tuple[str, Mapping[str, Any]]], work: Path) -> pa.T
     from pyarrow import feather
 
     fixed = {"image": pa.struct({"bytes": pa.binary(), "path": pa.string()})}
-    fixed |= dict.fromkeys(TEXTS, pa.string())
+    fixed |= dict.fromkeys(("problem", "solution", "task", "frame"), pa.string())
     types, tables = dict(fixed), list[pa.Table]()
     rows = iter(rows)
     while group := list(islice(rows, PART_ROWS)):
