@@ -113,16 +113,6 @@ class Report:
             parts.append(last)
         return "; ".join(parts) or "no row"
 
-    def mixed_notes(self) -> list[str]:
-        """Note a set that states no task, and holds boxes and text: some may be broken boxes."""
-        text = self.scored["classification"]
-        if set(self.tasks) != {NO_TASK} or text in (0, self.tasks[NO_TASK]):
-            return []
-        return [
-            f"{self.path}: no row states a task; {self.tasks[NO_TASK] - text} solutions are boxes, "
-            f"and {text} may be classes: state the task in a column task"
-        ]
-
     def bad_notes(self, shown: int = MAX_SHOWN) -> list[str]:
         """Note the rows that a training leaves out."""
         notes = []
@@ -156,69 +146,64 @@ class Report:
         return "\n".join([*lines, f"  and {more} more"] if more > 0 else lines)
 
 
-class Validated(NamedTuple):
-    """A row checked as it is stored, with the task whose rewards score it. ``training_row`` is None
-    if it has a problem; ``size`` is its image's, where it was looked at; ``tasks``: see ``routed``.
+class GoodRow(NamedTuple):
+    """A row as it is stored, and as it trains; the size of its image, where that was looked at, and
+    the tasks whose rewards score it.
     """
 
-    row: Row | BadRow
-    training_row: Row | None = None
-    size: ImageSize | None = None
-    problem: BadRow | None = None
-    tasks: Sequence[str] = ()
+    row: Row
+    trained: Row
+    size: ImageSize | None
+    tasks: Sequence[str]
 
 
 def validate_rows(
     rows: Iterable[tuple[Row | BadRow, ImageSize | str | None]],
     rules: RowRules,
     report: Report,
-) -> Iterator[Validated]:
+) -> Iterator[GoodRow | BadRow]:
     """Judge rows, each with its image's size or what is wrong with it, and count in ``report``;
-    rows of other tasks than ``rules`` names are only counted.
+    rows of other tasks than ``rules`` names are only counted. A problem of the whole set is last.
     """
     questions = Questions(by_content=rules.every_reward, pictures=report.pictures)
     for row, image in rows:
-        size = image if isinstance(image, ImageSize) else None
-        trained: Row | None = None
-        tasks: Sequence[str] = ()
         if isinstance(row, BadRow):
-            problem: BadRow | None = row
-        else:
-            row, tasks = routed(row, rules.rewards)
-            task = row.columns.get("task") or NO_TASK
-            # A row of the task "OCR" is not passed over if ocr is asked for: it is reported.
-            if rules.tasks and str(task).strip().lower() not in rules.tasks:
-                report.other_tasks[str(task)] += 1
-                continue
-            add_boxes(report.boxes, row, size)
-            if isinstance(image, str):
-                problem = BadRow(row.place, image)
-            else:
-                trained, problem = training_row(row, size, rules, tasks)
-            if trained is not None and problem is None:
-                report.add_good(trained, tasks, rules.system)
-                if tasks:
-                    questions.add(row, tasks[0])
-                if rules.every_reward and size is not None:
-                    report.fits.update(fitting_tasks(row, size, tasks))
-        report.rows += row.place.row is not None
+            report.rows += row.place.row is not None
+            report.problems.append(row)
+            yield row
+            continue
+        row, tasks = routed(row, rules.rewards)
+        task = row.columns.get("task") or NO_TASK
+        # A row of the task "OCR" is not passed over if ocr is asked for: it is reported.
+        if rules.tasks and str(task).strip().lower() not in rules.tasks:
+            report.other_tasks[str(task)] += 1
+            continue
+        report.rows += 1
+        size = image if isinstance(image, ImageSize) else None
+        add_boxes(report.boxes, row, size)
+        trained, problem = training_row(row, image, rules, tasks)
         if problem is not None:
             report.problems.append(problem)
-        yield Validated(row, trained, size, problem, tasks)
+        elif trained is not None:
+            report.add_good(trained, tasks, rules.system)
+            if tasks:
+                questions.add(row, tasks[0])
+            if rules.every_reward and size is not None:
+                report.fits.update(fitting_tasks(row, size, tasks))
+        if trained is not None:
+            yield GoodRow(row, trained, size, tasks)
+        elif problem is not None:
+            yield problem
     unread = [bad for bad in report.problems if bad.kind is Kind.NOT_READ]
     if unread and not report.scored and not rules.every_reward:
         # The rewards may be for the other sets of the command.
         report.problems = [bad for bad in report.problems if bad.kind is not Kind.NOT_READ]
         report.tasks[NO_TASK] += len(unread)
         report.unread = f"{len(unread)} rows without a task, such as {unread[0]}"
-    ask_boxes(report)
     report.notes += questions.notes(report.path)
-
-
-def ask_boxes(report: Report) -> None:
-    """Report a problem if the boxes read so far cannot be in the format that they declare."""
     if text := misdeclared(report.boxes, report.path):
         report.problems.append(BadRow(RowLocation(report.path), text, Kind.SET))
+        yield report.problems[-1]
 
 
 def check_set(
@@ -241,7 +226,7 @@ def check_set(
 
 def check_splits(
     path: Path, rules: RowRules, split: str | None = None, **options: Any
-) -> dict[str, tuple[Iterator[Validated], Report]]:
+) -> dict[str, tuple[Iterator[GoodRow | BadRow], Report]]:
     """Return the rows of every split, checked as they are read, and the report on them.
 
     ``split`` names one of them. The report is complete when all rows were read. ``options`` are
@@ -257,14 +242,17 @@ def check_splits(
 
 def check_rows(
     stored: StoredSet, rules: RowRules, report: Report, *, images: bool | int = True
-) -> Iterator[Validated]:
-    """Yield every row with its problem; when all were read, ``report`` also has the notes."""
+) -> Iterator[GoodRow | BadRow]:
+    """Yield every good row and every problem; when all were read, ``report`` also has the notes."""
     yield from validate_rows(_with_sizes(stored, images), rules, report)
-    for bad in report.problems[-1:]:
-        if bad.kind is Kind.SET:
-            yield Validated(bad, problem=bad)
     report.left_out = sum(map(len, stored.left_out.values()))
-    report.notes += report.mixed_notes() if not rules.rewards else []
+    texts, rows = report.scored["classification"], report.tasks[NO_TASK]
+    # Some of the texts may be broken boxes.
+    if not rules.rewards and report.tasks.keys() == {NO_TASK} and texts not in (0, rows):
+        report.notes.append(
+            f"{report.path}: no row states a task; {rows - texts} solutions are boxes, and {texts} "
+            "may be classes: state the task in a column task"
+        )
     report.notes += [*left_out_notes(stored), *file_notes(stored)]
 
 

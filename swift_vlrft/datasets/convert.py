@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.datasets.check import Report, Validated, check_rows
+from swift_vlrft.datasets.check import GoodRow, Report, check_rows
 from swift_vlrft.datasets.image import stored_image
 from swift_vlrft.datasets.opening import open_set, splits_of
 from swift_vlrft.datasets.row import BadRow, Kind, Row
@@ -31,7 +31,6 @@ def convert_folder(
     folder: Path,
     *,
     splits: Sequence[str] = (),
-    root: Path | None = None,
     ask: str = "",
     keep_going: bool = False,
     **options: Any,
@@ -45,7 +44,7 @@ def convert_folder(
     which splits are meant: a part is never taken for the whole.
     """
     wanted = list(splits) or splits_of(source)
-    opened = {split: open_set(source, split=split, root=root, **options) for split in wanted}
+    opened = {split: open_set(source, split=split, **options) for split in wanted}
     first = opened[wanted[0]]
     if not splits and (unread := unread_rows(first)):
         raise DataError(
@@ -54,7 +53,7 @@ def convert_folder(
             + "\nMove away what is no part of the set, or say with --split which splits "
             f"({', '.join(wanted)}) to convert"
         )
-    base, end = image_base(source, root), f"\n{ask}" if ask else ""
+    base, end = Path(os.path.abspath(first.root or first.folder)), f"\n{ask}" if ask else ""
     reports = {split: Report(source) for split in wanted}
     rules = RowRules(box_format="", every_reward=True)
     items = {
@@ -66,28 +65,23 @@ def convert_folder(
     return written
 
 
-def image_base(source: Path, root: Path | None) -> Path:
-    """Return the folder that stored image paths are relative to."""
-    return Path(os.path.abspath(root or (source if source.is_dir() else source.parent)))
-
-
-def _items(rows: Iterable[Validated], base: Path, end: str) -> Iterator[Item]:
+def _items(rows: Iterable[GoodRow | BadRow], base: Path, end: str) -> Iterator[Item]:
     """Yield what is written of every row, or its problem; its image's path is below ``base``, and
     ``end`` that of its prompt.
     """
-    for row, _, size, problem, _ in rows:
-        if problem is not None and problem.kind is Kind.SET:
-            raise DataError(str(problem))
-        if problem is not None:
-            yield problem
+    for one in rows:
+        if isinstance(one, BadRow):
+            if one.kind is Kind.SET:
+                raise DataError(str(one))
+            yield one
             continue
-        assert isinstance(row, Row) and size is not None
+        assert one.size is not None
         try:
-            item = written_row(row, stored_image(row.image, base, size))
+            item = written_row(one.row, stored_image(one.row.image, base, one.size))
         except ValueError as error:
-            yield BadRow(row.place, str(error))
+            yield BadRow(one.row.place, str(error))
         else:
-            yield item | {"problem": row.problem + end}
+            yield item | {"problem": one.row.problem + end}
 
 
 def written_row(row: Row, image: dict[str, Any]) -> dict[str, Any]:

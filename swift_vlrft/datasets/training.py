@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from swift_vlrft.datasets.check import Report, validate_rows
+from swift_vlrft.datasets.check import GoodRow, Report, validate_rows
 from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.image import ImageSize
 from swift_vlrft.datasets.opening import open_set
@@ -72,7 +72,7 @@ def training_set(stored: StoredSet, options: LoadOptions) -> tuple[Dataset, Repo
         raise DataError("the subset pixels needs the model's family; give --model_type")
     report = Report(stored.path)
     checked = validate_rows(_loaded(stored, options), options, report)
-    rows = [one.training_row for one in checked if one.training_row is not None]
+    rows = [one.trained for one in checked if isinstance(one, GoodRow)]
     report.notes += left_out_notes(stored)
     report.finish(strict=options.strict, tasks=options.tasks)
     return _dataset(rows, stored, options), report

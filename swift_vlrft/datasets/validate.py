@@ -64,12 +64,14 @@ class RowRules:
 
 
 def training_row(
-    row: Row, size: ImageSize | None, rules: RowRules, tasks: Sequence[str]
+    row: Row, size: ImageSize | str | None, rules: RowRules, tasks: Sequence[str]
 ) -> tuple[Row | None, BadRow | None]:
-    """Return the row as it trains, or its problem; ``tasks`` are those that ``routed`` gives.
-    Return both if only no named reward reads its gold: the rewards may be for the other sets of
-    the command.
+    """Return the row as it trains, or its problem; ``size`` is its image's, or what is wrong with
+    that, ``tasks`` are those that ``routed`` gives. Return both if only no named reward reads its
+    gold: the rewards may be for the other sets of the command.
     """
+    if isinstance(size, str):
+        return None, BadRow(row.place, size)
     found = next(_problems(row, size, rules, tasks), None)
     problem = BadRow(row.place, *found) if found else None
     # `vlrft data check` knows of no other set that the rewards could be for.
@@ -242,8 +244,8 @@ def _outside(spans: list[Box], seconds: float, stated: Any) -> Iterator[str]:
 
 
 def fitting_tasks(row: Row, size: ImageSize, known: Sequence[str]) -> list[str]:
-    """Return the tasks under all of whose rewards the gold answer of a row without a problem earns
-    1.0: its own, if it states one. Tasks that are ``known`` to fit are not judged again.
+    """Return the tasks under all of whose rewards a row's gold answer earns 1.0; the row has no
+    problem. If it states a task, that fits; tasks ``known`` to fit are not judged again.
     """
     if row.guess is None:
         return [*known]
