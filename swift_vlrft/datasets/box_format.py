@@ -49,10 +49,7 @@ from swift_vlrft.rewards import TASK_NAMES
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d++(?:\.\d++)?|\.\d++)(?:[eE][-+]?\d++)?(?!\w|\.\d)")
 _MARK = 1_000_000
 """Placeholder for the first number of a text while the numbers of boxes are located."""
-DEFAULT_KEY = "Position"
-"""ViRFT's key, where boxes that were under a y-first one become x-first."""
 _ANY_KEYED = rf"(?P<quote>[\"'`])(?:{KEYS})(?P=quote)(?=\s*:)"
-_KEYED = r"[\"']{}[\"']\s*:"
 _Read = tuple[list[Corners], list[float | None], list[str | None]]
 """Boxes, confidences and labels, as ``read_boxes`` gives them."""
 
@@ -173,8 +170,8 @@ def in_box_format(
     key = after.key or key
     same = before == after and (before.scale is not None or size == to_size)
     as_it_is = same and before.scale is not None and key == before.key
-    if key is None and before.y_first:
-        key = DEFAULT_KEY
+    if key is None and before.y_first:  # boxes become x-first, under ViRFT's key
+        key = "Position"
     if said := said_of_coordinates(problem, points=points):
         if as_it_is or (
             same and (key is None or (key in problem and all_under(key, gold_text(solution))))
@@ -196,7 +193,7 @@ def in_box_format(
 def all_under(key: str, text: str) -> bool:
     """Tell whether every box of a gold solution stands under ``key``."""
     boxes = read_boxes(text)
-    return boxes is not None and len(re.findall(_KEYED.format(key), text)) == len(boxes)
+    return boxes is not None and len(re.findall(rf"[\"']{key}[\"']\s*:", text)) == len(boxes)
 
 
 def _converted(

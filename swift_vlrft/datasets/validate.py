@@ -28,7 +28,7 @@ from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Kind, Row
 from swift_vlrft.datasets.schema import solution_problem, task_of
 from swift_vlrft.families.image_resize import ImageResize
 from swift_vlrft.families.marks import first_mark
-from swift_vlrft.geometry.box_format import FORMATS, BoxFormat, Size
+from swift_vlrft.geometry.box_format import FORMATS, BoxFormat
 from swift_vlrft.geometry.readings import ROUNDING, is_dot
 from swift_vlrft.parsing.answers import Box, BoxList, gold_text, read_boxes
 from swift_vlrft.rewards import PAYING, REWARDS, TASK_NAMES
@@ -83,9 +83,11 @@ def training_row(
             return None, BadRow(row.place, text)
         if rules.too_long is not None and (text := rules.too_long(row, size)):
             return None, BadRow(row.place, text, Kind.TOO_LONG)
-    sides = (size.width, size.height) if size is not None else (1000, 1000)
+    seen = sides = (size.width, size.height) if size is not None else (1000, 1000)
     try:  # numbers need the image's size, the prompt does not
-        shown = row_in_box_format(row, rules.box_format, sides, _seen(sides, rules), rules.box_key)
+        if rules.box_format == "pixels":  # an unknown model sees the image in another size
+            seen = rules.resize.size(*sides) if rules.resize else (sides[0] + 1, sides[1] + 1)
+        shown = row_in_box_format(row, rules.box_format, sides, seen, rules.box_key)
         row = replace(row, problem=shown.problem) if size is None else shown
     except ValueError as error:
         if size is not None or isinstance(error, UnknownSentence):
@@ -109,13 +111,6 @@ def length_check(resize: ImageResize, limit: int, text_tokens: Callable[[str], i
         return f"the prompt takes {image + text} tokens ({image} for the image), over {limit}"
 
     return too_long
-
-
-def _seen(sides: Size, rules: RowRules) -> Size:
-    """The size in which the model sees an image; an unknown model sees it in another one."""
-    if rules.box_format != "pixels":
-        return sides
-    return rules.resize.size(*sides) if rules.resize else (sides[0] + 1, sides[1] + 1)
 
 
 def _problems(row: Row, size: ImageSize | None, rules: RowRules, tasks: Sequence[str]) -> Problems:
