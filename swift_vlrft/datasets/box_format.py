@@ -21,7 +21,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from swift_vlrft.datasets.prompt_sentences import KEYS, prompt_in, said_of_coordinates, sentence
+from swift_vlrft.datasets.prompt_sentences import (
+    KEYS,
+    prompt_in,
+    said_of_coordinates,
+    sentence,
+    without_box_format,
+)
 from swift_vlrft.datasets.row import POINT_TASKS, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.syntax import parse
@@ -43,10 +49,7 @@ from swift_vlrft.rewards import TASK_NAMES
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d++(?:\.\d++)?|\.\d++)(?:[eE][-+]?\d++)?(?!\w|\.\d)")
 _MARK = 1_000_000
 """Placeholder for the first number of a text while the numbers of boxes are located."""
-DEFAULT_KEY = "Position"
-"""ViRFT's key, where boxes that were under a y-first one become x-first."""
 _ANY_KEYED = rf"(?P<quote>[\"'`])(?:{KEYS})(?P=quote)(?=\s*:)"
-_KEYED = r"[\"']{}[\"']\s*:"
 _Read = tuple[list[Corners], list[float | None], list[str | None]]
 """Boxes, confidences and labels, as ``read_boxes`` gives them."""
 
@@ -87,11 +90,11 @@ def split_box_format(text: str) -> tuple[Path, str]:
     """
     asked = parse(text)
     subset = "/".join(asked.subsets)
-    if not asked.subsets or not (subset in SUBSETS or asked.path.exists()):
-        return Path(text), "norm1000"
-    if subset not in SUBSETS:
+    if subset in SUBSETS:
+        return asked.path, subset
+    if asked.subsets and asked.path.exists():
         raise DataError(f"{text}: unknown subset {subset!r}; known: {', '.join(SUBSETS)}")
-    return asked.path, subset
+    return Path(text), "norm1000"
 
 
 def native_format(dataset: str, family: Family) -> tuple[str, str | None]:
@@ -107,11 +110,21 @@ def native_format(dataset: str, family: Family) -> tuple[str, str | None]:
 
 
 def row_in_box_format(row: Row, frame: str, size: Size, seen: Size, key: str | None = None) -> Row:
-    """Return the row with boxes and prompt in ``frame``, boxes under ``key`` if given. ``size`` is
-    the stored image's, ``seen`` the size that the model sees. ValueError if they cannot be
-    rewritten.
+    """Return the row with boxes and prompt in ``frame`` ("": its own), boxes under ``key`` if
+    given. ``size`` is the stored image's, ``seen`` the size that the model sees. ValueError if they
+    cannot be rewritten.
     """
-    stored_in = row.columns.get("frame")
+    if not frame:
+        return row
+    stored_in, system = row.columns.get("frame"), row.columns.get("system") or ""
+    changes = frame != stored_in or frame == "pixels" or key is not None
+    if system and changes and row.has_boxes:
+        plain = " ".join(system.split())
+        if said_of_coordinates(system) or without_box_format(system) != plain:
+            raise ValueError(
+                f"the system turn {system[:80]!r} says how boxes are written, but is not rewritten "
+                f"in {frame}; say it in the problem"
+            )
     if not row.has_boxes or stored_in is None:
         elsewhere = (frame, key) != ("norm1000", None) and row.columns.get("task") is None
         if elsewhere and read_boxes(gold := gold_text(row.solution)) is not None:
@@ -130,8 +143,6 @@ def row_in_box_format(row: Row, frame: str, size: Size, seen: Size, key: str | N
         key=key,
         points=row.columns.get("task") in POINT_TASKS,
     )
-    if frame == stored_in != "pixels" and (problem, solution) == (row.problem, row.solution):
-        return row
     sides = {"width": seen[0], "height": seen[1]} if frame == "pixels" else {}
     columns = row.columns | {"frame": frame} | sides
     return replace(row, problem=problem, solution=solution, columns=columns)
@@ -159,8 +170,8 @@ def in_box_format(
     key = after.key or key
     same = before == after and (before.scale is not None or size == to_size)
     as_it_is = same and before.scale is not None and key == before.key
-    if key is None and before.y_first:
-        key = DEFAULT_KEY
+    if key is None and before.y_first:  # boxes become x-first, under ViRFT's key
+        key = "Position"
     if said := said_of_coordinates(problem, points=points):
         if as_it_is or (
             same and (key is None or (key in problem and all_under(key, gold_text(solution))))
@@ -182,7 +193,7 @@ def in_box_format(
 def all_under(key: str, text: str) -> bool:
     """Tell whether every box of a gold solution stands under ``key``."""
     boxes = read_boxes(text)
-    return boxes is not None and len(re.findall(_KEYED.format(key), text)) == len(boxes)
+    return boxes is not None and len(re.findall(rf"[\"']{key}[\"']\s*:", text)) == len(boxes)
 
 
 def _converted(
@@ -200,7 +211,8 @@ def _converted(
         return solution
     boxes = [rescaled(box, before, after, size, to_size) for box in parsed.boxes if box is not None]
     wanted = boxes, parsed.confidences, parsed.labels
-    written = with_numbers(_renamed(gold, key), boxes, after)
+    renamed = gold if key is None else re.sub(_ANY_KEYED, rf"\g<quote>{key}\g<quote>", gold)
+    written = with_numbers(renamed, boxes, after)
     if key is not None and not (_reads(written, wanted) and all_under(key, written)):
         written = _as_objects(wanted, key, after)
     if not _reads(written, wanted):
@@ -209,10 +221,6 @@ def _converted(
         return written
     start, end = answer_span(solution) or (0, len(solution))
     return solution[:start] + solution[start:end].replace(gold, written, 1) + solution[end:]
-
-
-def _renamed(text: str, key: str | None) -> str:
-    return text if key is None else re.sub(_ANY_KEYED, rf"\g<quote>{key}\g<quote>", text)
 
 
 def written_boxes(text: str) -> list[Corners]:

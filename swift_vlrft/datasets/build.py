@@ -27,7 +27,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from swift_vlrft.datasets.image import image_path, size_problem, stored_image
+from swift_vlrft.datasets.image import image_path, image_size, size_problem, stored_image
 from swift_vlrft.datasets.instances import Boxes, Instances, file_of, read_instances
 from swift_vlrft.datasets.row import AnnotatedSize, BadRow, RowLocation
 from swift_vlrft.datasets.source import DataError
@@ -183,10 +183,11 @@ def _built(instances: Instances, row: PlannedRow, images: Path, prompt: str) -> 
     single = "{category}" in prompt
     category, labels = (row.names[0], ()) if single else (None, row.labels)
     try:
-        path = {"path": str(image_path(file_of(entry), images, images))}
-        image, shown = stored_image({"bytes": None, **path}, images)
-        if problem := size_problem(path, shown, size):
+        file = {"bytes": None, "path": str(image_path(file_of(entry), images, images))}
+        shown = image_size(file)
+        if problem := size_problem(file, shown, size):
             raise DataError(problem)
+        image = stored_image(file, images, shown)
     except DataError as error:
         return BadRow(RowLocation(instances.path, row.image_id, "image"), str(error))
     item = detection_row(image, category, row.boxes, labels, prompt)

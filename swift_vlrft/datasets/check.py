@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from copy import copy
 from dataclasses import dataclass, field, fields
 from itertools import islice, product
 from pathlib import Path
@@ -26,7 +25,6 @@ from swift_vlrft.datasets.validate import (
     fitting_tasks,
     lacks,
     routed,
-    tasks_of_row,
     training_row,
 )
 from swift_vlrft.rewards import REWARDS
@@ -69,40 +67,36 @@ class Report:
         names = {f.name for f in fields(self)} - {"path", "boxes", "pictures"}
         return Report(self.path, **{n: getattr(self, n) + getattr(other, n) for n in names})
 
-    def add_good(self, row: Row, rewards: Sequence[str] = (), system: str = "") -> list[str]:
-        """Count a good row, and return the tasks whose rewards score it."""
+    def add_good(self, row: Row, tasks: Sequence[str], system: str) -> None:
+        """Count a good row that the rewards of ``tasks`` score; ``system`` as in ``RowRules``."""
         self.tasks[row.columns.get("task") or NO_TASK] += 1
         self.box_formats[row.columns.get("frame") or "none"] += 1
-        tasks = tasks_of_row(row, rewards)
         if len(tasks) > 1:
             self.shared[" and ".join(tasks)] += 1
         for task in tasks:
             self.scored[task] += 1
-        for task, asked in product(("", *tasks), lacks(row, system)):
+        prompt = f"{row.columns.get('system') or system}\n{row.problem}"
+        for task, asked in product(("", *tasks), lacks(prompt)):
             self.unasked[task, asked] += 1
-        return tasks
 
     def finish(self, *, strict: bool = False, tasks: Sequence[str] = ()) -> None:
         """Finish the report when all rows were read. DataError where no row is left, where a gold
         solution cannot be read, and, if ``strict``, where any row is bad; where no row is of the
         ``tasks`` asked for, it names the tasks that are there.
         """
-        if problem := self.no_row_of(tasks):
-            raise DataError(problem)
+        if self.other_tasks and not self.rows and not self.problems:
+            text = f"{self.path}:{'/'.join(tasks)}: no row has the task {' or '.join(tasks)}; "
+            if self.other_tasks[NO_TASK]:
+                text += "state it in a column task; "
+            raise DataError(f"{text}there are {self.passed_over()}")
         if not self.rows and not self.problems:
             raise DataError("\n".join([f"{self.path} has no rows", *self.notes]))
         bad = len(self.problems) > self.too_long
         if (bad and strict) or self.unreadable or not self.good:
-            raise DataError(f"{self.bad_rows}:\n{self.listed()}")
-
-    def no_row_of(self, tasks: Sequence[str]) -> str | None:
-        """Say that rows of ``tasks`` were asked for, and all are of others; None if not."""
-        if not tasks or not self.other_tasks or self.rows or self.problems:
-            return None
-        text = f"{self.path}:{'/'.join(tasks)}: no row has the task {' or '.join(tasks)}; "
-        if self.other_tasks[NO_TASK]:
-            text += "state it in a column task; "
-        return f"{text}there are {self.passed_over()}"
+            said = f"{len(self.problems)} of {self.rows} rows of {self.path} cannot be trained on"
+            if any(problem.kind is Kind.SET for problem in self.problems):
+                said = f"{self.path} cannot be trained on as it is declared"
+            raise DataError(f"{said}:\n{self.listed()}")
 
     def passed_over(self) -> str:
         """Describe the rows that were not asked for, for a message."""
@@ -118,16 +112,6 @@ class Report:
         if last := self.unread or (f"{n} {NO_TASK}" if (n := self.tasks[NO_TASK]) else ""):
             parts.append(last)
         return "; ".join(parts) or "no row"
-
-    def mixed_notes(self) -> list[str]:
-        """Note a set that states no task, and holds boxes and text: some may be broken boxes."""
-        text = self.scored["classification"]
-        if set(self.tasks) != {NO_TASK} or text in (0, self.tasks[NO_TASK]):
-            return []
-        return [
-            f"{self.path}: no row states a task; {self.tasks[NO_TASK] - text} solutions are boxes, "
-            f"and {text} may be classes: state the task in a column task"
-        ]
 
     def bad_notes(self, shown: int = MAX_SHOWN) -> list[str]:
         """Note the rows that a training leaves out."""
@@ -154,13 +138,6 @@ class Report:
         """Count the problems that stop a training."""
         return sum(problem.kind in STOPS for problem in self.problems)
 
-    @property
-    def bad_rows(self) -> str:
-        """Say how many rows cannot be trained on, for the start of a message."""
-        if any(problem.kind is Kind.SET for problem in self.problems):
-            return f"{self.path} cannot be trained on as it is declared"
-        return f"{len(self.problems)} of {self.rows} rows of {self.path} cannot be trained on"
-
     def listed(self, most: int = MAX_SHOWN) -> str:
         """List the first problems, a line each, those of the set as a whole before all others."""
         ordered = sorted(self.problems, key=lambda problem: problem.kind is not Kind.SET)
@@ -169,83 +146,79 @@ class Report:
         return "\n".join([*lines, f"  and {more} more"] if more > 0 else lines)
 
 
-class Validated(NamedTuple):
-    """A row checked as it is stored, with the task whose rewards score it. ``training_row`` is None
-    if it has a problem; ``size`` is its image's, where it was looked at.
+class GoodRow(NamedTuple):
+    """A row as it is stored, and as it trains; the size of its image, where that was looked at, and
+    the tasks whose rewards score it.
     """
 
-    row: Row | BadRow
-    training_row: Row | None
+    row: Row
+    trained: Row
     size: ImageSize | None
-    problem: BadRow | None
+    tasks: Sequence[str]
 
 
 def validate_rows(
     rows: Iterable[tuple[Row | BadRow, ImageSize | str | None]],
     rules: RowRules,
     report: Report,
-) -> Iterator[Validated]:
-    """Judge rows, each with its image's size or what is wrong with it, and count in ``report``."""
+) -> Iterator[GoodRow | BadRow]:
+    """Judge rows, each with its image's size or what is wrong with it, and count in ``report``;
+    rows of other tasks than ``rules`` names are only counted. A problem of the whole set is last.
+    """
     questions = Questions(by_content=rules.every_reward, pictures=report.pictures)
     for row, image in rows:
-        trained: Row | None = None
-        size = image if isinstance(image, ImageSize) else None
-        problem: BadRow | None
         if isinstance(row, BadRow):
-            problem = row
-        elif _is_of_another((row := routed(row, rules.rewards)).columns.get("task"), rules.tasks):
-            report.other_tasks[str(row.columns.get("task") or NO_TASK)] += 1
-            yield Validated(row, None, size, None)
+            report.rows += row.place.row is not None
+            report.problems.append(row)
+            yield row
             continue
-        elif isinstance(image, str):
-            problem = BadRow(row.place, image)
-        else:
-            trained, problem = training_row(row, size, rules)
-        report.rows += row.place.row is not None
-        if isinstance(row, Row):
-            add_boxes(report.boxes, row, size)
+        row, tasks = routed(row, rules.rewards)
+        task = row.columns.get("task") or NO_TASK
+        # A row of the task "OCR" is not passed over if ocr is asked for: it is reported.
+        if rules.tasks and str(task).strip().lower() not in rules.tasks:
+            report.other_tasks[str(task)] += 1
+            continue
+        report.rows += 1
+        size = image if isinstance(image, ImageSize) else None
+        add_boxes(report.boxes, row, size)
+        trained, problem = training_row(row, image, rules, tasks)
         if problem is not None:
             report.problems.append(problem)
-        elif trained is not None and isinstance(row, Row):
-            for task in report.add_good(trained, rules.rewards, rules.system)[:1]:
-                questions.add(row, task)
-        yield Validated(row, trained, size, problem)
+        elif trained is not None:
+            report.add_good(trained, tasks, rules.system)
+            if tasks:
+                questions.add(row, tasks[0])
+            if rules.every_reward and size is not None:
+                report.fits.update(fitting_tasks(row, size, tasks))
+        if trained is not None:
+            yield GoodRow(row, trained, size, tasks)
+        elif problem is not None:
+            yield problem
     unread = [bad for bad in report.problems if bad.kind is Kind.NOT_READ]
     if unread and not report.scored and not rules.every_reward:
         # The rewards may be for the other sets of the command.
         report.problems = [bad for bad in report.problems if bad.kind is not Kind.NOT_READ]
         report.tasks[NO_TASK] += len(unread)
         report.unread = f"{len(unread)} rows without a task, such as {unread[0]}"
-    ask_boxes(report)
     report.notes += questions.notes(report.path)
-
-
-def ask_boxes(report: Report) -> None:
-    """Report a problem if the boxes read so far cannot be in the format that they declare."""
     if text := misdeclared(report.boxes, report.path):
         report.problems.append(BadRow(RowLocation(report.path), text, Kind.SET))
-
-
-def _is_of_another(task: Any, asked: Sequence[str]) -> bool:
-    """Whether a row is passed over. A row of "OCR" is not, if ocr is asked for: it is reported."""
-    return bool(asked) and str(task).strip().lower() not in asked
+        yield report.problems[-1]
 
 
 def check_set(
     path: Path | StoredSet,
     *,
     images: bool | int = True,
-    rewards: Sequence[str] = (),
     rules: RowRules | None = None,
     **options: Any,
 ) -> Report:
-    """Check every row, with ``images`` also its image, or so many first images; by ``rules``, else
-    for these rewards. ``options`` are ``open_set``'s. DataError only for a set that cannot be used
-    at all.
+    """Check every row, with ``images`` also its image, or so many first images. ``options`` are
+    ``open_set``'s. DataError only for a set that cannot be used at all.
     """
     stored = open_set(path, **options) if isinstance(path, Path) else path
     report = Report(stored.path)
-    rules = rules or RowRules(rewards=tuple(rewards), every_reward=images is True)
+    rules = rules or RowRules(every_reward=images is True)
     for _ in check_rows(stored, rules, report, images=images):
         pass
     return report
@@ -253,7 +226,7 @@ def check_set(
 
 def check_splits(
     path: Path, rules: RowRules, split: str | None = None, **options: Any
-) -> dict[str, tuple[Iterator[Validated], Report]]:
+) -> dict[str, tuple[Iterator[GoodRow | BadRow], Report]]:
     """Return the rows of every split, checked as they are read, and the report on them.
 
     ``split`` names one of them. The report is complete when all rows were read. ``options`` are
@@ -269,19 +242,17 @@ def check_splits(
 
 def check_rows(
     stored: StoredSet, rules: RowRules, report: Report, *, images: bool | int = True
-) -> Iterator[Validated]:
-    """Yield every row with its problem; when all were read, ``report`` also has the notes."""
-    for checked in validate_rows(_with_sizes(stored, images), rules, report):
-        row, size = checked.row, checked.size
-        fit = rules.every_reward and checked.problem is None
-        if fit and size is not None and isinstance(row, Row):
-            report.fits.update(fitting_tasks(row, size, tasks_of_row(row, rules.rewards)))
-        yield checked
-    for bad in report.problems[-1:]:
-        if bad.kind is Kind.SET:
-            yield Validated(bad, None, None, bad)
+) -> Iterator[GoodRow | BadRow]:
+    """Yield every good row and every problem; when all were read, ``report`` also has the notes."""
+    yield from validate_rows(_with_sizes(stored, images), rules, report)
     report.left_out = sum(map(len, stored.left_out.values()))
-    report.notes += report.mixed_notes() if not rules.rewards else []
+    texts, rows = report.scored["classification"], report.tasks[NO_TASK]
+    # Some of the texts may be broken boxes.
+    if not rules.rewards and report.tasks.keys() == {NO_TASK} and texts not in (0, rows):
+        report.notes.append(
+            f"{report.path}: no row states a task; {rows - texts} solutions are boxes, and {texts} "
+            "may be classes: state the task in a column task"
+        )
     report.notes += [*left_out_notes(stored), *file_notes(stored)]
 
 
@@ -294,10 +265,9 @@ def _with_sizes(
     if images is True:
         yield from sized_rows(stored)
         return
-    (looked_at := copy(stored)).left_out = {}
-    first = islice(sized_rows(looked_at), images)
+    sizes = iter([size for _, size in islice(sized_rows(stored), images)])
     for row in rows_of(stored, without_images=True):
-        yield row, next((size for _, size in first), None)
+        yield row, next(sizes, None)
 
 
 def unasked(

@@ -20,7 +20,6 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,8 +27,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from swift_vlrft.datasets.source import AnnotatedSize, DataError, RowLocation
-from swift_vlrft.datasets.video import video_facts, video_strip
 from swift_vlrft.families.resize import MAX_RATIO
+from swift_vlrft.files.text import InputError
+from swift_vlrft.files.video import video_facts, video_strip
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -56,9 +56,20 @@ def image_size(image: Mapping[str, Any], *, decoded: bool = True) -> ImageSize:
     ``decoded``: a JPEG or PNG that is there from beginning to end is taken to be in order.
     """
     if image.get("video"):
-        width, height, seconds, _ = video_facts(str(image["path"]))
+        try:
+            width, height, seconds, _ = video_facts(str(image["path"]))
+        except InputError as error:
+            raise DataError(str(error)) from error
         return ImageSize(width, height, True, seconds)
-    size, mode, turned, _ = _look(image, shown=False, trusting=not decoded)
+    with _opened(image) as (opened, file):
+        mode, size = opened.mode, opened.size
+        if decoded or not _has_its_end(opened, file):
+            if opened.format == "JPEG":
+                opened.draft(None, (1, 1))  # all of the data is read, and few pixels are made
+            opened.load()
+        turned = _turned(opened)
+    if turned >= 5:
+        size = size[1], size[0]
     # Of a file, Qwen's own loader would put white behind what is transparent; of bytes, and in
     # vLLM, transparency is let go.
     whitened = mode == "RGBA" and image.get("bytes") is None
@@ -75,14 +86,17 @@ def open_image(image: Mapping[str, Any], place: RowLocation | None = None) -> Im
     """Open the image, RGB and upright, or a video's strip of frames. DataError names the place
     where it cannot be decoded.
     """
-    if image.get("video"):
-        return video_strip(str(image["path"]))
+    from PIL import ImageOps
+
     try:
-        shown = _look(image, shown=True)[3]
-    except DataError as error:
+        if image.get("video"):
+            return video_strip(str(image["path"]))
+        with _opened(image) as (opened, _):
+            opened.load()
+            shown = opened if _turned(opened) == 1 else ImageOps.exif_transpose(opened)
+            return shown.convert("RGB")
+    except InputError as error:
         raise DataError(f"{place}: {error}" if place is not None else str(error)) from error
-    assert shown is not None
-    return shown
 
 
 def try_image_size(image: Mapping[str, Any], *, decoded: bool = True) -> ImageSize | str:
@@ -122,21 +136,17 @@ def upright_bytes(image: Mapping[str, Any]) -> dict[str, Any]:
     return {"bytes": buffer.getvalue(), "path": image.get("path")}
 
 
-def stored_image(
-    image: Mapping[str, Any], base: Path, size: ImageSize | None = None
-) -> tuple[dict[str, Any], ImageSize]:
-    """Return the image's bytes as they are, and its path below ``base`` (else its name). It is
-    upright and RGB where ms-swift would show it otherwise. DataError if it cannot be trained on;
-    a ``size`` that is given says that it can.
+def stored_image(image: Mapping[str, Any], base: Path, size: ImageSize) -> dict[str, Any]:
+    """Return the image's bytes as they are, and its path below ``base`` (else its name). By its
+    ``size``, it is upright and RGB where ms-swift would show it otherwise.
     """
     if image.get("video"):
         raise DataError("rows of videos train as they lie; they are not written anew")
     stored = {"bytes": content(image), "path": image.get("path")}
-    size = size or image_size(stored)
     if image.get("bytes") is None:
         full = Path(os.path.abspath(str(stored["path"])))
         stored["path"] = str(full.relative_to(base)) if full.is_relative_to(base) else full.name
-    return (stored if size.plain else upright_bytes(stored)), size
+    return stored if size.plain else upright_bytes(stored)
 
 
 def image_hash(image: Mapping[str, Any]) -> str:
@@ -160,14 +170,13 @@ def image_path(path: str, folder: Path, root: Path | None, what: str = "image") 
     return full
 
 
-def _look(
-    image: Mapping[str, Any], *, shown: bool, trusting: bool = False
-) -> tuple[tuple[int, int], str, int, Image | None]:
-    """Return the upright image's size, its mode and how it is turned, 1 to 8 as in EXIF. If it is
-    to be ``shown``, also the image itself. ``trusting``: one that ``_has_its_end`` is not decoded.
+@contextmanager
+def _opened(image: Mapping[str, Any]) -> Iterator[tuple[Image, BinaryIO]]:
+    """Yield the image, not decoded yet, and its file. DataError for one that Pillow cannot open, or
+    whose decoding fails then; for numbers of more than 8 bits.
     """
     from PIL import Image as pil
-    from PIL import ImageOps, UnidentifiedImageError
+    from PIL import UnidentifiedImageError
 
     with _file(image) as file:
         try:
@@ -176,29 +185,21 @@ def _look(
             unknown = isinstance(error, UnidentifiedImageError)  # its text tells an address
             why = "its bytes are in no known format" if unknown else error
             raise _refused(image, f"is no image that is read ({why}): get it again") from error
-        mode, (width, height) = opened.mode, opened.size
-        if mode.startswith(("I", "F")):
-            text = f"has numbers of more than 8 bits (Pillow's mode {mode}), and no value is known"
-            raise _refused(image, f"{text} to be white; save it as 8-bit RGB")
+        if opened.mode.startswith(("I", "F")):
+            text = f"has numbers of more than 8 bits (Pillow's mode {opened.mode}), and no value is"
+            raise _refused(image, f"{text} known to be white; save it as 8-bit RGB")
         try:
-            if not (trusting and _has_its_end(opened, file)):
-                if not shown and opened.format == "JPEG":
-                    opened.draft(None, (1, 1))  # all of the data is read, and few pixels are made
-                opened.load()
-            turned = _turned(opened)
-            upright = None
-            if shown:
-                upright = opened if turned == 1 else ImageOps.exif_transpose(opened)
-                upright = upright.convert("RGB")
+            yield opened, file
         except Exception as error:  # Pillow raises many kinds on broken files
             raise _refused(image, f"is broken ({error}); get it again") from error
-        return (height, width) if turned >= 5 else (width, height), mode, turned, upright
 
 
 def _has_its_end(opened: Image, file: BinaryIO) -> bool:
     """Tell whether a JPEG has its end mark, and all parts of a PNG the right checksums. A PNG ends
     with its picture, too. False: decoding tells.
     """
+    from PIL.PngImagePlugin import ChunkStream
+
     start = file.tell()  # of a JPEG behind the head, which may hold a small picture with its end
     if opened.format == "JPEG":
         file.seek(max(start, file.seek(0, os.SEEK_END) - JPEG_END))
@@ -206,19 +207,15 @@ def _has_its_end(opened: Image, file: BinaryIO) -> bool:
     if opened.format != "PNG":
         return False
     file.seek(8)
-    last = kind = b""
-    while kind != b"IEND":
-        last, length = kind, int.from_bytes(file.read(4))
-        part = file.read(4 + length)
-        kind = part[:4]
-        if len(kind) < 4 or zlib.crc32(part) != int.from_bytes(file.read(4)):
-            file.seek(start)
-            return False
-    return last == b"IDAT"
+    try:
+        return ChunkStream(file).verify()[-1:] == [b"IDAT"]
+    except (OSError, SyntaxError):
+        file.seek(start)
+        return False
 
 
 def _refused(image: Mapping[str, Any], text: str) -> DataError:
-    name = _short(image["path"], repr) if image.get("path") else "in the row"
+    name = repr(_short(image["path"])) if image.get("path") else "in the row"
     return DataError(f"the image {name} {text}")
 
 
@@ -263,6 +260,6 @@ def _turned(image: Image) -> int:
     return int(turned) if turned in range(1, 9) else 1
 
 
-def _short(path: Any, shown: Any = str) -> str:
+def _short(path: Any) -> str:
     text = str(path)
-    return str(shown(text if len(text) <= 300 else f"{text[:100]}..."))
+    return text if len(text) <= 300 else f"{text[:100]}..."

@@ -23,7 +23,7 @@ KEYS = "Position|bbox_2d|box_2d|bbox|box"
 """Keys of a box, as a pattern."""
 _POINT_KEYS = "point_2d|point|coordinate"
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-RANGES: list[dict[str, str]] = _TABLE["range"]
+RANGES: list[dict[str, str]] = [of | {"yx1000": of["norm1000"]} for of in _TABLE["range"]]
 """Sentences by box format; the first is for a prompt that says nothing."""
 SAME = 1024
 """Prompts of which the answer is kept: thousands of rows often ask the same."""
@@ -89,10 +89,9 @@ def _unknown(problem: str, points: bool) -> str:
 @lru_cache(SAME)
 def contradiction(problem: str, of: BoxFormat) -> str | None:
     """Return the sentence of another format in a prompt that has none of this format."""
-    name = "norm1000" if of.name == "yx1000" else of.name
-    if _STATED[name].search(problem):
+    if _STATED[of.name].search(problem):
         return None
-    matches = [known.search(problem) for other, known in _STATED.items() if other != name]
+    matches = [known.search(problem) for known in _STATED.values()]
     against = (_any_of(texts) for other, texts in _TABLE["against"].items() if other != of.name)
     matches += [re.search(texts, problem, re.IGNORECASE) for texts in against]
     return next((match[0] for match in matches if match), None)
@@ -100,8 +99,7 @@ def contradiction(problem: str, of: BoxFormat) -> str | None:
 
 def sentence(of: BoxFormat, size: Size, number: int = 0) -> str:
     """Return the format's sentence in the table's range of that number, for images of ``size``."""
-    texts = RANGES[number]
-    return texts.get(of.name, texts["norm1000"]).format(width=size[0], height=size[1])
+    return RANGES[number][of.name].format(width=size[0], height=size[1])
 
 
 @lru_cache(SAME)

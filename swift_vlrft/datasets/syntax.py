@@ -58,10 +58,7 @@ def parse(text: str, exists: Callable[[str], bool] = os.path.exists) -> DatasetN
                 f"--dataset {whole}: {number!r} is no number of rows; give 1 or more, at the end: "
                 f"{text}#1000, SET:TASK#1000"
             )
-    if exists(text):
-        name, colon, subsets = text, "", ""
-    else:
-        name, colon, subsets = text.partition(":")
+    name, colon, subsets = (text, "", "") if exists(text) else text.partition(":")
     if not name.strip():
         raise DataError(f"--dataset {whole!r} names no data set")
     names = tuple(subset.strip() for subset in subsets.split("/")) if colon else ()

@@ -14,12 +14,11 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import tee
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from swift_vlrft.datasets.check import Report, validate_rows
+from swift_vlrft.datasets.check import GoodRow, Report, validate_rows
 from swift_vlrft.datasets.column_files import ColumnFiles
 from swift_vlrft.datasets.image import ImageSize
 from swift_vlrft.datasets.opening import open_set
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 MADE = ("messages", "images", "solution", "task", "frame", "system")
-Image = dict[str, Any]
-"""Where an image lies, as stored_image.py reads it."""
 
 
 @dataclass(frozen=True)
@@ -73,36 +70,32 @@ def training_set(stored: StoredSet, options: LoadOptions) -> tuple[Dataset, Repo
     """Return the Dataset of a set, and the report on it."""
     if options.box_format == "pixels" and options.resize is None:
         raise DataError("the subset pixels needs the model's family; give --model_type")
-    loaded, again = tee(_loaded(stored, options))
     report = Report(stored.path)
-    trained: list[tuple[Row, Image]] = []
-    checked = validate_rows(((row, size) for row, size, _ in loaded), options, report)
-    for (_, _, image), result in zip(again, checked, strict=True):
-        if result.training_row is not None:
-            trained.append((result.training_row, image))
+    checked = validate_rows(_loaded(stored, options), options, report)
+    rows = [one.trained for one in checked if isinstance(one, GoodRow)]
     report.notes += left_out_notes(stored)
     report.finish(strict=options.strict, tasks=options.tasks)
-    return _dataset(trained, stored, options), report
+    return _dataset(rows, stored, options), report
 
 
 def _loaded(
     stored: StoredSet, options: LoadOptions
-) -> Iterator[tuple[Row | BadRow, ImageSize | str | None, Image]]:
-    """Yield every row with the size of its image, and where that lies; its bytes are let go."""
+) -> Iterator[tuple[Row | BadRow, ImageSize | str | None]]:
+    """Yield every row with the size of its image, whose bytes are let go: ``where`` says where they
+    lie, as stored_image.py reads it.
+    """
     for row, size in sized_rows(stored, options.num_proc, decoded=False):
-        if isinstance(row, BadRow):
-            yield row, None, {}
-        else:
+        if isinstance(row, Row):
             turned = isinstance(size, ImageSize) and not size.plain
             where = _where(row, stored) | {"upright": turned, "place": str(row.place)}
-            row.image["bytes"] = None
-            yield row, size, where
+            row.image.update(bytes=None, where=where)
+        yield row, size
 
 
-def _where(row: Row, stored: StoredSet) -> Image:
+def _where(row: Row, stored: StoredSet) -> dict[str, Any]:
     if row.image["bytes"] is None or row.column is None:
         return row.image
-    where: Image = {"column": row.column, "row": row.place.row}
+    where: dict[str, Any] = {"column": row.column, "row": row.place.row}
     if isinstance(stored, Table):
         return where | {"path": stored.key}
     assert isinstance(stored, ColumnFiles)
@@ -110,7 +103,7 @@ def _where(row: Row, stored: StoredSet) -> Image:
     return where | {"path": path, "changed": changed}
 
 
-def _dataset(trained: list[tuple[Row, Image]], stored: StoredSet, options: LoadOptions) -> Dataset:
+def _dataset(rows: list[Row], stored: StoredSet, options: LoadOptions) -> Dataset:
     """The Dataset of rows. A further column of several types, or of whole numbers of over 64 bits,
     becomes JSON text.
     """
@@ -126,21 +119,16 @@ def _dataset(trained: list[tuple[Row, Image]], stored: StoredSet, options: LoadO
 
     if isinstance(stored, Table):
         TABLES[stored.key] = stored.table
-    rows = [row for row, _ in trained]
     columns: dict[str, Any] = {
         "messages": pa.array([turns(row) for row in rows], pa.list_(pa.string())),
         "solution": pa.array([str(row.solution) for row in rows], pa.string()),
     }
-    kinds = {"task": pa.string(), "frame": pa.string()}
-    if options.box_format == "pixels":
-        # The size that boxes in pixels are measured in, for rewards and checks in training.
-        kinds |= {"width": pa.int64(), "height": pa.int64()}
-    for name, kind in kinds.items():
-        columns[name] = pa.array([row.columns.get(name) for row in rows], kind)
+    for name in ("task", "frame"):
+        columns[name] = pa.array([row.columns.get(name) for row in rows], pa.string())
     if rows and rows[0].image.get("video"):
         columns["videos"] = pa.array([[row.image["path"]] for row in rows])
     else:
-        columns["images"] = pa.array([[image] for _, image in trained], pa.list_(TYPE))
+        columns["images"] = pa.array([[row.image["where"]] for row in rows], pa.list_(TYPE))
     ours = {*columns, *MADE, "image", "problem"}
     for name in dict.fromkeys(name for row in rows for name in row.columns if name not in ours):
         values = [row.columns.get(name) for row in rows]

@@ -23,12 +23,7 @@ from typing import Any
 
 from swift_vlrft.datasets.box_format import UnknownSentence, all_under, row_in_box_format
 from swift_vlrft.datasets.image import ImageSize, size_problem
-from swift_vlrft.datasets.prompt_sentences import (
-    SAME,
-    contradiction,
-    said_of_coordinates,
-    without_box_format,
-)
+from swift_vlrft.datasets.prompt_sentences import SAME, contradiction
 from swift_vlrft.datasets.row import BOX_TASKS, BadRow, Kind, Row
 from swift_vlrft.datasets.schema import solution_problem, task_of
 from swift_vlrft.families.image_resize import ImageResize
@@ -69,12 +64,16 @@ class RowRules:
 
 
 def training_row(
-    row: Row, size: ImageSize | None, rules: RowRules
+    row: Row, size: ImageSize | str | None, rules: RowRules, tasks: Sequence[str]
 ) -> tuple[Row | None, BadRow | None]:
-    """Return the row as it trains, or its problem. Return both if only no named reward reads
-    its gold: the rewards may be for the other sets of the command.
+    """Return the row as it trains, or its problem; ``size`` is its image's, or what is wrong with
+    that, ``tasks`` are those that ``routed`` gives. Return both if only no named reward reads its
+    gold: the rewards may be for the other sets of the command.
     """
-    problem = row_problem(row, size, every_reward=rules.every_reward, rewards=rules.rewards)
+    if isinstance(size, str):
+        return None, BadRow(row.place, size)
+    found = next(_problems(row, size, rules, tasks), None)
+    problem = BadRow(row.place, *found) if found else None
     # `vlrft data check` knows of no other set that the rewards could be for.
     unread = problem is not None and problem.kind is Kind.NOT_READ and not rules.every_reward
     if problem is not None and not unread:
@@ -84,9 +83,11 @@ def training_row(
             return None, BadRow(row.place, text)
         if rules.too_long is not None and (text := rules.too_long(row, size)):
             return None, BadRow(row.place, text, Kind.TOO_LONG)
+    seen = sides = (size.width, size.height) if size is not None else (1000, 1000)
     try:  # numbers need the image's size, the prompt does not
-        known = size or ImageSize(1000, 1000, True)
-        shown = in_box_format(row, known, rules.box_format, rules.resize, rules.box_key)
+        if rules.box_format == "pixels":  # an unknown model sees the image in another size
+            seen = rules.resize.size(*sides) if rules.resize else (sides[0] + 1, sides[1] + 1)
+        shown = row_in_box_format(row, rules.box_format, sides, seen, rules.box_key)
         row = replace(row, problem=shown.problem) if size is None else shown
     except ValueError as error:
         if size is not None or isinstance(error, UnknownSentence):
@@ -112,49 +113,8 @@ def length_check(resize: ImageResize, limit: int, text_tokens: Callable[[str], i
     return too_long
 
 
-def in_box_format(
-    row: Row,
-    size: ImageSize,
-    box_format: str,
-    resize: ImageResize | None = None,
-    key: str | None = None,
-) -> Row:
-    """Return the row with its boxes and prompt in ``box_format`` ("": its own), under ``key`` if
-    given; ValueError if they cannot be rewritten. An unknown model sees an image in another size.
-    """
-    if not box_format:
-        return row
-    system = row.columns.get("system") or ""
-    changes = box_format != row.columns.get("frame") or box_format == "pixels" or key is not None
-    rewritten = system and changes and row.has_boxes
-    plain = " ".join(system.split())
-    if rewritten and (said_of_coordinates(system) or without_box_format(system) != plain):
-        raise ValueError(
-            f"the system turn {system[:80]!r} says how boxes are written, but is not rewritten in "
-            f"{box_format}; say it in the problem"
-        )
-    sides = seen = size.width, size.height
-    if box_format == "pixels":
-        seen = resize.size(*sides) if resize is not None else (sides[0] + 1, sides[1] + 1)
-    return row_in_box_format(row, box_format, sides, seen, key)
-
-
-def row_problem(
-    row: Row,
-    size: ImageSize | None = None,
-    *,
-    every_reward: bool = True,
-    rewards: Sequence[str] = (),
-) -> BadRow | None:
-    """Say what is wrong with a row as it is stored; ``size`` is its image's, where it was read."""
-    problem = next(_problems(row, size, every_reward, rewards), None)
-    return None if problem is None else BadRow(row.place, *problem)
-
-
-def _problems(
-    row: Row, size: ImageSize | None, every_reward: bool, named: Sequence[str]
-) -> Problems:
-    """The problems of a row, of which the first counts; ``named`` are the command's rewards."""
+def _problems(row: Row, size: ImageSize | None, rules: RowRules, tasks: Sequence[str]) -> Problems:
+    """The problems of a row as it is stored, of which the first counts."""
     task, system = row.columns.get("task"), row.columns.get("system")
     if not isinstance(row.problem, str) or not row.problem.strip():
         yield f"the problem is {row.problem!r}; a prompt is needed", Kind.ROW
@@ -171,18 +131,15 @@ def _problems(
             yield problem, Kind.GOLD
     gold = gold_text(row.solution)
     for name, value in (("problem", row.problem), ("system", system or ""), ("solution", gold)):
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            half = f"{value[error.start]!r}, half a character, which no file can store"
-            yield f"the {name} holds {half}", Kind.ROW
-    tasks = tasks_of_row(row, named)
-    if not tasks and (asked := named_tasks(named)):
+        if half := re.search("[\ud800-\udfff]", value):
+            text = f"the {name} holds {half[0]!r}, half a character, which no file can store"
+            yield text, Kind.ROW
+    if not tasks and (asked := named_tasks(rules.rewards)):
         holds = [f"{TASK_NAMES[t].holds} ({', '.join(names)})" for t, names in asked.items()]
         text = f"the solution {gold[:80]!r} cannot be read as {' or '.join(holds)}"
         yield text, Kind.NOT_READ
     for task in tasks:
-        yield from _task_problems(task, row, gold, size, every_reward)
+        yield from _task_problems(task, row, gold, size, rules.every_reward)
 
 
 @lru_cache(SAME)
@@ -281,19 +238,19 @@ def _outside(spans: list[Box], seconds: float, stated: Any) -> Iterator[str]:
             )
 
 
-def fitting_tasks(row: Row, size: ImageSize | None = None, known: Sequence[str] = ()) -> list[str]:
-    """Return the tasks under all of whose rewards a row's gold answer earns 1.0: its own, if it
-    states a task that fits. For tasks that are ``known`` to fit, nothing is computed again.
+def fitting_tasks(row: Row, size: ImageSize, known: Sequence[str]) -> list[str]:
+    """Return the tasks under all of whose rewards a row's gold answer earns 1.0; the row has no
+    problem. If it states a task, that fits; tasks ``known`` to fit are not judged again.
     """
-    named = row.columns.get("task")
-    proposed = [n for n, task in TASK_NAMES.items() if n == named or not task.reads_most]
-    tasks = [named] if named and row.guess is None else proposed
-    text = gold_text(row.solution)
+    if row.guess is None:
+        return [*known]
+    named, text = row.columns.get("task"), gold_text(row.solution)
     return [
-        task
-        for task in tasks
-        if (row.guess is None or reads(task, row))
-        and (task in known or not any(_task_problems(task, row, text, size, True)))
+        name
+        for name, task in TASK_NAMES.items()
+        if (name == named or not task.reads_most)
+        and reads(name, row)
+        and (name in known or not any(_task_problems(name, row, text, size, True)))
     ]
 
 
@@ -335,39 +292,28 @@ def named_tasks(rewards: Iterable[str]) -> dict[str, list[str]]:
     return named
 
 
-def lacks(row: Row, system: str) -> list[Asked]:
-    """Return what the row's prompt never asks for, nor ``system`` where the row has no turn."""
-    return _lacks(f"{row.columns.get('system') or system}\n{row.problem}")
-
-
 @lru_cache(SAME)
-def _lacks(text: str) -> list[Asked]:
+def lacks(text: str) -> list[Asked]:
+    """Return what a prompt never asks for."""
     return [asked for asked in ASKED if not re.search(asked.pattern, text)]
 
 
-def tasks_of_row(row: Row, rewards: Sequence[str] = ()) -> list[str]:
-    """Return the tasks whose rewards score the row; empty if no named reward reads its gold.
+def routed(row: Row, rewards: Sequence[str]) -> tuple[Row, list[str]]:
+    """Return the row with the one task whose rewards score it, without a task if several do; and
+    these tasks: none if no named reward reads its gold.
 
-    Without rewards the task that the row looks to be of; where all of them are of others than us,
-    none, and what its gold may be is theirs to say.
+    Without rewards it is the task that the row looks to be of; where all of them are of others than
+    us, none, and what its gold may be is theirs to say.
     """
     task, named = row.columns.get("task"), named_tasks(rewards)
     if task and (row.guess is None or not named or task in named):
-        return [task]
+        return row, [task]
     if not named:
-        return [] if rewards else [row.guess or task_of(row.solution)]
-    return [name for name in named if reads(name, row)]
-
-
-def routed(row: Row, rewards: Sequence[str]) -> Row:
-    """Return the row with the one task whose rewards score it; without a task if several do."""
-    if row.guess is None or not named_tasks(rewards):
-        return row
-    if (tasks := tasks_of_row(row, rewards)) == [row.columns.get("task")]:
-        return row
+        return row, [] if rewards else [row.guess or task_of(row.solution)]
+    tasks = [name for name in named if reads(name, row)]
     task = tasks[0] if len(tasks) == 1 else None
     box_format = row.columns.get("frame") or ("norm1000" if task in BOX_TASKS else None)
-    return replace(row, columns=row.columns | {"task": task, "frame": box_format})
+    return replace(row, columns=row.columns | {"task": task, "frame": box_format}), tasks
 
 
 def reads(task: str, row: Row) -> bool:

@@ -32,7 +32,7 @@ from swift_vlrft.datasets.schema import (
     text_in,
 )
 from swift_vlrft.datasets.storage import Record
-from swift_vlrft.datasets.video import video_facts
+from swift_vlrft.files.video import video_facts
 from swift_vlrft.parsing.answers import gold_text
 from swift_vlrft.parsing.spans import read_spans
 

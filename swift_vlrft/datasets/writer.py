@@ -19,6 +19,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
 SHARD_BYTES = 256 * 2**20
 GROUP_BYTES = 16 * 2**20
 GROUP_ROWS = 100
-"""A group of rows ends at either: small ones let a viewer fetch a few, and bound the memory."""
-TEXTS = ("problem", "solution", "task", "frame")
+"""A group of rows ends at either: small ones let a viewer fetch a few."""
+PART_ROWS = 32
+"""Rows in memory with their images."""
 
 _SPLIT = re.compile(r"\w+(?:\.\w+)*")
 """Names that the hubs and ``datasets`` take for a split."""
@@ -134,9 +136,10 @@ def _as_table(rows: Iterable[tuple[str, Mapping[str, Any]]], work: Path) -> pa.T
     from pyarrow import feather
 
     fixed = {"image": pa.struct({"bytes": pa.binary(), "path": pa.string()})}
-    fixed |= dict.fromkeys(TEXTS, pa.string())
+    fixed |= dict.fromkeys(("problem", "solution", "task", "frame"), pa.string())
     types, tables = dict(fixed), list[pa.Table]()
-    for group in _groups(rows):
+    rows = iter(rows)
+    while group := list(islice(rows, PART_ROWS)):
         columns = {}
         for name in dict.fromkeys(name for _, row in group for name in row):
             values = [row.get(name) for _, row in group]
@@ -156,21 +159,6 @@ def _as_table(rows: Iterable[tuple[str, Mapping[str, Any]]], work: Path) -> pa.T
         tables.append(feather.read_table(file, memory_map=True))
     whole = pa.schema(types).empty_table()
     return pa.concat_tables([whole, *tables], promote_options="permissive")
-
-
-def _groups(
-    rows: Iterable[tuple[str, Mapping[str, Any]]],
-) -> Iterator[list[tuple[str, Mapping[str, Any]]]]:
-    group: list[tuple[str, Mapping[str, Any]]] = []
-    size = 0
-    for place, row in rows:
-        group.append((place, row))
-        size += len(row["image"]["bytes"])
-        if size >= GROUP_BYTES or len(group) == GROUP_ROWS:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
 
 
 def _write_shards(path: Path, table: pa.Table, size: int) -> int:

@@ -11,14 +11,14 @@ from typing import Any
 
 import msgspec
 
-from swift_vlrft.datasets.check import ask_boxes, check_splits, unasked
-from swift_vlrft.datasets.convert import image_base, written_row
+from swift_vlrft.datasets.check import GoodRow, check_splits, unasked
+from swift_vlrft.datasets.convert import written_row
+from swift_vlrft.datasets.declared import misdeclared
 from swift_vlrft.datasets.image import image_hash, stored_image
 from swift_vlrft.datasets.opening import splits_of
-from swift_vlrft.datasets.row import Kind, Row
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.splits import WORDS
-from swift_vlrft.datasets.validate import RowRules, tasks_of_row
+from swift_vlrft.datasets.validate import RowRules
 from swift_vlrft.datasets.video_rows import write_video_rows
 from swift_vlrft.datasets.writer import write_folder
 from swift_vlrft.rewards import REWARDS, TASK_NAMES
@@ -91,17 +91,17 @@ def _fit_rows(source: Path, split: str, box_format: str, notes: list[str]) -> li
     """Return the rows without a problem, of tasks that have a reward, ready to be written."""
     rules = RowRules(every_reward=True, box_format=box_format)
     ((rows, report),) = check_splits(source, rules, split).values()
-    base, fit = image_base(source, None), []
-    for checked in islice(rows, MOST_ROWS):
-        if isinstance(row := checked.row, Row) and checked.problem is None:
-            task, image = {"task": tasks_of_row(row)[0]}, row.image
-            image = image if image.get("video") else stored_image(image, base)[0]
-            fit.append(written_row(row, image) | task)
+    fit = []
+    for one in islice(rows, MOST_ROWS):
+        if isinstance(one, GoodRow) and one.size:
+            image = one.row.image
+            if not image.get("video"):
+                image = stored_image(image, source.absolute(), one.size)
+            fit.append(written_row(one.row, image) | {"task": one.tasks[0]})
     if more := next(iter(rows), None) is not None:
-        ask_boxes(report)  # at the end of a set it was asked
         notes.append(f"only the first {MOST_ROWS} rows are taken")
-    if whole := [str(problem) for problem in report.problems if problem.kind is Kind.SET]:
-        raise DataError(whole[0])
+    if whole := misdeclared(report.boxes, source):
+        raise DataError(f"{source}: {whole}")
     notes += [text for text, _ in unasked(["vlrft_format"], [report])]
     if report.problems:
         notes.append(

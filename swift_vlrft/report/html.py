@@ -17,8 +17,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from swift_vlrft.datasets import open_image
-from swift_vlrft.datasets.video import video_facts
 from swift_vlrft.files.text import visible
+from swift_vlrft.files.video import video_facts
 from swift_vlrft.geometry.boxes import Box
 
 if TYPE_CHECKING:

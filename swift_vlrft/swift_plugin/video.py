@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from itertools import islice
 from typing import Any
 
-from swift_vlrft.datasets.video import video_facts
+from swift_vlrft.files.video import video_facts
 
 VARIABLE, NAME = "FORCE_QWENVL_VIDEO_READER", "pyav"
 

@@ -15,11 +15,10 @@ import pytest
 from support.stored_sets import command, picture, train_on, write_table
 
 from swift_vlrft.datasets import DataError, read_rows
+from swift_vlrft.datasets.box_format import row_in_box_format
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.convert import convert_folder
-from swift_vlrft.datasets.image import ImageSize
 from swift_vlrft.datasets.training import MADE, with_prompt
-from swift_vlrft.datasets.validate import in_box_format
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.report.set_page import page_of
 
@@ -116,12 +115,12 @@ def test_records_of_every_form_are_read_as_the_table_says(case, tmp_path):
     trained, told = train_on(path, tmp_path / "cache")
     assert list(map(str, told.problems)) == list(map(str, report.problems))
     written = convert_folder(path, tmp_path / "out", keep_going=True)
-    assert (written.rows, sum(written.counts.values())) == (len(rows), report.left_out)
+    assert (written.rows, written.notes) == (len(rows), report.notes)
     copied = list(read_rows(tmp_path / "out"))
     assert len(trained) == len(rows)
     for row, third in zip(trained, copied, strict=True):
         if third.columns["frame"] == row["frame"]:  # conversion leaves pixels as they are
-            asked = in_box_format(third, ImageSize(1, 1, True), row["frame"] or "")
+            asked = row_in_box_format(third, row["frame"] or "", (1, 1), (1, 1))
             assert row["messages"] == with_prompt(asked)
             assert row["solution"] == third.solution
         assert further(row) == further(third.columns)

@@ -16,6 +16,7 @@ from support.stored_sets import command, picture, train_on, write_table
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.check import check_set
 from swift_vlrft.datasets.convert import convert_folder
+from swift_vlrft.datasets.validate import RowRules
 from swift_vlrft.families.image_resize import ImageResize
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from swift_vlrft.recipe.reader import read_text
@@ -172,12 +173,13 @@ def test_no_row_is_kept_from_a_reward_that_reads_it(tmp_path_factory, rows, name
 
 
 def test_gold_that_two_named_rewards_read_is_scored_by_both_and_noted(tmp_path):
-    rewards = ["vlrft_counting", "vlrft_classification"]
+    rewards = ("vlrft_counting", "vlrft_classification")
     path = stored(tmp_path, rows_of(["4", "3"]))
     found = trained(path, tmp_path, rewards)
     assert found["task"] == [None] * 2
     assert [scores(name, found) for name in rewards] == [[1.0, 1.0]] * 2
-    (note,) = routing_notes(check_set(path, images=False, rewards=rewards), rewards)
+    report = check_set(path, images=False, rules=RowRules(rewards=rewards))
+    (note,) = routing_notes(report, rewards)
     assert "2 rows" in note and "counting and classification" in note
     code, report = checked(path, *rewards)
     assert code == 0 and note in report["notes"]
@@ -248,7 +250,7 @@ NOTHING = [
 @pytest.mark.parametrize(("rows", "reward", "said"), NOTHING)
 def test_a_reward_that_would_score_no_row_of_any_set_is_named(rows, reward, said, tmp_path):
     path = stored(tmp_path, rows)
-    report = check_set(path, images=False, rewards=[reward])
+    report = check_set(path, images=False, rules=RowRules(rewards=(reward,)))
     problem = nothing_scored([reward, "vlrft_format"], [report])
     assert problem.startswith(f"--reward_funcs {reward}:")
     assert str(path) in problem and said in problem
@@ -260,7 +262,7 @@ def test_a_reward_that_would_score_no_row_of_any_set_is_named(rows, reward, said
     for more in (other, "some/hub_set"):
         found = [f for f in recipe_findings(f"{path} {more}", reward) if "reward" in f.rule]
         assert {f.level for f in found if f.rule.startswith("reward-")} <= {"note"}
-    reports = [report, check_set(other, images=False, rewards=[reward])]
+    reports = [report, check_set(other, images=False, rules=RowRules(rewards=(reward,)))]
     assert nothing_scored([reward], reports) is None
     assert nothing_scored([reward], [report, None]) is None
     # The rows of the first set train on, without a score.
@@ -331,7 +333,7 @@ def test_what_other_peoples_rewards_read_is_theirs_to_say(rewards, how, golds, t
     """And what no reward of ours reads is for the other sets."""
     for n, gold in enumerate(golds):
         path = stored(tmp_path / str(n), rows_of([gold, "cat"]), how)
-        report = check_set(path, images=False, rewards=rewards)
+        report = check_set(path, images=False, rules=RowRules(rewards=rewards))
         assert report.good == 2 and not report.problems
         for strict in (False, True):
             options = {"rewards": rewards, "strict": strict}

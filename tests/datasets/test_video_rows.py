@@ -12,7 +12,7 @@ from support.stored_sets import command, train_on
 
 from swift_vlrft.datasets import open_image, read_rows
 from swift_vlrft.datasets.check import check_set
-from swift_vlrft.datasets.video import video_facts
+from swift_vlrft.files.video import video_facts
 
 ASKED = ASK.format("red") + " Answer such as <answer>12 to 14</answer>."
 TURNS = [{"role": "user", "content": f"<video>{ASKED}"}]

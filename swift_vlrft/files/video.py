@@ -1,4 +1,4 @@
-"""A row's video is opened by PyAV: its length, its frames and their size.
+"""A video is opened by PyAV: its length, its frames and their size.
 
     video_facts("clips/3MSZA.mp4")    (480, 270, 30.97, 929)
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from swift_vlrft.datasets.source import DataError
+from swift_vlrft.files.text import InputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -21,41 +21,41 @@ UNEVEN = 0.1
 
 
 def video_facts(path: str) -> tuple[int, int, float, int]:
-    """Return width, height, seconds and number of frames; DataError: why it cannot be used."""
+    """Return width, height, seconds and number of frames; InputError: why it cannot be used."""
     import av
 
     name = f"the video {path[:300]}"
     if not os.path.isfile(path):
-        raise DataError(f"{name} does not exist, or is no file")
+        raise InputError(f"{name} does not exist, or is no file")
     try:
         with av.open(path) as opened:
             if opened.format.name.endswith("_pipe") or opened.format.name == "image2":
-                raise DataError(f"{name} is a picture, and a row of a video needs a video")
+                raise InputError(f"{name} is a picture, and a row of a video needs a video")
             if not opened.streams.video:
-                raise DataError(f"{name} holds no video (sound alone?)")
+                raise InputError(f"{name} holds no video (sound alone?)")
             stream = opened.streams.video[0]
             frame = next(opened.decode(stream))
             opened.seek(0)
             packets = [(p.pts, p.size) for p in opened.demux(stream) if p.pts is not None]
             stated = stream.frames if "mp4" in opened.format.name else 0  # others pad their count
             base = float(stream.time_base or 1)
-    except DataError:
+    except InputError:
         raise
     except (av.FFmpegError, StopIteration, OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error) or "no frame can be decoded"
-        raise DataError(f"{name} cannot be read ({why}); get it again") from error
+        raise InputError(f"{name} cannot be read ({why}); get it again") from error
     if len(packets) < stated:
-        raise DataError(f"{name} is cut off: {len(packets)} of {stated} frames; get it again")
+        raise InputError(f"{name} is cut off: {len(packets)} of {stated} frames; get it again")
     marks = sorted(mark for mark, size in packets if size)
     if len(marks) < 2:
-        raise DataError(f"{name} holds one frame; two are needed")
+        raise InputError(f"{name} holds one frame; two are needed")
     if frame.rotation:
-        raise DataError(f"{name} is turned by its header; write it anew by ffmpeg -i OLD NEW")
+        raise InputError(f"{name} is turned by its header; write it anew by ffmpeg -i OLD NEW")
     times = [(mark - marks[0]) * base for mark in marks]
     step = times[-1] / (len(times) - 1)
     uneven = max(abs(time - n * step) for n, time in enumerate(times))
     if uneven > UNEVEN:
-        raise DataError(
+        raise InputError(
             f"{name} has a varying frame rate: a frame stands {uneven:.1f} s from its even place, "
             "and ms-swift counts frames; write it anew by ffmpeg -i OLD -vf fps=25 NEW"
         )
