@@ -151,16 +151,16 @@ class Table(StoredSet):
 # ---- what is told of a set -----------------------------------------------------------------------
 
 
-def left_out_notes(stored: StoredSet, places: bool = True) -> list[str]:
-    """Say which columns rewards get under another name; ask when all rows were read. With
-    ``places`` also how much of the set made no row though nothing is wrong with it.
+def left_out_notes(stored: StoredSet) -> list[str]:
+    """Say which columns rewards get under another name, and how much of the set made no row though
+    nothing is wrong with it; ask when all rows were read.
     """
     notes, path = [], stored.path
     if taken := sorted(stored.renamed_columns):
         names = ", ".join(f"{name} as {safe_name(name)}" for name in taken)
         columns = f"rewards get the column{'s' * (len(taken) > 1)} {names}"
         notes.append(f"{path}: {columns}, since ms-swift uses a column of the first name itself")
-    for reason, at in stored.left_out.items() if places else ():
+    for reason, at in stored.left_out.items():
         some = "; ".join(at[:MAX_SHOWN]) + ("; ..." if len(at) > MAX_SHOWN else "")
         notes.append(f"{path}: {len(at)} times {reason} ({some})")
     return notes
