@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -51,6 +50,7 @@ from swift_vlrft.datasets.storage import Record, Records, StoredSet
 
 LOOKED_FOR = 100
 """So many images are looked for before the folder counts as not found."""
+NEEDED = {"bbox", "category"}
 COLUMNS = ("image", "image_id", "category", "boxes", "annotated_size")
 """What is read of a category of an image."""
 
@@ -77,7 +77,9 @@ class CocoFile(StoredSet):
             self.left_out[NO_OBJECT] = empty
         for category, name in categories.items():
             for i in sorted(instances.unsure[category], key=str):
-                self.left_out.setdefault(UNSURE, []).append(f"image {i}: {name}")
+                doubted = instances.images[i].get("not_exhaustive_category_ids") or ()
+                if category not in doubted or i in instances.boxes[category]:  # else not even there
+                    self.left_out.setdefault(UNSURE, []).append(f"image {i}: {name}")
         for i, text in instances.bad.items():
             yield BadRow(RowLocation(self.path, i, "image"), text)
         for row in plan_rows(instances, [(name,) for name in categories.values()]):
@@ -149,14 +151,20 @@ def _objects(value: Any) -> list[dict[str, Any]]:
     """The objects in a list of structs, or in a struct of lists."""
     objects = value
     if isinstance(value, dict):
-        lists = {key: value[key] for key in ("bbox", "category", "iscrowd") if value.get(key)}
-        with suppress(TypeError, ValueError):  # of values that are no lists, or not of one length
-            parts = zip(*lists.values(), strict=True)
-            objects = [dict(zip(lists, part, strict=True)) for part in parts]
-    keys = {"bbox", "category"}
-    if isinstance(objects, list) and all(isinstance(o, dict) and keys <= o.keys() for o in objects):
-        return objects
-    raise ValueError(f"objects is {str(value)[:80]}; each needs a bbox and a category")
+        lists = {k: v for k, v in value.items() if k in {*NEEDED, "iscrowd"} and v is not None}
+        are_lists = all(isinstance(of, list) for of in lists.values())
+        if value and not (lists.keys() >= NEEDED and are_lists):
+            raise ValueError(f"objects holds {', '.join(value)}; lists bbox, category are needed")
+        if len({*map(len, lists.values())}) > 1:
+            counts = ", ".join(f"{len(of)} of {key}" for key, of in lists.items())
+            raise ValueError(f"objects holds {counts}; each object needs one of each")
+        objects = [dict(zip(lists, one, strict=True)) for one in zip(*lists.values(), strict=True)]
+    elif not isinstance(value, list):
+        raise ValueError(f"objects is {str(value)[:80]}; bbox and category are needed")
+    for one in objects:
+        if not isinstance(one, dict) or not one.keys() >= NEEDED:
+            raise ValueError(f"objects holds {str(one)[:80]}; bbox and category are needed")
+    return [*objects]
 
 
 COCO_PARQUET_SCHEMA = RecordSchema(

@@ -25,7 +25,13 @@ from typing import Annotated, Any, NotRequired, TypedDict
 import msgspec
 
 from swift_vlrft.datasets.json_files import json_errors
-from swift_vlrft.datasets.schema import LOOKED_AT, MisreadBoxes, in_thousandths, refuse_misread
+from swift_vlrft.datasets.schema import (
+    LOOKED_AT,
+    MisreadBoxes,
+    four_numbers,
+    in_thousandths,
+    refuse_misread,
+)
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.geometry.box_format import Corners
@@ -55,8 +61,6 @@ OUTSIDE = f"leaves its image by more than {ROUNDING:g} pixels, ends before it be
 
 Id = int | str
 Side = Annotated[float, msgspec.Meta(ge=1)]
-Number = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]
-"""Which NaN and infinity are not."""
 
 
 class _Image(TypedDict):
@@ -65,6 +69,8 @@ class _Image(TypedDict):
     height: Side
     file_name: NotRequired[str | None]
     coco_url: NotRequired[str | None]
+    not_exhaustive_category_ids: NotRequired[list[Id] | None]  # LVIS's, as the next
+    neg_category_ids: NotRequired[list[Id] | None]
 
 
 class _Category(TypedDict):
@@ -76,7 +82,6 @@ class _Annotation(TypedDict):
     id: NotRequired[Id]
     image_id: Id
     category_id: Id
-    bbox: Annotated[list[Number], msgspec.Meta(min_length=4, max_length=4)]
 
 
 class _File(TypedDict):
@@ -181,9 +186,9 @@ def _instances(path: Path, stated: Reading | None, size: int, changed: int) -> I
             _add_annotation(instances, annotation, reading)
     absent: dict[Any, set[Any]] = {c: set() for c in categories}
     for i, image in images.items():
-        for c in categories.keys() & image.get("not_exhaustive_category_ids", ()):
+        for c in categories.keys() & (image.get("not_exhaustive_category_ids") or ()):
             instances.unsure[c].add(i)
-        for c in categories.keys() & image.get("neg_category_ids", ()):
+        for c in categories.keys() & (image.get("neg_category_ids") or ()):
             absent[c].add(i)
     if any("neg_category_ids" in image for image in images.values()):
         instances.absent = absent
@@ -212,11 +217,15 @@ def _take_out(instances: Instances, reading: Reading) -> None:
     """Refuse a reading that does not fit the boxes; an image with a single box outside is bad."""
     path, images, annotations = instances.path, instances.images, instances.annotations
     for i, annotation in enumerate(annotations):
+        place = f"{path}, annotations[{i}]"
         for what, known in (("image", images), ("category", instances.categories)):
             if (value := annotation[f"{what}_id"]) not in known:
                 some = ", ".join(map(repr, islice(known, 3))) or "none"
-                place = f"{path}, annotations[{i}]"
                 raise DataError(f"{place}: no {what} has the id {value!r}; ids are like {some}")
+        if not annotation.get("iscrowd") and not four_numbers(box := annotation.get("bbox")):
+            raise DataError(
+                f"{place}: bbox is {box!r}; four numbers {reading} are needed; correct it"
+            )
     at = [i for i, annotation in enumerate(annotations) if not annotation.get("iscrowd")]
     entries = [annotations[i] for i in at]
     boxes: list[SizedBox] = [(entry["bbox"], _size(images[entry["image_id"]])) for entry in entries]
@@ -309,7 +318,7 @@ def _refuse_contradicted(
         judged = [
             (*box, value)
             for entry, box in islice(zip(entries, boxes, strict=True), LOOKED_AT)
-            if isinstance(value := entry.get(key), list | int | float)
+            if isinstance(value := entry.get(key), list if key == "segmentation" else int | float)
         ]
         fitting = {
             way: sum(

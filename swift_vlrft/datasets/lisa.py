@@ -34,11 +34,12 @@ def _rows(record: Record, context: Context) -> Iterator[RawExample]:
     texts = texts if isinstance(texts, list) else [texts]
     instructions = [text_in({"instruction": text}, "instruction") for text in texts or [None]]
     boxes = record["boxes"]
-    first = boxes[0] if isinstance(boxes, list) and boxes else boxes
+    if not isinstance(boxes, list) or not boxes or not isinstance(boxes[0], list):
+        raise ValueError(f"boxes is {str(boxes)[:80]}; a list of [x1, y1, x2, y2] is needed")
     size = context.sides(record, "image_path")
     reading = context.reading("boxes", "image_path", list)
-    if (box := box_of(first, reading, size)) is None:
-        raise ValueError(f"the box {first} has no area")
+    if (box := box_of(boxes[0], reading, size)) is None:
+        raise ValueError(f"the box {boxes[0]} has no area")
     x1, y1, x2, y2 = box
     row = further(record, "image_path", "instruction", "boxes")
     row |= {"image": record["image_path"], "task": "grounding", "frame": "norm1000"}

@@ -192,11 +192,14 @@ def annotated_size_of(record: Record, *, exact: bool = True) -> AnnotatedSize | 
     return AnnotatedSize(width, height, "" if name is None else f"image {name}", exact)
 
 
+FAR = 1e15  # no side of a box lies further out, nor do NaN and infinity lie within
+
+
 def four_numbers(value: Any) -> TypeGuard[list[float]]:
     """Tell whether a value is a list of four finite numbers, as a box is."""
     if not isinstance(value, list) or len(value) != 4:
         return False
-    return all(isinstance(v, int | float) and math.isfinite(v) for v in value)
+    return all(isinstance(v, int | float) and -FAR <= v <= FAR for v in value)
 
 
 def in_thousandths(box: Numbers, reading: Reading, size: tuple[int, int]) -> Corners | None:

@@ -152,8 +152,9 @@ class Table(StoredSet):
 
 
 def left_out_notes(stored: StoredSet) -> list[str]:
-    """Say which columns rewards get under another name, and how much of the set made no row though
-    nothing is wrong with it; ask when all rows were read.
+    """Say which columns rewards get under another name, and what rightly makes no row.
+
+    Ask when all rows were read.
     """
     notes, path = [], stored.path
     if taken := sorted(stored.renamed_columns):

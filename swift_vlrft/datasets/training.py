@@ -123,8 +123,13 @@ def _dataset(rows: list[Row], stored: StoredSet, options: LoadOptions) -> Datase
         "messages": pa.array([turns(row) for row in rows], pa.list_(pa.string())),
         "solution": pa.array([str(row.solution) for row in rows], pa.string()),
     }
-    for name in ("task", "frame"):
-        columns[name] = pa.array([row.columns.get(name) for row in rows], pa.string())
+    kinds = {"task": pa.string(), "frame": pa.string()}
+    if options.box_format == "pixels":
+        # The size that boxes in pixels are measured in, for rewards and checks in training: sets
+        # with and without boxes have the same columns.
+        kinds |= {"width": pa.int64(), "height": pa.int64()}
+    for name, kind in kinds.items():
+        columns[name] = pa.array([row.columns.get(name) for row in rows], kind)
     if rows and rows[0].image.get("video"):
         columns["videos"] = pa.array([[row.image["path"]] for row in rows])
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -91,12 +92,13 @@ def _fit_rows(source: Path, split: str, box_format: str, notes: list[str]) -> li
     """Return the rows without a problem, of tasks that have a reward, ready to be written."""
     rules = RowRules(every_reward=True, box_format=box_format)
     ((rows, report),) = check_splits(source, rules, split).values()
-    fit = []
+    base = Path(os.path.abspath(source if source.is_dir() else source.parent))
+    fit: list[dict[str, Any]] = []
     for one in islice(rows, MOST_ROWS):
         if isinstance(one, GoodRow) and one.size:
             image = one.row.image
             if not image.get("video"):
-                image = stored_image(image, source.absolute(), one.size)
+                image = stored_image(image, base, one.size)
             fit.append(written_row(one.row, image) | {"task": one.tasks[0]})
     if more := next(iter(rows), None) is not None:
         notes.append(f"only the first {MOST_ROWS} rows are taken")
