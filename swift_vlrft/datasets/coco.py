@@ -34,6 +34,7 @@ from swift_vlrft.datasets.instances import (
     Boxes,
     Instances,
     file_of,
+    not_exhaustive,
     read_instances,
 )
 from swift_vlrft.datasets.row import AnnotatedSize, BadRow, RowLocation
@@ -77,8 +78,8 @@ class CocoFile(StoredSet):
             self.left_out[NO_OBJECT] = empty
         for category, name in categories.items():
             for i in sorted(instances.unsure[category], key=str):
-                doubted = instances.images[i].get("not_exhaustive_category_ids") or ()
-                if category not in doubted or i in instances.boxes[category]:  # else not even there
+                doubted = not_exhaustive(instances.images[i], category)
+                if not doubted or i in instances.boxes[category]:  # else it may not even be there
                     self.left_out.setdefault(UNSURE, []).append(f"image {i}: {name}")
         for i, text in instances.bad.items():
             yield BadRow(RowLocation(self.path, i, "image"), text)
@@ -152,8 +153,7 @@ def _objects(value: Any) -> list[dict[str, Any]]:
     objects = value
     if isinstance(value, dict):
         lists = {k: v for k, v in value.items() if k in {*NEEDED, "iscrowd"} and v is not None}
-        are_lists = all(isinstance(of, list) for of in lists.values())
-        if value and not (lists.keys() >= NEEDED and are_lists):
+        if value and (not lists.keys() >= NEEDED or {*map(type, lists.values())} != {list}):
             raise ValueError(f"objects holds {', '.join(value)}; lists bbox, category are needed")
         if len({*map(len, lists.values())}) > 1:
             counts = ", ".join(f"{len(of)} of {key}" for key, of in lists.items())

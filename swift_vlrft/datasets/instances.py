@@ -213,6 +213,10 @@ def file_of(image: dict[str, Any]) -> str:
     return image.get("file_name") or "/".join((image.get("coco_url") or "").split("/")[-2:])
 
 
+def not_exhaustive(image: dict[str, Any], category: Any) -> bool:
+    return category in (image.get("not_exhaustive_category_ids") or ())
+
+
 def _take_out(instances: Instances, reading: Reading) -> None:
     """Refuse a reading that does not fit the boxes; an image with a single box outside is bad."""
     path, images, annotations = instances.path, instances.images, instances.annotations

@@ -42,6 +42,7 @@ ANSWER_FORM = (
 )
 """The end of a prompt, with the form of the answer."""
 
+FAR = 1e15  # no side of a box lies further out, nor do NaN and infinity lie within
 LOOKED_AT = 1000
 """So many images are asked for their sizes, where no column states them."""
 
@@ -192,9 +193,6 @@ def annotated_size_of(record: Record, *, exact: bool = True) -> AnnotatedSize | 
     return AnnotatedSize(width, height, "" if name is None else f"image {name}", exact)
 
 
-FAR = 1e15  # no side of a box lies further out, nor do NaN and infinity lie within
-
-
 def four_numbers(value: Any) -> TypeGuard[list[float]]:
     """Tell whether a value is a list of four finite numbers, as a box is."""
     if not isinstance(value, list) or len(value) != 4:
@@ -215,8 +213,7 @@ def box_of(value: Any, reading: Reading, size: tuple[int, int]) -> Corners | Non
     if not fits(value, reading, size):
         raise ValueError(
             f"the box {value}, {reading}, reaches beyond the image of {size[0]} x {size[1]}, ends "
-            "before it begins, or is a dot; other boxes need --boxes and --unit of vlrft data "
-            "convert"
+            "before it begins, or is a dot; boxes of another form need --boxes and --unit"
         )
     return in_thousandths(value, reading, size)
 

@@ -125,8 +125,7 @@ def _dataset(rows: list[Row], stored: StoredSet, options: LoadOptions) -> Datase
     }
     kinds = {"task": pa.string(), "frame": pa.string()}
     if options.box_format == "pixels":
-        # The size that boxes in pixels are measured in, for rewards and checks in training: sets
-        # with and without boxes have the same columns.
+        # The size that boxes in pixels are measured in; sets of text alone have the columns, too.
         kinds |= {"width": pa.int64(), "height": pa.int64()}
     for name, kind in kinds.items():
         columns[name] = pa.array([row.columns.get(name) for row in rows], kind)

@@ -14,7 +14,7 @@ from typing import Any
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.build import chosen_categories
 from swift_vlrft.datasets.coco import CocoFile
-from swift_vlrft.datasets.instances import Instances
+from swift_vlrft.datasets.instances import Instances, not_exhaustive
 from swift_vlrft.datasets.opening import find_set
 from swift_vlrft.datasets.row import AnnotatedSize
 
@@ -37,9 +37,8 @@ class Annotations:
 
     def is_labelled(self, pair: Pair) -> bool:
         """Return whether a box of the category is right or wrong by what the file says."""
-        image, category = self.instances.images[pair[0]], pair[1]
-        in_full = category not in image.get("not_exhaustive_category_ids", ())
-        return in_full and self.is_told(pair)
+        image, category = pair
+        return self.is_told(pair) and not not_exhaustive(self.instances.images[image], category)
 
     def chosen(self, names: Sequence[str]) -> dict[Any, str]:
         """Return categories, or named lists of them, as id: name; all if none is named."""
@@ -79,5 +78,6 @@ def open_annotations(path: Path) -> Annotations | None:
             "iscrowd": int(bool(box.get("iscrowd"))),
         }
         for box in instances.annotations
+        if isinstance(box.get("bbox"), list) and len(box["bbox"]) == 4
     ]
     return Annotations(instances, boxes)
