@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from support.swift_run import ON_CPU, REPOSITORY, forking
+from support.swift_run import HANGS, ON_CPU, REPOSITORY, forking
 
 SCRIPTS = [*REPOSITORY.glob("benchmarks/*.py"), *REPOSITORY.glob("dev/*.py")]
 ASKED = sorted(script for script in SCRIPTS if "argparse.Arg" in script.read_text())
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.nightly
 
 
 def run(*command):
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=900)
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=HANGS)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -28,7 +28,7 @@ def test_what_a_card_is_asked_runs_on_a_cpu(tmp_path):
     """docs/project/on_a_card.md: "bash benchmarks/on_a_card.sh" """
     command = ["bash", str(REPOSITORY / "benchmarks" / "on_a_card.sh"), "--tiny"]
     variables = os.environ | ON_CPU | forking() | {"OUT": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, env=variables)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS, env=variables)
     assert done.returncode == 0, done.stderr[-3000:]
     seeds = (tmp_path / "seeds.md").read_text()
     assert "| drawn | 0 | cpu | 0." in seeds and "| coins | 0 | cpu | 0." in seeds

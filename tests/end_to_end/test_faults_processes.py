@@ -61,7 +61,7 @@ def with_fault(tiny_qwen2_5_vl, shapes, tmp_path):
         folder = tmp_path / "out"
         command = grpo_command(tiny_qwen2_5_vl, shapes, folder, PLUGINS, *FLAGS, *flags)
         variables = {"NPROC_PER_NODE": "2", "VLRFT_TEST_FAULT": fault} | variables
-        done = run_swift_unchecked(command, 600, **variables)
+        done = run_swift_unchecked(command, **variables)
         return Ended(done.returncode, done.stdout, folder)
 
     return run

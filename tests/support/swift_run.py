@@ -13,6 +13,7 @@ from support.own import free_port
 
 from swift_vlrft.files.environment import BARS
 
+HANGS = 1800  # seconds: beside eight busy loops a run of 300 takes five times as long
 REPOSITORY = Path(__file__).resolve().parents[2]
 SUPPORT = REPOSITORY / "tests" / "support"
 # For a run's Python: sitecustomize.py, and `support` for the plugins there.
@@ -90,17 +91,15 @@ def grpo_command(
     ]
 
 
-def run_swift(
-    command: list[str], folder: Path, timeout: int = 900, *, plain: bool = False, **variables: str
-) -> Run:
+def run_swift(command: list[str], folder: Path, *, plain: bool = False, **variables: str) -> Run:
     """Run to the end; fail with the output's tail where it ends with an error."""
-    done = run_swift_unchecked(command, timeout, plain=plain, **variables)
+    done = run_swift_unchecked(command, plain=plain, **variables)
     assert done.returncode == 0, done.stdout[-6000:]
     return Run(done.stdout, folder)
 
 
 def run_swift_unchecked(
-    command: list[str], timeout: int = 900, *, plain: bool = False, **variables: str
+    command: list[str], *, plain: bool = False, **variables: str
 ) -> subprocess.CompletedProcess:
     """``plain``: no process is forked from one that has the imports done."""
     environment = os.environ | ON_CPU | ({} if plain else forking()) | variables
@@ -113,13 +112,11 @@ def run_swift_unchecked(
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        timeout=timeout,
+        timeout=HANGS,
     )
 
 
-def run_python(
-    code: str, *arguments: str, timeout: int = 1800, **variables: str
-) -> subprocess.CompletedProcess:
+def run_python(code: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess:
     """``code`` in a process of its own in which torch, ms-swift and vLLM are imported already."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "forked.py"
@@ -129,7 +126,7 @@ def run_python(
             env=os.environ | ON_CPU | forking() | {"MASTER_PORT": free_port()} | variables,
             capture_output=True,
             text=True,
-            timeout=timeout,
+            timeout=HANGS,
         )
 
 
