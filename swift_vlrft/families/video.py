@@ -14,14 +14,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from swift_vlrft.families.resize import SmartResize
+from swift_vlrft.families.resize import RESOLUTION, SmartResize
 from swift_vlrft.geometry.box_format import Size
 
 VARIABLES = {
     **{"fps": "FPS", "least_frames": "FPS_MIN_FRAMES", "most_frames": "FPS_MAX_FRAMES"},
     **{"least": "VIDEO_MIN_TOKEN_NUM", "most": "VIDEO_MAX_TOKEN_NUM"},
 }
-VIDEO_LIMITS = (*VARIABLES.values(), "VIDEO_MIN_PIXELS", "VIDEO_MAX_PIXELS")
+LIMITS = (*RESOLUTION, *VARIABLES.values(), "VIDEO_MIN_PIXELS", "VIDEO_MAX_PIXELS")
 TOTAL = int(128_000 * 0.9)  # tokens of a video, at most
 
 

@@ -29,9 +29,9 @@ from swift_vlrft.evaluation.queries import QuerySet, default_split
 from swift_vlrft.evaluation.run import begin, finish, gold_of, keep, refuse_others, versions
 from swift_vlrft.evaluation.settings import Scoring, Settings
 from swift_vlrft.evaluation.summary import Summary, summarise
+from swift_vlrft.families.video import LIMITS
 from swift_vlrft.files.records import Record, as_json, write_record
 from swift_vlrft.swift_plugin.inference import (
-    LIMITS,
     chosen_engine,
     gpu_count,
     model_and_adapter,

@@ -14,8 +14,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
 from itertools import chain, islice
@@ -30,8 +30,6 @@ from swift_vlrft.evaluation.run import Manifest, answer_line, answered, new_part
 from swift_vlrft.evaluation.settings import Settings
 from swift_vlrft.families import family_of
 from swift_vlrft.families.image_resize import ImageResize
-from swift_vlrft.families.resize import RESOLUTION
-from swift_vlrft.families.video import VIDEO_LIMITS
 from swift_vlrft.files.checkpoints import weights_problem
 from swift_vlrft.files.environment import errors_only
 from swift_vlrft.files.records import read_record, write_record
@@ -44,8 +42,6 @@ from swift_vlrft.swift_plugin.model import register_model_of, wanted_box_format
 ENGINES = ("auto", "vllm", "transformers")
 VLLM_CHUNK = 256
 """Queries per call of vLLM, which batches them itself."""
-LIMITS = (*RESOLUTION, *VIDEO_LIMITS)
-"""The environment variables that bound what a model sees of an image or a video."""
 
 
 def chosen_engine(name: str) -> str:
@@ -111,26 +107,8 @@ def _check_checkpoint(folder: Path) -> None:
 Ask = Callable[..., list[Any]]
 
 
-@contextmanager
-def own_limits() -> Iterator[None]:
-    """Have ms-swift read a model's limits from the environment, for each model of a process.
-
-    It sets qwen-vl-utils' constants for the first one alone, and writes some into the environment.
-    """
-    for name in [name for name in sys.modules if name.partition(".")[0] == "qwen_vl_utils"]:
-        del sys.modules[name]
-    video.register()
-    before = {name: os.environ[name] for name in LIMITS if name in os.environ}
-    try:
-        yield
-    finally:
-        for name in LIMITS:
-            os.environ.pop(name, None)
-        os.environ.update(before)
-
-
 @errors_only()
-@own_limits()
+@video.own_limits()
 def load_engine(settings: Settings) -> tuple[Ask, int, str | None]:
     """Return a function that answers requests, the queries per call, and the system prompt.
 
@@ -207,9 +185,7 @@ def answer_batch(
             if other is not None and row.has_boxes:
                 problems.add("images of another size than the annotations say, skipped", other)
                 continue
-            seen = image.size
-            if resize is not None and box_format == "pixels":
-                seen = resize.size(*image.size)
+            seen = resize.size(*image.size) if resize and box_format == "pixels" else image.size
             ready.append((query.rewritten(box_format, image.size, seen, key), image))
         except DataError as error:
             problems.add("images that cannot be opened, skipped", error)

@@ -1,4 +1,4 @@
-"""qwen-vl-utils gets a reader of videos that every installation has: PyAV, as ``pyav``.
+"""qwen-vl-utils with a reader of videos that every installation has, PyAV as ``pyav``.
 
 Its own need FFmpeg on the machine (torchcodec), a package of 2021 (decord), or a function that
 torchvision 0.26 no longer has. FORCE_QWENVL_VIDEO_READER names one of these instead.
@@ -7,10 +7,14 @@ torchvision 0.26 no longer has. FORCE_QWENVL_VIDEO_READER names one of these ins
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import islice
 from typing import Any
 
+from swift_vlrft.families.video import LIMITS
 from swift_vlrft.files.video import video_facts
 
 VARIABLE, NAME = "FORCE_QWENVL_VIDEO_READER", "pyav"
@@ -23,6 +27,24 @@ def register() -> None:
         from qwen_vl_utils import vision_process
 
         vision_process.VIDEO_READER_BACKENDS[NAME] = read_video
+
+
+@contextmanager
+def own_limits() -> Iterator[None]:
+    """Have ms-swift read a model's limits from the environment, for each model of a process.
+
+    It sets qwen-vl-utils' constants for the first one alone, and writes some into the environment.
+    """
+    for name in [name for name in sys.modules if name.partition(".")[0] == "qwen_vl_utils"]:
+        del sys.modules[name]
+    register()
+    before = {name: os.environ[name] for name in LIMITS if name in os.environ}
+    try:
+        yield
+    finally:
+        for name in LIMITS:
+            os.environ.pop(name, None)
+        os.environ.update(before)
 
 
 def read_video(asked: dict[str, Any]) -> tuple[Any, dict[str, Any], float]:
