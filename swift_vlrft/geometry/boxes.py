@@ -33,26 +33,26 @@ NOWHERE: Box = (nan, nan, nan, nan)
 
 def iou(a: Box, b: Box) -> float:
     """Return the intersection over union of two valid boxes, in [0, 1]."""
-    ax1, ay1, ax2, ay2 = a
-    bx1, by1, bx2, by2 = b
-    # Comparisons rather than min and max: this is the inner loop of every reward.
-    width = (ax2 if ax2 < bx2 else bx2) - (ax1 if ax1 > bx1 else bx1)
-    height = (ay2 if ay2 < by2 else by2) - (ay1 if ay1 > by1 else by1)
-    if width <= 0.0 or height <= 0.0:
-        return 0.0
-    shared = width * height
-    overlap = shared / ((ax2 - ax1) * (ay2 - ay1) + (bx2 - bx1) * (by2 - by1) - shared)
-    return overlap if overlap < 1.0 else 1.0
+    shared = shared_area(a, b)
+    return min(1.0, shared / (area(a) + area(b) - shared))
 
 
 def giou(a: Box, b: Box) -> float:
     """Return the generalised IoU (Rezatofighi et al. 2019) of two valid boxes, in (-1, 1]."""
-    width = min(a[2], b[2]) - max(a[0], b[0])
-    height = min(a[3], b[3]) - max(a[1], b[1])
-    shared = max(0.0, width) * max(0.0, height)
-    union = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared
+    shared = shared_area(a, b)
+    union = area(a) + area(b) - shared
     hull = (max(a[2], b[2]) - min(a[0], b[0])) * (max(a[3], b[3]) - min(a[1], b[1]))
     return min(1.0, shared / union - max(0.0, hull - union) / hull)
+
+
+def area(box: Box) -> float:
+    return (box[2] - box[0]) * (box[3] - box[1])
+
+
+def shared_area(a: Box, b: Box) -> float:
+    width = min(a[2], b[2]) - max(a[0], b[0])
+    height = min(a[3], b[3]) - max(a[1], b[1])
+    return max(0.0, width) * max(0.0, height)
 
 
 def array_of(boxes: Sequence[Box | None]) -> Array:
@@ -89,16 +89,11 @@ def average_precision(hits: Sequence[bool], n_gold: int) -> float:
     ``hits`` holds for each prediction, best first, whether it is matched with a gold box;
     ``n_gold`` > 0.
     """
-    matched = 0
-    curve: list[tuple[int, float]] = []  # (recall levels reached, precision) at every hit
-    for rank, hit in enumerate(hits, start=1):
-        if hit:
-            matched += 1
-            curve.append((bisect_right(RECALLS, matched / n_gold), matched / rank))
-    best = 0.0
-    areas = []
-    for n in range(len(curve) - 1, -1, -1):
-        levels, precision = curve[n]
-        best = max(best, precision)
-        areas.append(best * (levels - (curve[n - 1][0] if n else 0)))
+    ranks = [rank for rank, hit in enumerate(hits, start=1) if hit]
+    # The recall levels that so many matches reach.
+    levels = [0, *(bisect_right(RECALLS, n / n_gold) for n in range(1, len(ranks) + 1))]
+    best, areas = 0.0, []
+    for n in range(len(ranks), 0, -1):
+        best = max(best, n / ranks[n - 1])
+        areas.append(best * (levels[n] - levels[n - 1]))
     return fsum(areas) / len(RECALLS)
