@@ -77,16 +77,6 @@ def unwrapped(text: str) -> str:
     return text
 
 
-def closing_brace(text: str, start: int) -> int:
-    """Return the index of the brace that closes the brace at ``start``; -1 if there is none."""
-    depth = 0
-    for brace in _BRACE.finditer(text, start):
-        depth += {"{": 1, "}": -1}.get(brace[0], 0)
-        if depth == 0 and brace[0] == "}":
-            return brace.start()
-    return -1
-
-
 def boxed(text: str) -> list[str]:
     r"""Return the content of every complete ``\boxed{...}`` in order, of nested ones the outer."""
     opened: list[int] = []  # where the content of a box begins; -1: another brace
@@ -104,10 +94,14 @@ def boxed(text: str) -> list[str]:
 
 
 def _of_command(text: str) -> str:
-    start = _COMMANDS.match(text)
-    if start is None or closing_brace(text, start.end() - 1) != len(text) - 1:
+    start, depth = _COMMANDS.match(text), 1
+    if start is None:
         return text
-    return text[start.end() : -1]
+    for brace in _BRACE.finditer(text, start.end()):
+        depth += {"{": 1, "}": -1}.get(brace[0], 0)
+        if not depth:
+            return text[start.end() : -1] if brace.end() == len(text) else text
+    return text
 
 
 def _of_dollars(text: str) -> str:
