@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from swift_vlrft.geometry.boxes import Box, array_of
+from swift_vlrft.geometry.boxes import Box, Pair, array_of
 from swift_vlrft.parsing.labels import UNREADABLE_LABEL, is_empty_set, normalise
 from swift_vlrft.parsing.literals import MAX_DEPTH, NUMBER, groups, literal
 from swift_vlrft.parsing.unwrap import bared
@@ -44,7 +44,8 @@ class BoxList:
     ``boxes`` holds xyxy numbers in the text's box format, ``None`` for an invalid box, which
     matches nothing but still counts. ``confidences`` holds numbers in [0, 1], else ``None``;
     ``labels`` the normalised label, ``None`` if there is none. ``unread`` counts keys beside boxes
-    that hold text and are not read; ``outside`` confidences that are not in [0, 1].
+    that hold text and are not read; ``outside`` confidences that are not in [0, 1]; ``matched`` is
+    where rewards/matching.py keeps its last result.
     """
 
     boxes: list[Box | None] = field(default_factory=list)
@@ -52,6 +53,7 @@ class BoxList:
     labels: list[str | None] = field(default_factory=list)
     unread: dict[str, int] = field(default_factory=dict)
     outside: int = 0
+    matched: tuple[BoxList, float, list[Pair]] | None = None
 
     def __len__(self) -> int:
         return len(self.boxes)

@@ -12,9 +12,8 @@ from typing import Any
 from swift_vlrft.rewards.contract import Reward, RewardFunction, Scores, Task
 
 _FILES = (
-    *("detection", "detection_map", "paper", "grounding", "pointing", "classification", "counting"),
-    *("choice", "ocr", "number", "mathematics", "listing", "ordering", "temporal", "format"),
-    "zoom",
+    *("detection", "detection_map", "paper", "grounding", "pointing", "classification", "number"),
+    *("choice", "ocr", "mathematics", "listing", "temporal", "format", "zoom"),
 )
 
 REWARDS: dict[str, Reward] = {

@@ -7,21 +7,22 @@ and agreeing labels). An invalid box and an exact repeat count as predictions.
 from math import fsum
 from typing import Any
 
-from swift_vlrft.geometry.boxes import EPSILON, Pair
+from swift_vlrft.geometry.boxes import EPSILON
 from swift_vlrft.parsing.answers import Answer, BoxList
-from swift_vlrft.rewards.contract import CONFIDENCE, reward
-from swift_vlrft.rewards.matching import DETECTION, of_matched
+from swift_vlrft.rewards.contract import CONFIDENCE, compares, reward
+from swift_vlrft.rewards.matching import DETECTION, matching
 
 
 @reward(DETECTION)
-@of_matched
-def vlrft_detection_iou(predicted: BoxList, gold: BoxList, matched: list[Pair]) -> float:
+@compares("boxes")
+def vlrft_detection_iou(predicted: BoxList, gold: BoxList, threshold: float = 0.5) -> float:
     """Sum of the matched IoU / max(number of predictions, number of gold boxes); a pair under IoU
     0.5 earns nothing. Source: Visual-RFT (arXiv 2503.01785), matched optimally.
 
     >>> vlrft_detection_iou(["<answer>[[0, 0, 8, 5], [9, 9, 99, 9]]</answer>"], ["[0, 0, 10, 5]"])
     [0.4]
     """
+    matched = matching(predicted, gold, threshold)
     return fsum([iou for _, _, iou in matched]) / max(len(predicted), len(gold))
 
 
@@ -43,8 +44,8 @@ def vlrft_detection_iou_soft(answer: Answer, gold: BoxList) -> float:
 
 
 @reward(DETECTION, reads_confidence=True, asks=(*DETECTION.asks, CONFIDENCE))
-@of_matched
-def vlrft_detection_confidence(predicted: BoxList, gold: BoxList, matched: list[Pair]) -> float:
+@compares("boxes")
+def vlrft_detection_confidence(predicted: BoxList, gold: BoxList) -> float:
     """A proper scoring rule for confidences: stating your true probability is optimal.
 
     max(0, sum over matched of 2c - c^2, minus sum over unmatched of c^2) / max(n_pred, n_gold)
@@ -58,22 +59,22 @@ def vlrft_detection_confidence(predicted: BoxList, gold: BoxList, matched: list[
     """
     # 2c - c^2 when matched and -c^2 when not is 2c for the matched, less c^2 for all; without a
     # confidence, 0 when matched and -1 when not is 1 for the matched, less 1 for all.
-    confidences = predicted.confidences
+    matched, confidences = matching(predicted, gold), predicted.confidences
     gain = fsum([1.0 if (c := confidences[i]) is None else 2.0 * c for i, _, _ in matched])
     cost = fsum([1.0 if c is None else c * c for c in confidences])
     return max(0.0, gain - cost) / max(len(predicted), len(gold))
 
 
 @reward(DETECTION)
-@of_matched
-def vlrft_detection_f1(predicted: BoxList, gold: BoxList, matched: list[Pair]) -> float:
+@compares("boxes")
+def vlrft_detection_f1(predicted: BoxList, gold: BoxList) -> float:
     """F1 at IoU >= 0.5: 2 matched / (n_pred + n_gold). Source: GREC's F1 (arXiv 2308.16182).
 
     >>> boxes = "<answer>[[0, 0, 9, 9], [50, 50, 60, 60], [9, 9, 1, 1]]</answer>"
     >>> vlrft_detection_f1([boxes], ["[0, 0, 9, 9]"])
     [0.5]
     """
-    return 2.0 * len(matched) / (len(predicted) + len(gold))
+    return 2.0 * len(matching(predicted, gold)) / (len(predicted) + len(gold))
 
 
 @reward(DETECTION, changes_in_training=True)

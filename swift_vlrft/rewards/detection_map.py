@@ -5,15 +5,16 @@ from math import fsum
 
 from swift_vlrft.geometry.assignment import greedy
 from swift_vlrft.geometry.boxes import EPSILON, average_precision
-from swift_vlrft.parsing.answers import Answer, BoxList
-from swift_vlrft.rewards.contract import reward
-from swift_vlrft.rewards.matching import DETECTION, overlap_table, score_without_boxes
+from swift_vlrft.parsing.answers import BoxList
+from swift_vlrft.rewards.contract import compares, reward
+from swift_vlrft.rewards.matching import DETECTION, overlap_table
 
 COCO_THRESHOLDS = tuple(0.5 + 0.05 * n for n in range(10))
 
 
 @reward(DETECTION, reads_confidence=True)
-def vlrft_detection_map(answer: Answer, gold: BoxList) -> float:
+@compares("boxes")
+def vlrft_detection_map(predicted: BoxList, gold: BoxList) -> float:
     """COCO AP (IoU 0.5 to 0.95) averaged over gold labels, x min(1, n_gold / n_pred).
 
     Predictions rank by confidence, false positives first among equals. A confidence that is missing
@@ -22,11 +23,12 @@ def vlrft_detection_map(answer: Answer, gold: BoxList) -> float:
     >>> vlrft_detection_map(["<answer>[0, 0, 100, 80]</answer>"], ["[0, 0, 100, 100]"])  # 7 of 10
     [0.7]
     """
-    return _mean_ap(answer.boxes, gold, COCO_THRESHOLDS)
+    return _mean_ap(predicted, gold, COCO_THRESHOLDS)
 
 
 @reward(DETECTION, reads_confidence=True)
-def vlrft_detection_map50(answer: Answer, gold: BoxList) -> float:
+@compares("boxes")
+def vlrft_detection_map50(predicted: BoxList, gold: BoxList) -> float:
     """``vlrft_detection_map`` at the one threshold 0.5. Source: COCO's AP50, and VLM-R1.
 
     >>> box = "{'Position': [%d, 0, %d, 9], 'Confidence': %g}"  # a miss ranks before the hit
@@ -34,12 +36,10 @@ def vlrft_detection_map50(answer: Answer, gold: BoxList) -> float:
     >>> vlrft_detection_map50([said], ["[0, 0, 9, 9]"])  # precision 1/2, x 1 gold / 2 predictions
     [0.25]
     """
-    return _mean_ap(answer.boxes, gold, COCO_THRESHOLDS[:1])
+    return _mean_ap(predicted, gold, COCO_THRESHOLDS[:1])
 
 
-def _mean_ap(predicted: BoxList | None, gold: BoxList, thresholds: Sequence[float]) -> float:
-    if not predicted or not gold:
-        return score_without_boxes(predicted, gold)
+def _mean_ap(predicted: BoxList, gold: BoxList, thresholds: Sequence[float]) -> float:
     import numpy as np  # here, so that importing the rewards does not wait for it
 
     table = overlap_table(predicted, gold, thresholds[0])
