@@ -6,20 +6,17 @@ A box is xyxy: ``x1 < x2``, ``y1 < y2``, x right and y down, in any box format, 
 boxes: IoU does not change when both are scaled per axis. Arrays are float64 of shape (4, N).
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import chain
 from math import fsum, nan
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # importing the rewards does not wait for numpy, here and below
     import numpy as np
     from numpy.typing import NDArray
 
-    Array = NDArray[np.float64]
-
+Array: TypeAlias = "NDArray[np.float64]"
 Box = tuple[float, float, float, float]
 Pair = tuple[int, int, float]
 """A prediction's index, a gold box's index, their IoU."""
@@ -52,12 +49,12 @@ def area(box: Box) -> float:
 def shared_area(a: Box, b: Box) -> float:
     width = min(a[2], b[2]) - max(a[0], b[0])
     height = min(a[3], b[3]) - max(a[1], b[1])
-    return max(0.0, width) * max(0.0, height)
+    return width * height if width > 0.0 < height else 0.0
 
 
 def array_of(boxes: Sequence[Box | None]) -> Array:
     """Return x1, y1, x2, y2 of boxes as an array (4, N), NaN for an invalid box."""
-    import numpy as np  # here and below, so that importing the rewards does not wait for it
+    import numpy as np
 
     numbers = chain.from_iterable([box or NOWHERE for box in boxes])
     return np.ascontiguousarray(np.fromiter(numbers, np.float64, 4 * len(boxes)).reshape(-1, 4).T)
@@ -91,7 +88,7 @@ def average_precision(hits: Sequence[bool], n_gold: int) -> float:
     """
     ranks = [rank for rank, hit in enumerate(hits, start=1) if hit]
     # The recall levels that so many matches reach.
-    levels = [0, *(bisect_right(RECALLS, n / n_gold) for n in range(1, len(ranks) + 1))]
+    levels = [0] + [bisect_right(RECALLS, n / n_gold) for n in range(1, len(ranks) + 1)]
     best, areas = 0.0, []
     for n in range(len(ranks), 0, -1):
         best = max(best, n / ranks[n - 1])

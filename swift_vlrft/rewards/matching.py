@@ -4,19 +4,13 @@ predicted  dog (10, 10, 60, 60), cat (10, 10, 60, 60)      gold  cat (10, 10, 60
 the cat is matched with IoU 0.97; the dog is an extra box
 """
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
 
 from swift_vlrft.geometry import boxes as geometry
 from swift_vlrft.geometry.assignment import match
-from swift_vlrft.geometry.boxes import Pair
+from swift_vlrft.geometry.boxes import Array, Pair
 from swift_vlrft.parsing.answers import BoxList, read_boxes
 from swift_vlrft.rewards.contract import BOX, Task
-
-if TYPE_CHECKING:
-    from swift_vlrft.geometry.boxes import Array
 
 
 def read_valid_boxes(text: str) -> BoxList | None:
@@ -38,11 +32,10 @@ def gold_as_answer(gold: BoxList) -> str:
     return json.dumps(listed) if listed else "No Objects"
 
 
-_HOLDS = "a list of boxes or 'No Objects'"
 DETECTION = Task(
     "detection",
     read_labelled_boxes,
-    _HOLDS,
+    "a list of boxes or 'No Objects'",
     has_boxes=True,
     asks_also=BOX,
     answer_of=gold_as_answer,

@@ -3,8 +3,6 @@
 cut((100, 500, 900, 501), (1000, 1000), "norm1000")    (20, 450, 980, 551)
 """
 
-from __future__ import annotations
-
 import io
 import math
 import os
