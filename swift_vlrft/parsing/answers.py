@@ -8,8 +8,7 @@
     read(r"so \\boxed{4}").number    4.0: the one thing that is read without a block
 
 The answer is the text of the last complete ``<answer>...</answer>`` after the last ``</think>``;
-of nested tags the innermost pair counts. Without such a block the last ``\\boxed{...}`` is the
-answer to what asks for a short one. Each text is parsed once, and kept in a bounded cache.
+of nested tags the innermost pair counts. Each text is parsed once, and kept in a bounded cache.
 """
 
 import json
@@ -45,10 +44,7 @@ def _of(field: str, reader: Callable[[str], T | None]) -> "cached_property[T | N
 
 
 class Answer:
-    """Parses one completion lazily: each property is computed on first access.
-
-    ``text`` is the text of the answer block without outer blanks, None if none is complete.
-    """
+    """Parses one completion lazily: each property is computed on first access."""
 
     def __init__(self, completion: str) -> None:
         self.completion = completion
@@ -113,7 +109,7 @@ class Answer:
 
 @lru_cache(maxsize=16)  # the checks of a row ask for its gold several times
 def answer_text(completion: str) -> str | None:
-    """Return the text of the last complete answer block after the last ``</think>``, stripped."""
+    """Return the text of the answer block without outer blanks; None if none is complete."""
     span = answer_span(completion)
     return None if span is None else completion[slice(*span)].strip()
 

@@ -114,16 +114,11 @@ def _of_dollars(text: str) -> str:
 
 def _of_object(text: str) -> str:
     """The one value of a JSON object."""
-    if not text.endswith("}"):
-        return text
     quoted = text.replace("'", '"') if '"' not in text else text
     try:
-        held = json.loads(quoted, parse_int=str, parse_float=str)
+        (value,) = json.loads(quoted, parse_int=str, parse_float=str).values()
     except (ValueError, RecursionError):
         return text
-    if len(held) != 1:
-        return text
-    (value,) = held.values()
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
