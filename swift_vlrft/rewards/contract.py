@@ -7,8 +7,7 @@
     vlrft_counting(["<think>t</think><answer>4</answer>"], ["4"], task=["counting"])      [1.0]
     vlrft_counting(["<think>t</think><answer>4</answer>"], ["4"], task=["detection"])     [None]
 
-A reward never raises on text: only a wrong number of values, a missing column, or None in place of
-a completion is an error. A column is a list, a tuple, or an array or series of numpy, pandas,
+A reward never raises on text. A column is a list, a tuple, or an array or series of numpy, pandas,
 pyarrow, torch or datasets; a single string in place of a column other than ``solution`` stands for
 every row. The optional column ``response_prefix`` is what the chat template wrote before the
 completion.
@@ -279,9 +278,7 @@ class Reward:
         return others[sum(map(len, parts[:rank])) :]
 
     def _column(self, columns: Mapping[str, Any], rows: int, key: str) -> Sequence[Any] | None:
-        """A column as a list or tuple, None if it is missing; one text stands for every row,
-        except as the solution.
-        """
+        """A column as a list or tuple, None if it is missing."""
         values = columns.get(key)
         if type(values) not in (list, tuple):
             values = plain(values)

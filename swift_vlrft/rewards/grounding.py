@@ -1,7 +1,6 @@
-"""Score grounding: locate the one object that a phrase refers to.
+"""Score grounding: locate the one object that a phrase refers to, or nothing, as in gRefCOCO.
 
-The score is divided by the number of boxes, so extra boxes cost. Labels are not read. A phrase may
-name nothing in the image (solution "No Objects", as in gRefCOCO): then only "No Objects" scores.
+Extra boxes cost. Labels are not read.
 """
 
 from collections.abc import Callable
@@ -10,11 +9,8 @@ from swift_vlrft.geometry.boxes import EPSILON, giou, iou
 from swift_vlrft.parsing.answers import Box, BoxList, read_boxes
 from swift_vlrft.rewards.contract import BOX, Task, compares, reward
 
-Target = Box | BoxList
-"""The gold box, or an empty list of them."""
 
-
-def read_target(text: str) -> Target | None:
+def read_target(text: str) -> Box | BoxList | None:
     """Return the gold box, or an empty list for "No Objects"; None for several or invalid boxes."""
     boxes = read_boxes(text)
     if boxes is None or len(boxes) > 1:

@@ -51,9 +51,8 @@ OCR = Task(
 def vlrft_ocr(answer: Answer, gold: str, aliases: Any = None) -> float:
     """max(0, 1 - edits / characters) of the nearest accepted text: Levenshtein, by rapidfuzz.
 
-    An optional column ``aliases`` holds further accepted texts per row (DocVQA, TextVQA have them):
-    a list of strings, or that list as a JSON string. Source: ANLS (Biten et al. 2019), without its
-    threshold.
+    An optional column ``aliases`` holds further accepted texts per row (DocVQA, TextVQA have them).
+    Source: ANLS (Biten et al. 2019), without its threshold.
 
     >>> vlrft_ocr(["<answer>Hotel</answer>"], ["Hôtel"])
     [0.8]
