@@ -22,7 +22,9 @@ Pair = tuple[int, int, float]
 """A prediction's index, a gold box's index, their IoU."""
 
 EPSILON = 1e-9
-"""Tolerance on "IoU >= threshold", so that rounding after scaling does not decide a match."""
+"""Tolerance on "IoU >= threshold", so that rounding after scaling does not decide a match; as a
+threshold, it is one that every overlap reaches.
+"""
 
 NOWHERE: Box = (nan, nan, nan, nan)
 """Stands for an invalid box: every comparison with it is false, so it overlaps nothing."""

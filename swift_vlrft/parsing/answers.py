@@ -222,13 +222,10 @@ def plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, bytes):
         return value.decode(errors="replace")
-    for name in _CONVERSIONS:
+    for name in ("tolist", "to_pylist", "as_py", "to_list"):
         if callable(convert := getattr(value, name, None)):
             value = convert()
             break
     if isinstance(value, float) and value != value:
         return None
     return None if type(value).__name__ in ("NAType", "NaTType") else value
-
-
-_CONVERSIONS = ("tolist", "to_pylist", "as_py", "to_list")

@@ -20,12 +20,10 @@ from typing import Any
 from swift_vlrft.geometry.boxes import Array, Box, Pair, array_of
 from swift_vlrft.parsing.labels import UNREADABLE_LABEL, is_empty_set, normalise
 from swift_vlrft.parsing.literals import MAX_DEPTH, NUMBER, groups, literal
-from swift_vlrft.parsing.unwrap import bared
+from swift_vlrft.parsing.unwrap import MAX_ANSWER, bared
 
-MAX_ANSWER = 100_000
-"""A longer answer, in characters, is not read as boxes and scores 0: some 30,000 tokens."""
 MAX_OPEN_BRACKETS = 4096
-"""Nor is one with more opening brackets: some 2,000 boxes."""
+"""An answer with more opening brackets, some 2,000 boxes, is not read as boxes."""
 MAX_COORDINATE = 10**9
 """Larger coordinates are invalid: their areas would no longer be exact. An int, as most are."""
 LISTS = ("boxes", "objects")

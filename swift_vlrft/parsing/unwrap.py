@@ -16,8 +16,8 @@ from swift_vlrft.parsing.texts import nfkc
 
 MAX_UNWRAPPED = 20_000
 """A longer text, in characters, keeps its wrappers: no reader of short answers takes it."""
-MAX_BARED = 100_000
-"""A longer one keeps the first three, too: nor is it read as boxes."""
+MAX_ANSWER = 100_000
+"""A longer one, some 30,000 tokens, keeps the first three, too, and is not read as boxes."""
 
 _UNSEEN = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
 _TOKENS = re.compile(
@@ -45,7 +45,7 @@ _WRAPPED = re.compile(r"""[<`\\$*{"']|answer|\.$""", re.IGNORECASE)
 
 def bared(text: str) -> str:
     """Return ``text`` in NFKC without zero-width characters, special tokens and outer fence."""
-    if len(text) > MAX_BARED:
+    if len(text) > MAX_ANSWER:
         return text.strip()
     if not text.isascii():
         text = nfkc(_UNSEEN.sub("", text))

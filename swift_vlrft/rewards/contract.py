@@ -171,9 +171,7 @@ class Reward:
     takes: tuple[str, ...] = ()
     reads_confidence: bool = False
     asks: tuple[Asked, ...] | None = None
-    """What a prompt must ask for; None: what its task's prompts must, and without a task the answer
-    tags.
-    """
+    """What a prompt must ask for; None: what its task's prompts must, else the answer tags."""
     scores_format: bool = False
     """It scores how the answer is written, not whether it is right."""
     zero_without: str | None = None

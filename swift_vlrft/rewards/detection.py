@@ -24,11 +24,7 @@ def vlrft_detection_iou(predicted: BoxList, gold: BoxList, threshold: float = 0.
     return fsum([iou for _, _, iou in matched]) / max(len(predicted), len(gold))
 
 
-ANY_OVERLAP = EPSILON
-"""The IoU threshold that every overlap reaches: matching allows for a tolerance of as much."""
-
-
-@reward(DETECTION, recommended=False, least_iou=ANY_OVERLAP)
+@reward(DETECTION, recommended=False, least_iou=EPSILON)
 def vlrft_detection_iou_soft(answer: Answer, gold: BoxList) -> float:
     """``vlrft_detection_iou`` over pairs with any IoU above 0.
 
@@ -38,7 +34,7 @@ def vlrft_detection_iou_soft(answer: Answer, gold: BoxList) -> float:
     >>> vlrft_detection_iou_soft(["<answer>[0, 0, 100, 25]</answer>"], ["[0, 0, 100, 100]"])
     [0.25]
     """
-    return vlrft_detection_iou.score(answer, gold, ANY_OVERLAP)
+    return vlrft_detection_iou.score(answer, gold, EPSILON)
 
 
 @reward(DETECTION, reads_confidence=True, asks=(*DETECTION.asks, CONFIDENCE))
@@ -144,9 +140,7 @@ def vlrft_detection_map50(predicted: BoxList, gold: BoxList) -> float:
 
 
 def threshold_at(trainer_state: Any) -> float:
-    """Return the IoU threshold for the trainer's ``global_step / max_steps``; the first threshold
-    without a trainer.
-    """
+    """Return the IoU threshold for the trainer's ``global_step / max_steps``, 0.5 without one."""
     max_steps = getattr(trainer_state, "max_steps", None) or 0
     step = getattr(trainer_state, "global_step", None) or 0
     progress = step / max_steps if max_steps > 0 else 0.0
@@ -164,8 +158,6 @@ def threshold_after(means: list[float]) -> float:
 
 
 def _mean_ap(predicted: BoxList, gold: BoxList, thresholds: Sequence[float]) -> float:
-    import numpy as np  # here, so that importing the rewards does not wait for it
-
     table = overlap_table(predicted, gold, thresholds[0])
     ranks = [-1.0 if c is None else -c for c in predicted.confidences]
     best = table.max(axis=1)
@@ -179,7 +171,7 @@ def _mean_ap(predicted: BoxList, gold: BoxList, thresholds: Sequence[float]) -> 
         rows = [i for i in order if _is_of(predicted.labels[i], label, gold)]
         overlaps = table[rows][:, columns]
         for threshold in thresholds:
-            ious = greedy(np.where(overlaps >= threshold - EPSILON, overlaps, 0.0))
+            ious = greedy(overlaps * (overlaps >= threshold - EPSILON))
             # By confidence, among equals misses before hits.
             hits = sorted((ranks[i], overlap > 0.0) for i, overlap in zip(rows, ious, strict=True))
             values.append(average_precision([hit for _, hit in hits], len(columns)))

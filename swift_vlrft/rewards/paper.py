@@ -47,8 +47,6 @@ def _greedy(predicted: BoxList, gold: BoxList) -> list[tuple[float, float | None
 
     Each takes its best free gold box. Labels are not read.
     """
-    import numpy as np
-
     confidences = predicted.confidences
     seen: dict[object, int] = {}
     for i, box in enumerate(predicted.boxes):
@@ -57,5 +55,5 @@ def _greedy(predicted: BoxList, gold: BoxList) -> list[tuple[float, float | None
         seen.values(), key=lambda i: -1.0 if (c := confidences[i]) is None else c, reverse=True
     )
     table = overlap_table(predicted, BoxList(gold.boxes), 0.5)[order]
-    taken = greedy(np.where(table > 0.5, table, 0.0))
+    taken = greedy(table * (table > 0.5))
     return [(overlap, confidences[i]) for i, overlap in zip(order, taken, strict=True)]

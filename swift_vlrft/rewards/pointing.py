@@ -1,6 +1,7 @@
 """Score pointing: one point in each object, or in the one thing to click."""
 
 from swift_vlrft.geometry.assignment import match
+from swift_vlrft.geometry.boxes import array_of
 from swift_vlrft.parsing.answers import BoxList
 from swift_vlrft.parsing.points import Point
 from swift_vlrft.rewards.contract import Task, compares, reward
@@ -41,12 +42,7 @@ def vlrft_pointing(points: list[Point | None], gold: BoxList) -> float:
 
 def matched_points(points: list[Point | None], gold: BoxList) -> int:
     """Count the most pairs of a point and a box that it lies in or on, each used once."""
-    import numpy as np  # here, so that importing the rewards does not wait for it
-
-    valid = [point for point in points if point is not None]
-    if not valid or not gold:
-        return 0
-    x, y = np.array(valid, np.float64).T[:, :, None]
+    x, y = array_of([point and (*point, *point) for point in points])[:2, :, None]
     x1, y1, x2, y2 = gold.array
     inside = (x1 <= x) & (x <= x2) & (y1 <= y) & (y <= y2)
-    return len(match(inside.astype(np.float64)))
+    return len(match(inside.astype(float)))

@@ -27,8 +27,7 @@ NO_CALL = "an earlier turn is not one think block and one call with a crop"
 
 def one_box(value: Any) -> Box | None:
     """Return a box given as a list or as text; None where it is missing or cannot be read."""
-    text = gold_text(value)
-    boxes = read_boxes(text) if text else None
+    boxes = read_boxes(gold_text(value))
     return boxes.boxes[0] if boxes is not None and len(boxes) == 1 else None
 
 
