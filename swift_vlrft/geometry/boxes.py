@@ -88,11 +88,15 @@ def average_precision(hits: Sequence[bool], n_gold: int) -> float:
     ``hits`` holds for each prediction, best first, whether it is matched with a gold box;
     ``n_gold`` > 0.
     """
-    ranks = [rank for rank, hit in enumerate(hits, start=1) if hit]
-    # The recall levels that so many matches reach.
-    levels = [0] + [bisect_right(RECALLS, n / n_gold) for n in range(1, len(ranks) + 1)]
+    matched = levels = 0  # recall levels that are reached
+    curve: list[tuple[float, int]] = []  # precision and further levels at every hit
+    for rank, hit in enumerate(hits, start=1):
+        if hit:
+            matched, before = matched + 1, levels
+            levels = bisect_right(RECALLS, matched / n_gold)
+            curve.append((matched / rank, levels - before))
     best, areas = 0.0, []
-    for n in range(len(ranks), 0, -1):
-        best = max(best, n / ranks[n - 1])
-        areas.append(best * (levels[n] - levels[n - 1]))
+    for precision, further in reversed(curve):
+        best = max(best, precision)
+        areas.append(best * further)
     return fsum(areas) / len(RECALLS)
