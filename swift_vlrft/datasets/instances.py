@@ -35,6 +35,7 @@ from swift_vlrft.datasets.schema import (
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.files.jsonl import read_json
 from swift_vlrft.geometry.box_format import Corners
+from swift_vlrft.geometry.boxes import area as area_of
 from swift_vlrft.geometry.readings import (
     ENOUGH,
     MOST,
@@ -296,17 +297,13 @@ def _outer_box(polygons: Any) -> list[float] | None:
         return None
 
 
-def _area(box: Corners) -> float:
-    return (box[2] - box[0]) * (box[3] - box[1])
-
-
 EVIDENCE: tuple[tuple[str, Callable[[Corners, Any], bool]], ...] = (
     (
         "segmentation",
         lambda box, outer: max(abs(a - b) for a, b in zip(box, outer, strict=True)) <= ROUNDING,
     ),
-    ("area", lambda box, area: 0.99 * area <= _area(box) <= 1.01 * area),
-    ("area", lambda box, area: area <= 1.01 * _area(box)),
+    ("area", lambda box, area: 0.99 * area <= area_of(box) <= 1.01 * area),
+    ("area", lambda box, area: area <= 1.01 * area_of(box)),
 )
 """What a file says of a box besides its numbers, and whether that goes with the box."""
 

@@ -21,10 +21,10 @@ from swift_vlrft.rewards.classification import right_names
 from swift_vlrft.rewards.contract import logged_means
 from swift_vlrft.rewards.detection import threshold_after, threshold_at
 from swift_vlrft.rewards.grounding import overlaps
+from swift_vlrft.rewards.listing import tau
 from swift_vlrft.rewards.matching import agreement, matching
 from swift_vlrft.rewards.number import read_tolerance
 from swift_vlrft.rewards.ocr import edits, nearest, right_texts
-from swift_vlrft.rewards.ordering import tau
 from swift_vlrft.rewards.pointing import matched_points
 from swift_vlrft.rewards.temporal import matched_iou
 
@@ -129,14 +129,14 @@ def _losses(reward: Reward, answer: Answer, gold: Any, row: dict[str, Any], stat
             there = f"; there are {len(gold)}" if isinstance(gold, BoxList) else ""
             yield "false_empty_prediction", f"says there is no object{there}"
         elif kind == "grounding":
-            yield from _grounding(answer, gold)
+            yield from _grounding(placed, gold)
         elif points:
             yield from _pointing(placed, gold)
         else:
             threshold = threshold_at(state) if reward.changes_in_training else reward.least_iou
             if reward.sees_means:
                 threshold = threshold_after(logged_means(state, reward.__name__))
-            yield from _detection(reward, answer, gold, threshold)
+            yield from _detection(reward, placed, gold, threshold)
     elif task is None or states is None:
         yield "wrong_answer", f"{_short(text)} does not earn full score"
     else:
@@ -166,9 +166,9 @@ def _invalid(boxes: BoxList) -> Losses:
         yield "invalid_boxes", f"{invalid} of {_count(len(boxes), 'box')} invalid"
 
 
-def _grounding(answer: Answer, gold: Any) -> Losses:
-    ious = overlaps(answer, gold)
-    yield from _invalid(answer.boxes or BoxList())
+def _grounding(predicted: BoxList, gold: Box) -> Losses:
+    ious = overlaps(predicted, gold)
+    yield from _invalid(predicted)
     if len(ious) > 1:
         yield "extra_boxes", _count(len(ious) - 1, "extra box")
     if max(ious) < 0.5:
@@ -222,9 +222,8 @@ def _items(items: list[str], gold: list[str]) -> Losses:
         yield "wrong_order", f"tau {tau(items, gold) or 0.0:.2f}"
 
 
-def _detection(reward: Reward, answer: Answer, gold: BoxList, threshold: float) -> Losses:
-    predicted = answer.boxes or BoxList()
-    matched = matching(answer, gold, threshold)
+def _detection(reward: Reward, predicted: BoxList, gold: BoxList, threshold: float) -> Losses:
+    matched = matching(predicted, gold, threshold)
     yield from _invalid(predicted)
     yield from _unmatched(predicted, gold, matched, threshold)
     if (extra := len(predicted) - len(gold)) > 0:

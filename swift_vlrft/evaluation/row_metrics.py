@@ -20,8 +20,8 @@ from swift_vlrft.parsing.items import meant
 from swift_vlrft.parsing.labels import is_empty_set
 from swift_vlrft.rewards import TASK_NAMES
 from swift_vlrft.rewards.grounding import overlaps
+from swift_vlrft.rewards.listing import tau
 from swift_vlrft.rewards.ocr import nearest, right_texts
-from swift_vlrft.rewards.ordering import tau
 from swift_vlrft.rewards.pointing import matched_points
 from swift_vlrft.rewards.temporal import matched_iou
 
@@ -99,7 +99,7 @@ def _detection(scored: Scored) -> Metrics:
 def _grounding(scored: Scored) -> Metrics:
     acc75 = f1 = scored.score
     if not isinstance(scored.gold, BoxList):
-        ious = overlaps(scored.answer, scored.gold)
+        ious = overlaps(scored.answer.boxes or BoxList(), scored.gold)
         acc75 = len(ious) == 1 and ious[0] >= 0.75 - EPSILON
         f1 = 2.0 * (max(ious, default=0.0) >= 0.5 - EPSILON) / (len(ious) + 1)
     metrics: Metrics = {

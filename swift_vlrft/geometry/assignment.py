@@ -5,15 +5,9 @@
 Both predictions overlap gold box 0; prediction 0 takes gold box 1, since 0.8 + 0.7 > 0.9.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from swift_vlrft.geometry.boxes import Pair
-
-if TYPE_CHECKING:
-    from swift_vlrft.geometry.boxes import Array
+from swift_vlrft.geometry.boxes import Array, Pair
 
 _PER_CONFIDENCE = 1e-10
 """Weight of a confidence beside an IoU: it only decides between equal sums."""

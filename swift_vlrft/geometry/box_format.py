@@ -10,8 +10,6 @@
 How a prompt asks for each is in datasets/prompt_sentences.toml.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

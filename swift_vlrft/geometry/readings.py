@@ -15,8 +15,6 @@ nearly every box in pixels would fit as thousandths, too. Where nothing fits, ea
 wrong by itself. ``cause`` is the reading that puts most of a model's misplaced boxes onto the gold.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -178,11 +176,10 @@ def misfit(
     }
     if not others:
         return None
-    units = [way for way in others if way.unit == reading.unit]
-    others = {way: others[way] for way in units or others}
-    best = max(others.values())
+    tried = [way for way in others if way.unit == reading.unit] or [*others]
+    best = max(others[way] for way in tried)
+    better = [way for way in tried if others[way] == best]
     outside, total = leaving(boxes, reading), len(boxes)
-    better = [way for way in others if others[way] == best]
     counts = total - round(share * total), total, outside[0] if outside and share else 0
     return Misfit(reading, *counts, better, round(best * total))
 

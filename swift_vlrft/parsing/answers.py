@@ -8,8 +8,7 @@
     read(r"so \\boxed{4}").number    4.0: the one thing that is read without a block
 
 The answer is the text of the last complete ``<answer>...</answer>`` after the last ``</think>``;
-of nested tags the innermost pair counts. Without such a block the last ``\\boxed{...}`` is the
-answer to what asks for a short one. Each text is parsed once, and kept in a bounded cache.
+of nested tags the innermost pair counts. Each text is parsed once, and kept in a bounded cache.
 """
 
 import json
@@ -18,6 +17,7 @@ import threading
 from collections.abc import Callable
 from decimal import Decimal
 from functools import cached_property, lru_cache, partial
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from swift_vlrft.geometry.boxes import Box
@@ -37,48 +37,38 @@ __all__ = ["Answer", "Box", "BoxList", "normalise", "read", "read_boxes"]
 T = TypeVar("T")
 
 
-def _of_text(reader: Callable[[str], T | None]) -> "cached_property[T | None]":
-    """``reader`` applied to the answer's text; None if no answer block is complete."""
-    return cached_property(lambda self: None if self.text is None else reader(self.text))
-
-
-def _of_short(reader: Callable[[str], T | None]) -> "cached_property[T | None]":
-    """``reader`` applied to the answer's short text; None if there is none."""
-    return cached_property(lambda self: None if self.short is None else reader(self.short))
+def _of(field: str, reader: Callable[[str], T | None]) -> "cached_property[T | None]":
+    """``reader`` applied to the answer's ``text``, or to its ``short`` one; None without a text."""
+    text = attrgetter(field)
+    return cached_property(lambda self: None if text(self) is None else reader(text(self)))
 
 
 class Answer:
-    """Parses one completion lazily: each property is computed on first access.
-
-    ``text`` is the text of the answer block without outer blanks, None if none is complete;
-    ``matched`` is where rewards/matching.py keeps its last result.
-    """
-
-    matched: Any = None
+    """Parses one completion lazily: each property is computed on first access."""
 
     def __init__(self, completion: str) -> None:
         self.completion = completion
         self.text = answer_text(completion)
 
-    boxes = _of_text(read_boxes)
+    boxes = _of("text", read_boxes)
     """Stated boxes; empty for "No Objects"; None for text that is neither."""
-    points = _of_text(read_points)
+    points = _of("text", read_points)
     """Stated points; empty for "No Objects"; None for text that is neither."""
-    spans = _of_text(read_spans)
+    spans = _of("text", read_spans)
     """Spans of time in seconds; None for text that is anything else."""
-    items = _of_text(read_items)
+    items = _of("text", read_items)
     """The items of a list, as class names are compared; empty for "No Objects"."""
-    order = _of_text(partial(read_items, ordered=True))
+    order = _of("text", partial(read_items, ordered=True))
     """The same, where arrows and "then" part items, too."""
-    plain = _of_text(plain_text)
+    plain = _of("text", plain_text)
     """The text as texts in images are compared; None if it is too long."""
-    decimal = _of_short(decimal)
+    decimal = _of("short", decimal)
     """The one number of the answer, as ``vlrft_number`` reads it."""
-    number = _of_short(number)
+    number = _of("short", number)
     """The same as ``vlrft_counting`` reads it."""
-    choice = _of_short(choice)
-    yes_no = _of_short(yes_no)
-    mathematics = _of_short(mathematics)
+    choice = _of("short", choice)
+    yes_no = _of("short", yes_no)
+    mathematics = _of("short", mathematics)
 
     @cached_property
     def short(self) -> str | None:
@@ -102,7 +92,13 @@ class Answer:
 
     @cached_property
     def well_formed(self) -> bool:
-        return well_formed(self.completion)
+        """Return whether it is one think block, then one answer block, neither empty: outer blanks
+        do not count, and the reasoning may mention answer tags.
+        """
+        reasoned, rest = think_block(self.completion)
+        inner = rest[len("<answer>") : -len("</answer>")]
+        tagged = rest.startswith("<answer>") and rest.endswith("</answer>")
+        return reasoned and tagged and bool(inner.strip()) and not _TAG.search(inner)
 
     @cached_property
     def well_boxed(self) -> bool:
@@ -113,7 +109,7 @@ class Answer:
 
 @lru_cache(maxsize=16)  # the checks of a row ask for its gold several times
 def answer_text(completion: str) -> str | None:
-    """Return the text of the last complete answer block after the last ``</think>``, stripped."""
+    """Return the text of the answer block without outer blanks; None if none is complete."""
     span = answer_span(completion)
     return None if span is None else completion[slice(*span)].strip()
 
@@ -126,25 +122,10 @@ def answer_span(completion: str) -> tuple[int, int] | None:
     return None if start < 0 else (start + 8, completion.find("</answer>", start))
 
 
-def well_formed(completion: str) -> bool:
-    """Return whether the text is one non-empty think block, then one non-empty answer block.
-
-    Outer blanks do not count, and the reasoning may mention answer tags. What a chat template
-    writes by itself in front is skipped, once.
-    """
-    reasoned, rest = think_block(completion)
-    answer = rest[len("<answer>") : -len("</answer>")]
-    return (
-        reasoned
-        and rest.startswith("<answer>")
-        and rest.endswith("</answer>")
-        and bool(answer.strip())
-        and not ("<" in answer and _TAG.search(answer))
-    )
-
-
 def think_block(completion: str) -> tuple[bool, str]:
-    """Return whether one non-empty think block, and no other, begins the text, and what follows."""
+    """Return whether one non-empty think block, and no other, begins the text, and what follows.
+    What a chat template writes by itself in front is skipped, once.
+    """
     of_template = _OF_TEMPLATE.match(completion)
     text = completion[of_template.end() :] if of_template else completion
     thought, _, rest = text.strip().partition("</think>")
@@ -241,13 +222,10 @@ def plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, bytes):
         return value.decode(errors="replace")
-    for name in _CONVERSIONS:
+    for name in ("tolist", "to_pylist", "as_py", "to_list"):
         if callable(convert := getattr(value, name, None)):
             value = convert()
             break
     if isinstance(value, float) and value != value:
         return None
     return None if type(value).__name__ in ("NAType", "NaTType") else value
-
-
-_CONVERSIONS = ("tolist", "to_pylist", "as_py", "to_list")

@@ -12,25 +12,18 @@ is x-first. Nothing is evaluated and nothing is repaired. Every pass is linear i
 bounded by the limits below, since a model in training may write anything.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from swift_vlrft.geometry.boxes import Box, array_of
+from swift_vlrft.geometry.boxes import Array, Box, Pair, array_of
 from swift_vlrft.parsing.labels import UNREADABLE_LABEL, is_empty_set, normalise
 from swift_vlrft.parsing.literals import MAX_DEPTH, NUMBER, groups, literal
-from swift_vlrft.parsing.unwrap import bared
+from swift_vlrft.parsing.unwrap import MAX_ANSWER, bared
 
-if TYPE_CHECKING:
-    from swift_vlrft.geometry.boxes import Array
-
-MAX_ANSWER = 100_000
-"""A longer answer, in characters, is not read as boxes and scores 0: some 30,000 tokens."""
 MAX_OPEN_BRACKETS = 4096
-"""Nor is one with more opening brackets: some 2,000 boxes."""
+"""An answer with more opening brackets, some 2,000 boxes, is not read as boxes."""
 MAX_COORDINATE = 10**9
 """Larger coordinates are invalid: their areas would no longer be exact. An int, as most are."""
 LISTS = ("boxes", "objects")
@@ -44,7 +37,8 @@ class BoxList:
     ``boxes`` holds xyxy numbers in the text's box format, ``None`` for an invalid box, which
     matches nothing but still counts. ``confidences`` holds numbers in [0, 1], else ``None``;
     ``labels`` the normalised label, ``None`` if there is none. ``unread`` counts keys beside boxes
-    that hold text and are not read; ``outside`` confidences that are not in [0, 1].
+    that hold text and are not read; ``outside`` confidences that are not in [0, 1]; ``matched`` is
+    where rewards/matching.py keeps its last result.
     """
 
     boxes: list[Box | None] = field(default_factory=list)
@@ -52,6 +46,7 @@ class BoxList:
     labels: list[str | None] = field(default_factory=list)
     unread: dict[str, int] = field(default_factory=dict)
     outside: int = 0
+    matched: tuple["BoxList", float, list[Pair]] | None = None
 
     def __len__(self) -> int:
         return len(self.boxes)
@@ -92,7 +87,7 @@ def read_boxes(text: str) -> BoxList | None:
     for value in groups(text):
         if type(value) is str:
             label = normalise(value) or None
-        elif type(value) is list and len(value) < 3 and _is_flat(value):
+        elif type(value) is list and len(value) < 3 and is_flat(value):
             if len(value) == 2 and corner is None:
                 corner = value
             elif len(value) == 2 or not value:
@@ -184,17 +179,15 @@ def _add(boxes: BoxList, value: Any, label: str | None, depth: int) -> None:
         boxes.add(_box(value), None, label)
 
 
-def _is_flat(value: list[Any]) -> bool:
+def is_flat(value: list[Any]) -> bool:
     return _SCALARS.issuperset(map(type, value))
 
 
 def _is_one_box(values: list[Any]) -> bool:
     """Bare numbers (however many), two corners, or nothing at all; not a list of boxes."""
     if len(values) == 2 and all(type(corner) is list and len(corner) == 2 for corner in values):
-        return all(map(_is_flat, values))
-    if not _is_flat(values):
-        return False
-    return len(values) > 8 or all(type(v) is not str or _number(v) is not None for v in values)
+        return all(map(is_flat, values))
+    return is_flat(values) and (len(values) > 8 or not _holds_text(values))
 
 
 def _add_object(boxes: BoxList, item: dict[str, Any], label: str | None, depth: int) -> None:
@@ -212,16 +205,13 @@ def _add_object(boxes: BoxList, item: dict[str, Any], label: str | None, depth: 
             boxes.unread[key] = boxes.unread.get(key, 0) + 1
     position = get("Position") or get("bbox_2d") or get("bbox") or get("box")
     y_first = not position and bool(position := get("box_2d"))
-    if not position:
-        listed = [key for key in LISTS if get(key)]
+    if not position and (listed := [key for key in LISTS if get(key)]):
         for key in listed:  # {"objects": [{...}, ...]}
             _add(boxes, _with_lists_beside(item, item[key]), label, depth + 1)
-        if listed:
-            return
-        position = item
+        return
     stated = next((value for key in CONFIDENCES if (value := get(key)) is not None), None)
-    confidence = _number(stated)
-    box = _box(position)
+    confidence = as_number(stated)
+    box = _box(position or item)
     if y_first and box is not None:
         box = box[1], box[0], box[3], box[2]
     if stated is not None and (confidence is None or not 0.0 <= confidence <= 1.0):
@@ -232,9 +222,8 @@ def _add_object(boxes: BoxList, item: dict[str, Any], label: str | None, depth: 
 
 def _holds_text(value: Any) -> bool:
     """Whether it is a word, or a list with one: a number in quotes is none."""
-    if type(value) is list:
-        return any(type(item) is str and _number(item) is None for item in value)
-    return type(value) is str and _number(value) is None
+    items = value if type(value) is list else [value]
+    return any(type(item) is str and as_number(item) is None for item in items)
 
 
 def _with_lists_beside(item: dict[str, Any], boxes: Any) -> Any:
@@ -268,7 +257,7 @@ def _box(value: Any) -> Box | None:
     if type(value) is not list or len(value) != 4:
         return None
     if not _REAL.issuperset(map(type, value)):
-        value = [number for item in value if (number := _number(item)) is not None]
+        value = [number for item in value if (number := as_number(item)) is not None]
         if len(value) != 4:
             return None
     x1, y1, x2, y2 = value
@@ -279,7 +268,7 @@ def _box(value: Any) -> Box | None:
     return None
 
 
-def _number(value: Any) -> float | None:
+def as_number(value: Any) -> float | None:
     """A number or numeric string as a float, NaN and infinities, too; None for all else."""
     if type(value) in _REAL or (type(value) is str and "_" not in value):
         try:

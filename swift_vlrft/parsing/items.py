@@ -85,9 +85,8 @@ def meant(items: list[str], gold: list[str]) -> list[str]:
 
 
 def _meant(item: str, known: set[str]) -> list[str]:
-    bare = item
-    if (match := _NUMBERED.match(item)) is not None:
-        bare = normalise(item[match.end() :])
+    match = _NUMBERED.match(item)
+    bare = normalise(item[match.end() :]) if match else item
     bare = bare if bare in known else bare.removeprefix("and ")
     if bare in known:
         return [bare]

@@ -41,7 +41,7 @@ _PYTHON = re.compile(
     |(?P<number>(?<![\w.])(?:\+(?=[\d.])|(?=-?\.\d))-?+{NUMBER}|(?<![\w.])-?\d++\.(?!\d))""",
     re.DOTALL | re.VERBOSE,
 )
-_ESCAPE = re.compile(r"\\(?:(u[0-9a-fA-F]{4}|[\\/bfnrt\"])|(.))|(\")", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|[\\/bfnrt\"])|\\.|\"", re.DOTALL)
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 _WORDS |= {"inf": "Infinity", "Infinity": "Infinity"}
 _CLOSES = {"]": "[", ")": "(", "}": "{"}
@@ -129,9 +129,6 @@ def _to_json(token: re.Match[str]) -> str:
 
 
 def _json_escape(escape: re.Match[str]) -> str:
-    known, other, quote = escape.groups()
-    if known:
-        return f"\\{known}"
-    if quote:
-        return '\\"'
-    return "'" if other == "'" else rf"\\{other}"
+    """An escape or a double quote of a string as JSON has it."""
+    of_both, said = escape[1], escape[0]
+    return said if of_both else {'"': r"\"", r"\'": "'"}.get(said, "\\" + said)

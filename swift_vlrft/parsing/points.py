@@ -12,16 +12,7 @@ box is read as a point that cannot be read. Brackets, fences and limits are thos
 import re
 from typing import Any
 
-from swift_vlrft.parsing.boxes import KEYS as BOX_KEYS
-from swift_vlrft.parsing.boxes import (
-    MAX_COORDINATE,
-    _is_flat,
-    _number,
-    arguments,
-    holds_nothing,
-    too_long,
-    without_wrappers,
-)
+from swift_vlrft.parsing import boxes
 from swift_vlrft.parsing.labels import is_empty_set
 from swift_vlrft.parsing.literals import MAX_DEPTH, NUMBER, groups, literal
 
@@ -49,27 +40,29 @@ def read_points(text: str) -> list[Point | None] | None:
     """Return every point in ``text``, of several lists too. None in the list is a point that cannot
     be read. Empty for the empty set; None if the text holds neither.
     """
-    text = without_wrappers(text)
+    text = boxes.without_wrappers(text)
     if is_empty_set(text):
         return []
-    if too_long(text):
+    if boxes.too_long(text):
         return None
     if len(text) < 1000 and _BARE.fullmatch(text):
         return [_point(text.rstrip(".").split(","))]
     points: list[Point | None] = []
     readable = True
     if "box" in text:
-        text, boxes = _BOX.subn(" ", text)
-        points += [None] * boxes
+        text, count = _BOX.subn(" ", text)
+        points += [None] * count
     if "<point" in text:
         text = _TAG.sub(lambda tag: _of_tag(tag, points), text).replace("</point>", " ")
     for value in groups(_CLICK.sub(r"(\1, \2)", text)):
-        if type(value) is str or (type(value) is list and len(value) == 1 and _is_flat(value)):
+        if type(value) is str or (type(value) is list and len(value) == 1 and boxes.is_flat(value)):
             continue  # a name; a lone [1] is prose
-        count = len(points)
-        _add(points, list(value) if type(value) is tuple else value)
-        readable = readable and value != [] and len(points) > count
-    if points in ([], [None]) and holds_nothing(literal(text), (*KEYS, "points", *BOX_KEYS)):
+        found = _points(list(value) if type(value) is tuple else value)
+        readable = readable and value != [] and bool(found)
+        points += found
+    if points in ([], [None]) and boxes.holds_nothing(
+        literal(text), (*KEYS, "points", *boxes.KEYS)
+    ):
         return []
     return points if points and readable else None
 
@@ -84,46 +77,36 @@ def _of_tag(tag: re.Match[str], points: list[Point | None]) -> str:
     return " "
 
 
-def _add(points: list[Point | None], value: Any, y_first: bool = False, depth: int = 0) -> None:
-    """Add the points in ``value``: a list that is not a point gives one for each item."""
+def _points(value: Any, y_first: bool = False, depth: int = 0) -> list[Point | None]:
+    """The points in ``value``: a list that is not a point gives one for each item."""
     if depth > MAX_DEPTH:
-        points.append(None)
-    elif type(value) is dict:
-        _add_object(points, value, depth)
-    elif type(value) is list and not _is_one_point(value):
-        for item in value:
-            _add(points, item, y_first, depth + 1)
-    else:
+        return [None]
+    if type(value) is list and not _is_one_point(value):
+        return [point for item in value for point in _points(item, y_first, depth + 1)]
+    if type(value) is not dict:
         point = _point(value)
-        points.append((point[1], point[0]) if point and y_first else point)
+        return [point[::-1] if point and y_first else point]
+    if "arguments" in value:  # of a tool call
+        return _points(boxes.arguments(value), False, depth + 1)
+    key = next((key for key in KEYS if value.get(key) is not None), None)
+    if key is not None:
+        return _points(value[key], key == "point", depth + 1)
+    if listed := [value[key] for key in LISTS if value.get(key)]:
+        return [point for one in listed for point in _points(one, False, depth + 1)]
+    return [_point([value.get("x"), value.get("y")])]
 
 
 def _is_one_point(values: list[Any]) -> bool:
     """Numbers, however many, or nothing at all; not a list of points."""
-    return _is_flat(values) and (not values or any(_number(v) is not None for v in values))
-
-
-def _add_object(points: list[Point | None], item: dict[str, Any], depth: int) -> None:
-    if "arguments" in item:  # of a tool call
-        _add(points, arguments(item), False, depth + 1)
-        return
-    key = next((key for key in KEYS if item.get(key) is not None), None)
-    if key is not None:
-        _add(points, item[key], key == "point", depth + 1)
-        return
-    listed = [key for key in LISTS if item.get(key)]
-    if not listed:
-        points.append(_point([item.get("x"), item.get("y")]))
-    for key in listed:
-        _add(points, item[key], False, depth + 1)
+    return boxes.is_flat(values) and {*map(boxes.as_number, values)} != {None}
 
 
 def _point(value: Any) -> Point | None:
-    """Two numbers within MAX_COORDINATE, or None."""
+    """Two numbers within boxes.MAX_COORDINATE, or None."""
     if type(value) is not list or len(value) != 2:
         return None
-    x, y = map(_number, value)
+    x, y = map(boxes.as_number, value)
     # Comparisons with NaN are false, so NaN is invalid here as well.
-    if x is None or y is None or not max(abs(x), abs(y)) < MAX_COORDINATE:
+    if x is None or y is None or not max(abs(x), abs(y)) < boxes.MAX_COORDINATE:
         return None
     return x, y

@@ -91,13 +91,13 @@ _TAKEN_TIMES = re.compile(r"(?i)\d\s*(?:!|(?:times|halves|thirds|quarters|orders
 # Tags, heading marks and emphasis do not change a number, nor does the arrow of "dogs -> 4".
 _TAG = re.compile(r"</?[A-Za-z]\w*+>|(?<![-=<>])[-=]>|^\s*#+\s")
 _EMPHASIS = re.compile(r"\*\*|(?<![\w*])\*(?=-?\d[\d.,]*+\*)|(?<=\d)\*(?![\w*(]|\s*\d)")
-# "one" is left out: "4 dogs, one of them black".
 _VALUES = {"zero": 0, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8}
 _VALUES |= {"nine": 9, "ten": 10, "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14}
 _VALUES |= {"fifteen": 15, "sixteen": 16, "seventeen": 17, "eighteen": 18, "nineteen": 19}
 _TENS = {"twenty": 20, "thirty": 30, "forty": 40, "fifty": 50}
 _TENS |= {"sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90}
 _WORDS = "|".join(_VALUES)
+_VALUES["one"] = 1  # left out of the words: "4 dogs, one of them black"
 _IN_WORDS = re.compile(rf"(?i)\b(?:({'|'.join(_TENS)})(?:[\s-]+(one|{_WORDS}))?|(one|{_WORDS}))\b")
 _COUNTERS = "个只条头匹辆架艘位名张把块件本朵棵"
 _CHINESE = dict(zip("零一二两三四五六七八九十", (0, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9, 10), strict=True))
@@ -169,10 +169,9 @@ def number(text: str) -> float | None:
 
 def _in_digits(match: re.Match[str]) -> str:
     tens, ones, small = (word and word.casefold() for word in match.groups())
-    known = _VALUES | {"one": 1}
-    if tens and known.get(ones or "", 1) not in range(1, 10):
+    if tens and ones and _VALUES[ones] not in range(1, 10):
         return match[0]  # twenty eleven
-    return str(_TENS[tens] + (known[ones] if ones else 0) if tens else known[small])
+    return str(_TENS.get(tens, 0) + _VALUES.get(ones or small, 0))
 
 
 def decimal(text: str) -> float | None:
@@ -186,9 +185,8 @@ def decimal(text: str) -> float | None:
     if not _DECIMAL.fullmatch(plain):
         plain = _without_units(plain)
     value = _stated(plain, _DECIMAL, again=True)
-    if value is None or not math.isfinite(value) or _TAKEN_TIMES.search(plain):
-        return None
-    return value
+    is_one = value is not None and math.isfinite(value) and not _TAKEN_TIMES.search(plain)
+    return value if is_one else None
 
 
 def _without_units(plain: str) -> str:
@@ -213,12 +211,9 @@ def _stated(plain: str, pattern: re.Pattern[str], *, again: bool = False) -> flo
     plain = _WITH_PARTS.sub(_without_parts, _EMPHASIS.sub(" ", plain))
     matches = list(pattern.finditer(plain))
     values = {float(n[0].replace(",", "")) for n in matches}
-    if (
-        len(values) != 1
-        or _NUMBER_WORD.search(plain)
-        or _MULTIPLIED.search(plain)
-        or _OPEN.search(plain)
-    ):
+    if len(values) != 1 or _OPEN.search(plain):
+        return None
+    if _NUMBER_WORD.search(plain) or _MULTIPLIED.search(plain):
         return None
     end = 0
     for n in matches:
@@ -234,13 +229,13 @@ def _stated(plain: str, pattern: re.Pattern[str], *, again: bool = False) -> flo
 
 def _without_parts(match: re.Match[str]) -> str:
     """The number alone, if the numbers in brackets add up to it."""
-    value = _VALUES.get(match[1].casefold())
-    value = int(match[1]) if value is None else value
     said = match[3] or match[4]
-    parts = [part.casefold() for part in _PART.findall(said)]
-    total = sum(1 if p == "one" else _VALUES[p] if p in _VALUES else int(p) for p in parts)
+    whole, *parts = (
+        _VALUES[word] if (word := part.casefold()) in _VALUES else int(word)
+        for part in (match[1], *_PART.findall(said))
+    )
     open_ = _OPEN.search(said) or _DENIED_NUMBER.search(said)
-    return f"{value}{match[2]}" if parts and total == value and not open_ else match[0]
+    return f"{whole}{match[2]}" if parts and sum(parts) == whole and not open_ else match[0]
 
 
 # ---- an option -------------------------------------------------------------------------------

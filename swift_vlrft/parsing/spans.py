@@ -8,7 +8,6 @@ are the box (12.5, 0, 18.2, 1) each, as wide as it lasts. Several are a list, or
 no prose beside them.
 """
 
-import math
 import re
 from typing import Any
 
@@ -78,6 +77,4 @@ def _seconds(value: Any) -> float | None:
         if not parts or any(part >= 60 for part in parts[1:]):
             return None
         return float(sum(part * 60.0**n for n, part in enumerate(reversed(parts))))
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if 0 <= value < 1e9 and math.isfinite(value) else None
+    return float(value) if type(value) in (int, float) and 0 <= value < 1e9 else None

@@ -16,8 +16,8 @@ from swift_vlrft.parsing.texts import nfkc
 
 MAX_UNWRAPPED = 20_000
 """A longer text, in characters, keeps its wrappers: no reader of short answers takes it."""
-MAX_BARED = 100_000
-"""A longer one keeps the first three, too: nor is it read as boxes."""
+MAX_ANSWER = 100_000
+"""A longer one, some 30,000 tokens, keeps the first three, too, and is not read as boxes."""
 
 _UNSEEN = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
 _TOKENS = re.compile(
@@ -45,7 +45,7 @@ _WRAPPED = re.compile(r"""[<`\\$*{"']|answer|\.$""", re.IGNORECASE)
 
 def bared(text: str) -> str:
     """Return ``text`` in NFKC without zero-width characters, special tokens and outer fence."""
-    if len(text) > MAX_BARED:
+    if len(text) > MAX_ANSWER:
         return text.strip()
     if not text.isascii():
         text = nfkc(_UNSEEN.sub("", text))
@@ -77,16 +77,6 @@ def unwrapped(text: str) -> str:
     return text
 
 
-def closing_brace(text: str, start: int) -> int:
-    """Return the index of the brace that closes the brace at ``start``; -1 if there is none."""
-    depth = 0
-    for brace in _BRACE.finditer(text, start):
-        depth += {"{": 1, "}": -1}.get(brace[0], 0)
-        if depth == 0 and brace[0] == "}":
-            return brace.start()
-    return -1
-
-
 def boxed(text: str) -> list[str]:
     r"""Return the content of every complete ``\boxed{...}`` in order, of nested ones the outer."""
     opened: list[int] = []  # where the content of a box begins; -1: another brace
@@ -104,10 +94,14 @@ def boxed(text: str) -> list[str]:
 
 
 def _of_command(text: str) -> str:
-    start = _COMMANDS.match(text)
-    if start is None or closing_brace(text, start.end() - 1) != len(text) - 1:
+    start, depth = _COMMANDS.match(text), 1
+    if start is None:
         return text
-    return text[start.end() : -1]
+    for brace in _BRACE.finditer(text, start.end()):
+        depth += {"{": 1, "}": -1}.get(brace[0], 0)
+        if not depth:
+            return text[start.end() : -1] if brace.end() == len(text) else text
+    return text
 
 
 def _of_dollars(text: str) -> str:
@@ -120,16 +114,11 @@ def _of_dollars(text: str) -> str:
 
 def _of_object(text: str) -> str:
     """The one value of a JSON object."""
-    if not text.endswith("}"):
-        return text
     quoted = text.replace("'", '"') if '"' not in text else text
     try:
-        held = json.loads(quoted, parse_int=str, parse_float=str)
+        (value,) = json.loads(quoted, parse_int=str, parse_float=str).values()
     except (ValueError, RecursionError):
         return text
-    if len(held) != 1:
-        return text
-    (value,) = held.values()
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -12,9 +12,8 @@ from typing import Any
 from swift_vlrft.rewards.contract import Reward, RewardFunction, Scores, Task
 
 _FILES = (
-    *("detection", "detection_map", "paper", "grounding", "pointing", "classification", "counting"),
-    *("choice", "ocr", "number", "mathematics", "listing", "ordering", "temporal", "format"),
-    "zoom",
+    *("detection", "paper", "grounding", "pointing", "classification", "number"),
+    *("choice", "ocr", "mathematics", "listing", "temporal", "format", "zoom"),
 )
 
 REWARDS: dict[str, Reward] = {
@@ -35,6 +34,7 @@ PAYING: dict[str, list[str]] = {
 """The rewards of each task that pay 1.0 for the gold answer, the main one first."""
 
 _COLUMNS = {"task", "response_prefix", *(c for r in REWARDS.values() for c in r.needs + r.takes)}
+_COLUMNS.remove("solution")
 
 __all__ = ["PAYING", "REWARDS", "TASK_NAMES", "Reward", "RewardFunction", "Scores", "Task"]
 __all__ += ["reward_columns", "score", *REWARDS]
@@ -54,8 +54,7 @@ def score(name: str, completion: Any, solution: Any = None, **columns: Any) -> f
 
 def reward_columns(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of a row that rewards read besides the solution."""
-    read = _COLUMNS - {"solution"}
-    return {key: row[key] for key in sorted(read) if row.get(key) is not None}
+    return {key: row[key] for key in sorted(_COLUMNS) if row.get(key) is not None}
 
 
 def __getattr__(name: str) -> Reward:

@@ -7,8 +7,7 @@
     vlrft_counting(["<think>t</think><answer>4</answer>"], ["4"], task=["counting"])      [1.0]
     vlrft_counting(["<think>t</think><answer>4</answer>"], ["4"], task=["detection"])     [None]
 
-A reward never raises on text: only a wrong number of values, a missing column, or None in place of
-a completion is an error. A column is a list, a tuple, or an array or series of numpy, pandas,
+A reward never raises on text. A column is a list, a tuple, or an array or series of numpy, pandas,
 pyarrow, torch or datasets; a single string in place of a column other than ``solution`` stands for
 every row. The optional column ``response_prefix`` is what the chat template wrote before the
 completion.
@@ -19,7 +18,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial, wraps
 from hashlib import sha256
 from itertools import groupby
 from operator import itemgetter
@@ -148,11 +147,11 @@ class Task:
         return self._read_once(solution)
 
     def _may_be(self, solution: Sequence[Any] | dict[Any, Any]) -> bool:
-        if isinstance(solution, dict):
-            return self.gold_has_boxes or self.has_spans
+        structured = self.gold_has_boxes or self.has_spans
+        if structured or isinstance(solution, dict):
+            return structured
         single = len(solution) == 1 and isinstance(solution[0], (str, int, float))
-        listed = self.gold_has_boxes or self.has_spans or self.has_items
-        return listed or (single and not self.as_written)
+        return self.has_items or (single and not self.as_written)
 
     @cached_property
     def _read_once(self) -> Callable[[str], Any]:
@@ -172,9 +171,7 @@ class Reward:
     takes: tuple[str, ...] = ()
     reads_confidence: bool = False
     asks: tuple[Asked, ...] | None = None
-    """What a prompt must ask for; None: what its task's prompts must, and without a task the answer
-    tags.
-    """
+    """What a prompt must ask for; None: what its task's prompts must, else the answer tags."""
     scores_format: bool = False
     """It scores how the answer is written, not whether it is right."""
     zero_without: str | None = None
@@ -214,54 +211,53 @@ class Reward:
             raise ValueError(
                 f"{self.__name__}: completions is one string; a list of completions is needed."
             )
-        texts = self._column("completions", completions, len(completions)) or []
+        named = columns | {"completions": completions, "solution": solution}
+        column = partial(self._column, named, len(completions))
+        texts = column("completions") or []
         for row, text in enumerate(texts):
             if text is None:
                 raise ValueError(f"{self.__name__}: completions: row {row} is None, no text.")
-        named = columns | {"solution": solution}
-        further: list[Sequence[Any]] = []
+        further = {}
         for key in (*self.needs, *self.takes):
-            values = self._column(key, named.get(key), len(texts))
+            values = column(key)
             if values is None and key in self.needs:
                 raise ValueError(
                     f"{self.__name__}: the column {key!r} is missing (given: "
                     f"{', '.join(sorted(columns)) or 'no other column'}). Add it to the data set, "
                     f'or rename yours with --columns \'{{"answer": "{key}"}}\'.'
                 )
-            further.append([None] * len(texts) if values is None else values)
-        golds = further.pop(self.needs.index("solution")) if "solution" in self.needs else None
+            further[key] = [None] * len(texts) if values is None else values
+        golds = further.pop("solution") if "solution" in self.needs else None
         task = self.task
-        tasks = self._column("task", columns.get("task"), len(texts)) if task else None
-        prefixes = self._column("response_prefix", columns.get("response_prefix"), len(texts))
-        if prefixes:
+        tasks = column("task") if task else None
+        if prefixes := column("response_prefix"):
             texts = [with_prefix(text, plain(p)) for text, p in zip(texts, prefixes, strict=True)]
-        seen = {"trainer_state": columns.get("trainer_state")} if self.changes_in_training else {}
+        state = columns.get("trainer_state")
+        seen: dict[str, Any] = {"trainer_state": state} if self.changes_in_training else {}
         if self.sees_means:
-            seen["means"] = logged_means(columns.get("trainer_state"), self.__name__)
+            seen["means"] = logged_means(state, self.__name__)
         others = self._others(texts, named) if self.sees_group else []
-        scores: Scores = []
+        scores: Scores = [None] * len(texts)
         unreadable = []
         for row, text in enumerate(texts):
             if task and tasks and (plain(tasks[row]) or task.name) != task.name:
-                scores.append(None)
                 continue
-            values = [column[row] for column in further]
+            values = [of_rows[row] for of_rows in further.values()]
             if golds is not None:
                 gold = task.read_gold(golds[row]) if task else gold_text(golds[row])
                 if gold is None:
                     unreadable.append((row, gold_text(golds[row])))
-                    scores.append(None)
                     continue
                 values.insert(0, gold)
             seen |= {"others": others[row]} if others else {}
-            scores.append(self.score(read(text), *values, **seen))
+            scores[row] = self.score(read(text), *values, **seen)
         if task and unreadable:
             _warn_unreadable(self.__name__, task, unreadable)
         return scores
 
     def _others(self, texts: Sequence[Any], columns: Mapping[str, Any]) -> list[list[Answer]]:
         """The other answers of each one's group: neighbours of one prompt, picture and solution."""
-        of_row = {key: self._column(key, columns.get(key), len(texts)) for key in OF_ROW}
+        of_row = {key: self._column(columns, len(texts), key) for key in OF_ROW}
         known = {key: values for key, values in of_row.items() if values is not None}
         if known.keys().isdisjoint(PROMPTS):
             raise ValueError(f"{self.__name__}: a column that tells groups is missing: {PROMPTS}")
@@ -279,10 +275,9 @@ class Reward:
             others += [answers[:n] + answers[n + 1 :] for n in range(len(answers))]
         return others[sum(map(len, parts[:rank])) :]
 
-    def _column(self, key: str, values: Any, rows: int) -> Sequence[Any] | None:
-        """A column as a list or tuple, None if it is missing; one text stands for every row,
-        except as the solution.
-        """
+    def _column(self, columns: Mapping[str, Any], rows: int, key: str) -> Sequence[Any] | None:
+        """A column as a list or tuple, None if it is missing."""
+        values = columns.get(key)
         if type(values) not in (list, tuple):
             values = plain(values)
             if isinstance(values, Iterable) and not isinstance(values, (str, Mapping, Set)):
@@ -323,6 +318,25 @@ def logged_means(trainer_state: Any, name: str) -> list[float]:
 def reward(task: Task | None = None, **facts: Any) -> Callable[[Callable[..., float]], Reward]:
     """Make a reward of a function that scores one row; ``facts`` are further fields of it."""
     return lambda score: Reward(score, task, **facts)
+
+
+def compares(field: str) -> Callable[[Callable[..., float]], Callable[..., float]]:
+    """Make a score of a formula over what answers hold under ``field`` and over gold.
+
+    The formula sees neither empty: if both are, the score is 1; if one is, or the answer cannot be
+    read, it is 0.
+    """
+
+    def scored(formula: Callable[..., float]) -> Callable[..., float]:
+        @wraps(formula)
+        def score(answer: Answer, gold: Any, *further: Any) -> float:
+            if (stated := getattr(answer, field)) and gold:
+                return formula(stated, gold, *further)
+            return 1.0 if stated is not None and not stated and not gold else 0.0
+
+        return score
+
+    return scored
 
 
 _warned: set[str] = set()

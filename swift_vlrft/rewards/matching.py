@@ -4,21 +4,13 @@ predicted  dog (10, 10, 60, 60), cat (10, 10, 60, 60)      gold  cat (10, 10, 60
 the cat is matched with IoU 0.97; the dog is an extra box
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Sized
-from functools import wraps
-from typing import TYPE_CHECKING
 
 from swift_vlrft.geometry import boxes as geometry
 from swift_vlrft.geometry.assignment import match
-from swift_vlrft.geometry.boxes import Pair
-from swift_vlrft.parsing.answers import Answer, BoxList, read_boxes
+from swift_vlrft.geometry.boxes import Array, Pair
+from swift_vlrft.parsing.answers import BoxList, read_boxes
 from swift_vlrft.rewards.contract import BOX, Task
-
-if TYPE_CHECKING:
-    from swift_vlrft.geometry.boxes import Array
 
 
 def read_valid_boxes(text: str) -> BoxList | None:
@@ -40,11 +32,10 @@ def gold_as_answer(gold: BoxList) -> str:
     return json.dumps(listed) if listed else "No Objects"
 
 
-_HOLDS = "a list of boxes or 'No Objects'"
 DETECTION = Task(
     "detection",
     read_labelled_boxes,
-    _HOLDS,
+    "a list of boxes or 'No Objects'",
     has_boxes=True,
     asks_also=BOX,
     answer_of=gold_as_answer,
@@ -55,40 +46,17 @@ DETECTION = Task(
 )
 read_gold = DETECTION.read_gold
 
-Formula = Callable[[BoxList, BoxList, list[Pair]], float]
-"""A score of predictions, gold boxes (neither empty) and their matched pairs."""
 
-
-def of_matched(formula: Formula) -> Callable[..., float]:
-    """Turn ``formula`` into a score of an answer at a threshold, 0.5 unless another is given."""
-
-    @wraps(formula)
-    def score(answer: Answer, gold: BoxList, threshold: float = 0.5) -> float:
-        predicted = answer.boxes
-        if not predicted or not gold:
-            return score_without_boxes(predicted, gold)
-        return formula(predicted, gold, matching(answer, gold, threshold))
-
-    return score
-
-
-def score_without_boxes(predicted: Sized | None, gold: Sized) -> float:
-    """Return the score if a side is empty: 1 if both are; unreadable text (None) scores 0."""
-    return 1.0 if predicted is not None and not predicted and not gold else 0.0
-
-
-def matching(answer: Answer, gold: BoxList, threshold: float = 0.5) -> list[Pair]:
-    """Return the matched pairs of a readable answer: IoU >= ``threshold``, agreeing labels. Each
-    answer's last pairs are kept, since several rewards need the same.
+def matching(predicted: BoxList, gold: BoxList, threshold: float = 0.5) -> list[Pair]:
+    """Return the matched pairs: IoU >= ``threshold``, agreeing labels. The last ones of each
+    prediction are kept, since several rewards need the same.
     """
-    known = answer.matched
+    known = predicted.matched
     if known is None or known[0] is not gold or known[1] != threshold:
-        predicted = answer.boxes or BoxList()
         # A match earns 2c under the confidence reward, and 1 without a confidence: as 0.5 would.
         pairs = match(overlap_table(predicted, gold, threshold), predicted.confidences)
-        answer.matched = known = gold, threshold, pairs
-    matched: list[Pair] = known[2]
-    return matched
+        predicted.matched = known = gold, threshold, pairs
+    return known[2]
 
 
 def overlap_table(predicted: BoxList, gold: BoxList, threshold: float) -> Array:

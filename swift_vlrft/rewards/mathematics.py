@@ -32,13 +32,15 @@ _WORD = re.compile(r"(?<![A-Za-z])(?!(?:sin|cos|tan|log|exp)\b)[A-Za-z]{3,}")
 
 
 class Worker:
-    """Runs math-verify in a process: started when first needed, one pair at a time."""
+    """Runs math-verify in a process: started when first needed, one pair at a time; a fork of this
+    process starts its own.
+    """
+
+    _line: socket.socket
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._owner = 0
         self._process: subprocess.Popen[bytes] | None = None
-        self._line = socket.socket()
 
     def asks(self, *texts: str) -> bool:
         """Return whether two texts are mathematically equal, or one is readable, within
@@ -53,10 +55,9 @@ class Worker:
         return answer == b"1"
 
     def _start(self) -> None:
-        if self._process is not None and self._owner == os.getpid():
-            return  # else it is that of the process of which this one is a fork
+        if self._process is not None:
+            return
         self._line, theirs = socket.socketpair()
-        self._owner = os.getpid()
         with theirs:
             command = [sys.executable, "-P", str(PROGRAM)]
             self._process = subprocess.Popen(
@@ -79,8 +80,8 @@ class Worker:
             return b""
 
     def end(self) -> None:
-        """End the process, if it is this process's own."""
-        if self._process is not None and self._owner == os.getpid():
+        """End the process."""
+        if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._line.close()
@@ -89,6 +90,7 @@ class Worker:
 
 WORKER = Worker()
 atexit.register(WORKER.end)
+os.register_at_fork(after_in_child=WORKER.__init__)  # type: ignore[misc]
 
 
 def read_mathematics(text: str) -> str | None:

@@ -1,15 +1,25 @@
-"""Score numbers that are read or measured, with decimals, a unit, or a tolerance."""
+"""Score numbers: counted, or read and measured, with decimals, a unit, or a tolerance.
+
+The answer states a number if it holds one that nothing in its clause denies, bounds, doubts,
+rounds, multiplies or adds to. See ``number`` and ``decimal`` of parsing/short_answers.py.
+"""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from swift_vlrft.parsing.answers import Answer, plain
-from swift_vlrft.parsing.short_answers import decimal
+from swift_vlrft.parsing.short_answers import decimal, number
 from swift_vlrft.rewards.contract import Stated, Task, reward
-from swift_vlrft.rewards.counting import NO_NUMBER
 
 EQUAL = 1e-9
 """Relative difference of numbers that are equal but for rounding."""
+
+
+def read_count(text: str) -> float | None:
+    """Return a whole number >= 0; None if the text states none."""
+    count = number(text)
+    return count if count is not None and count >= 0 and count.is_integer() else None
 
 
 def read_tolerance(value: Any) -> float | None:
@@ -24,7 +34,7 @@ def read_tolerance(value: Any) -> float | None:
     return tolerance if 0.0 <= tolerance < math.inf else None
 
 
-def _problem(columns: Any) -> str | None:
+def _problem(columns: Mapping[str, Any]) -> str | None:
     value = columns.get("tolerance")
     tolerance = read_tolerance(value)
     if tolerance is not None and tolerance <= 1:
@@ -33,8 +43,34 @@ def _problem(columns: Any) -> str | None:
     return f"the tolerance {value!r} is {what} (0.05: 5 % of the solution)"
 
 
-STATED = Stated("decimal", "number", NO_NUMBER)
-NUMBER = Task("number", decimal, "one number", problem_of=_problem, states=STATED)
+COUNT = Stated("number", "number", "answer states no number, several, or leaves it open")
+MEASURE = COUNT._replace(field="decimal")
+COUNTING = Task("counting", read_count, "a whole number", states=COUNT)
+NUMBER = Task("number", decimal, "one number", problem_of=_problem, states=MEASURE)
+
+
+@reward(COUNTING)
+def vlrft_counting(answer: Answer, gold: float) -> float:
+    """1 if the answer states exactly the gold number, else 0, also if hedged or several.
+    Source: R1-V's counting, without its search for any number.
+
+    >>> vlrft_counting(["<answer>4 dogs</answer>", "<answer>4 or 5</answer>"], ["4", "4"])
+    [1.0, 0.0]
+    """
+    return 1.0 if answer.number == gold else 0.0
+
+
+@reward(COUNTING)
+def vlrft_counting_soft(answer: Answer, gold: float) -> float:
+    """max(0, 1 - |n - gold| / max(gold, 1)); 0 if no whole number is stated. Source: ours.
+
+    >>> vlrft_counting_soft(["<answer>I count 3 dogs</answer>"], ["4"])
+    [0.75]
+    """
+    count = answer.number
+    if count is None or not count.is_integer():
+        return 0.0
+    return max(0.0, 1.0 - abs(count - gold) / max(gold, 1.0))
 
 
 @reward(NUMBER, takes=("tolerance",))

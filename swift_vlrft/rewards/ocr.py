@@ -51,9 +51,8 @@ OCR = Task(
 def vlrft_ocr(answer: Answer, gold: str, aliases: Any = None) -> float:
     """max(0, 1 - edits / characters) of the nearest accepted text: Levenshtein, by rapidfuzz.
 
-    An optional column ``aliases`` holds further accepted texts per row (DocVQA, TextVQA have them):
-    a list of strings, or that list as a JSON string. Source: ANLS (Biten et al. 2019), without its
-    threshold.
+    An optional column ``aliases`` holds further accepted texts per row (DocVQA, TextVQA have them).
+    Source: ANLS (Biten et al. 2019), without its threshold.
 
     >>> vlrft_ocr(["<answer>Hotel</answer>"], ["Hôtel"])
     [0.8]
@@ -82,6 +81,4 @@ def edits(text: str, gold: str) -> int:
     """Return the Levenshtein distance of two texts, at most the gold's length."""
     from rapidfuzz.distance import Levenshtein  # here: most runs read no text
 
-    if len(text) >= 2 * len(gold):
-        return len(gold)
     return min(Levenshtein.distance(text, gold, score_cutoff=len(gold)), len(gold))

@@ -8,27 +8,27 @@ A miss at low confidence is rewarded, without a recall term, so these can be gam
 from math import fsum
 
 from swift_vlrft.geometry.assignment import greedy
-from swift_vlrft.parsing.answers import Answer, BoxList
-from swift_vlrft.rewards.contract import CONFIDENCE, reward
-from swift_vlrft.rewards.matching import DETECTION, overlap_table, score_without_boxes
+from swift_vlrft.parsing.answers import BoxList
+from swift_vlrft.rewards.contract import CONFIDENCE, compares, reward
+from swift_vlrft.rewards.matching import DETECTION, overlap_table
 
 
 @reward(DETECTION, recommended=False)
-def vlrft_paper_iou(answer: Answer, gold: BoxList) -> float:
+@compares("boxes")
+def vlrft_paper_iou(predicted: BoxList, gold: BoxList) -> float:
     """Sum of IoU > 0.5, greedily by confidence, repeats dropped, / max(n_pred, n_gold).
     Source: Visual-RFT at 94866331.
 
     >>> vlrft_paper_iou(["<answer>[[0, 0, 8, 10], [0, 0, 8, 10]]</answer>"], ["[0, 0, 10, 10]"])
     [0.8]
     """
-    if not answer.boxes or not gold:
-        return score_without_boxes(answer.boxes, gold)
-    results = _greedy(answer.boxes, gold)
+    results = _greedy(predicted, gold)
     return min(1.0, fsum(overlap for overlap, _ in results) / max(len(results), len(gold)))
 
 
 @reward(DETECTION, reads_confidence=True, asks=(*DETECTION.asks, CONFIDENCE), recommended=False)
-def vlrft_paper_confidence(answer: Answer, gold: BoxList) -> float:
+@compares("boxes")
+def vlrft_paper_confidence(predicted: BoxList, gold: BoxList) -> float:
     """Mean over predictions of c if matched, 1 - c if not, clipped to [0, 1].
 
     A prediction without a usable confidence contributes 0. Source: Visual-RFT at 94866331.
@@ -37,9 +37,7 @@ def vlrft_paper_confidence(answer: Answer, gold: BoxList) -> float:
     >>> vlrft_paper_confidence([miss], ["[0, 0, 9, 9]"])
     [0.75]
     """
-    if not answer.boxes or not gold:
-        return score_without_boxes(answer.boxes, gold)
-    results = _greedy(answer.boxes, gold)
+    results = _greedy(predicted, gold)
     earned = [(c if overlap else 1.0 - c) for overlap, c in results if c is not None]
     return min(1.0, max(0.0, fsum(earned) / len(results)))
 
@@ -49,8 +47,6 @@ def _greedy(predicted: BoxList, gold: BoxList) -> list[tuple[float, float | None
 
     Each takes its best free gold box. Labels are not read.
     """
-    import numpy as np
-
     confidences = predicted.confidences
     seen: dict[object, int] = {}
     for i, box in enumerate(predicted.boxes):
@@ -59,5 +55,5 @@ def _greedy(predicted: BoxList, gold: BoxList) -> list[tuple[float, float | None
         seen.values(), key=lambda i: -1.0 if (c := confidences[i]) is None else c, reverse=True
     )
     table = overlap_table(predicted, BoxList(gold.boxes), 0.5)[order]
-    taken = greedy(np.where(table > 0.5, table, 0.0))
+    taken = greedy(table * (table > 0.5))
     return [(overlap, confidences[i]) for i, overlap in zip(order, taken, strict=True)]

@@ -1,9 +1,11 @@
 """Score pointing: one point in each object, or in the one thing to click."""
 
-from swift_vlrft.parsing.answers import Answer, BoxList
+from swift_vlrft.geometry.assignment import match
+from swift_vlrft.geometry.boxes import array_of
+from swift_vlrft.parsing.answers import BoxList
 from swift_vlrft.parsing.points import Point
-from swift_vlrft.rewards.contract import Task, reward
-from swift_vlrft.rewards.matching import read_valid_boxes, score_without_boxes
+from swift_vlrft.rewards.contract import Task, compares, reward
+from swift_vlrft.rewards.matching import read_valid_boxes
 
 
 def centres(gold: BoxList) -> str:
@@ -24,7 +26,8 @@ POINTING = Task(
 
 
 @reward(POINTING)
-def vlrft_pointing(answer: Answer, gold: BoxList) -> float:
+@compares("points")
+def vlrft_pointing(points: list[Point | None], gold: BoxList) -> float:
     """2 matched / (points + boxes): points and boxes are matched one to one, a point with a box
     that it lies in or on.
 
@@ -34,25 +37,12 @@ def vlrft_pointing(answer: Answer, gold: BoxList) -> float:
     >>> vlrft_pointing([points], ["[100, 100, 300, 300]"])
     [0.5]
     """
-    if not answer.points or not gold:
-        return score_without_boxes(answer.points, gold)
-    return 2.0 * matched_points(answer.points, gold) / (len(answer.points) + len(gold))
+    return 2.0 * matched_points(points, gold) / (len(points) + len(gold))
 
 
 def matched_points(points: list[Point | None], gold: BoxList) -> int:
     """Count the most pairs of a point and a box that it lies in or on, each used once."""
-    import numpy as np  # here, so that importing the rewards does not wait for it
-
-    valid = [point for point in points if point is not None]
-    if not valid or not gold:
-        return 0
-    x, y = np.array(valid, np.float64).T[:, :, None]
+    x, y = array_of([point and (*point, *point) for point in points])[:2, :, None]
     x1, y1, x2, y2 = gold.array
     inside = (x1 <= x) & (x <= x2) & (y1 <= y) & (y <= y2)
-    inside = inside[inside.any(axis=1)]
-    if (inside.sum(axis=1) <= 1).all():  # no point lies in two boxes
-        return int(inside.any(axis=0).sum())
-    from scipy.sparse import csr_array  # type: ignore[import-untyped]
-    from scipy.sparse.csgraph import maximum_bipartite_matching  # type: ignore[import-untyped]
-
-    return int((maximum_bipartite_matching(csr_array(inside)) >= 0).sum())
+    return len(match(inside.astype(float)))

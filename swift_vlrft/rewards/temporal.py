@@ -11,9 +11,8 @@ from swift_vlrft.rewards.contract import SPAN, Task, reward
 
 def read_gold_spans(text: str) -> list[Box] | None:
     """Return the gold spans; None if there is none, or one whose end is not behind its start."""
-    read = read_spans(text) or []
-    spans = [span for span in read if span is not None]
-    return spans if spans and len(spans) == len(read) else None
+    spans = read_spans(text) or [None]
+    return None if None in spans else [span for span in spans if span is not None]
 
 
 TEMPORAL = Task(

@@ -9,21 +9,45 @@ one has nothing to find, and a call earns nothing there. ``turns`` are those bef
 as the scheduler hands them on; all other rewards score the completion, which is the last turn.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
-from swift_vlrft.parsing.answers import Answer
+from swift_vlrft.geometry.box_format import FORMATS
+from swift_vlrft.geometry.boxes import Box, area, shared_area
+from swift_vlrft.parsing.answers import Answer, gold_text, read_boxes
 from swift_vlrft.parsing.turns import earlier_turns
 from swift_vlrft.rewards.contract import reward
 from swift_vlrft.zoom.calls import calls_only
-from swift_vlrft.zoom.cover import ZOOM_BOX, cover, one_box, problem_of
 
+FREE_AREA = 4
+"""The area of a crop that costs nothing, in areas of the gold box."""
 NO_CROP = "no crop, or a crop that shows little of zoom_box or much beside it"
 NO_CALL = "an earlier turn is not one think block and one call with a crop"
 
 
+def one_box(value: Any) -> Box | None:
+    """Return a box given as a list or as text; None where it is missing or cannot be read."""
+    boxes = read_boxes(gold_text(value))
+    return boxes.boxes[0] if boxes is not None and len(boxes) == 1 else None
+
+
+def problem_of(columns: Mapping[str, Any]) -> str | None:
+    """Say what is wrong with a row's box to look at, if it has one."""
+    text, frame = gold_text(columns.get("zoom_box")), columns.get("frame")
+    if text in ("", "[]"):
+        return None
+    box = one_box(text)
+    if box is None or min(box) < 0 or not 1 < max(box) <= 1000:
+        wanted = "one box [x1, y1, x2, y2] in thousandths of width and height"
+        return f"the zoom_box {text[:80]!r} is not {wanted}"
+    if frame not in (None, *FORMATS):  # in which the boxes of calls are read
+        return f"unknown frame {frame!r}; known: {', '.join(FORMATS)}"
+    return None
+
+
 @reward(
-    needs=(), takes=(ZOOM_BOX, "turns"), asks=(), recommended=False,
-    reason=("low_cover", NO_CROP), problem_of=problem_of, zero_without=ZOOM_BOX,
+    needs=(), takes=("zoom_box", "turns"), asks=(), recommended=False,
+    reason=("low_cover", NO_CROP), problem_of=problem_of, zero_without="zoom_box",
 )  # fmt: skip
 def vlrft_zoom_cover(answer: Answer, zoom_box: Any = None, turns: Any = None) -> float:
     """Share of ``zoom_box`` that the last crop covers, lowered for a crop that is too large.
@@ -37,7 +61,10 @@ def vlrft_zoom_cover(answer: Answer, zoom_box: Any = None, turns: Any = None) ->
     """
     crops = [crop for turn in earlier_turns(turns) if (crop := one_box(turn.get("crop")))]
     gold = one_box(zoom_box)
-    return cover(crops[-1], gold) if crops and gold is not None else 0.0
+    if not crops or gold is None:
+        return 0.0
+    share = min(1.0, shared_area(crops[-1], gold) / area(gold))
+    return share * min(1.0, FREE_AREA * area(gold) / area(crops[-1]))
 
 
 @reward(

@@ -2,7 +2,6 @@
 
 calls.py   the call of the tool in a model's turn
 crops.py   the part of the picture that is shown, or the line that says why there is none
-cover.py   how well a crop shows what there is to see
 
 ms-swift's scheduler of turns is swift_plugin/zoom.py, the rewards are in rewards/zoom.py, and the
 rule of recipes is in recipe/rules/turns.py. Other folders know only that a row may have earlier

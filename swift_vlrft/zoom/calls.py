@@ -7,8 +7,6 @@ Name and arguments are those of Qwen's cookbook. The box is read as any other, i
 the row; ``img_idx`` counts the row's pictures from 0, and is 0 where it is left out.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any, NamedTuple
 

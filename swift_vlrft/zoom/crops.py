@@ -3,8 +3,6 @@
 cut((100, 500, 900, 501), (1000, 1000), "norm1000")    (20, 450, 980, 551)
 """
 
-from __future__ import annotations
-
 import io
 import math
 import os
@@ -54,7 +52,7 @@ def look(
     part = cut(call.box, picture.size, frame, resize)
     if part is None:
         return "The box leaves the picture."
-    crop = [round(side) for side in thousandths(part, picture.size)]
+    crop = [round(1000 * x / side) for x, side in zip(part, picture.size * 2, strict=True)]
     if any(turn["crop"] == crop and turn["picture"] == call.picture for turn in turns):
         return "You have seen this part."
     return crop, shown(picture, part)
@@ -81,12 +79,6 @@ def cut(box: Corners, size: Size, frame: str, resize: Resize | None = None) -> P
         corners.append((max(0, math.floor(middle - half)), min(side, math.ceil(middle + half))))
     (x1, x2), (y1, y2) = corners
     return x1, y1, x2, y2
-
-
-def thousandths(part: Part, size: Size) -> Corners:
-    """Return the corners of a part in thousandths of the picture's sides."""
-    (width, height), (x1, y1, x2, y2) = size, part
-    return 1000 * x1 / width, 1000 * y1 / height, 1000 * x2 / width, 1000 * y2 / height
 
 
 def shown(picture: Image.Image, part: Part) -> bytes:

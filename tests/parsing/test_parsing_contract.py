@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from swift_vlrft.parsing import short_answers
-from swift_vlrft.parsing.answers import normalise, read, read_boxes, well_formed
+from swift_vlrft.parsing.answers import normalise, read, read_boxes
 
 CASES = list(map(json.loads, Path(__file__).with_name("contract.jsonl").open()))
 READERS = {
@@ -17,7 +17,7 @@ READERS = {
     "labels": lambda text: read_boxes(text).labels,
     "points": lambda text: sorted(read(text).points),
     "same name": lambda names: normalise(names[0]) == normalise(names[1]),
-    "well formed": well_formed,
+    "well formed": lambda text: read(text).well_formed,
     "number": short_answers.number,
     "none or -4": lambda text: short_answers.number(text) in (None, -4),
     "choice": short_answers.choice,

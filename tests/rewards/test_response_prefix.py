@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.families import FAMILIES
-from swift_vlrft.parsing.answers import well_formed
+from swift_vlrft.parsing.answers import read
 from swift_vlrft.rewards import REWARDS
 
 FORMATS = ("vlrft_format", "vlrft_detection_format")
@@ -41,8 +41,8 @@ def test_a_prefix_changes_no_score_and_the_column_does_not_put_it_in_twice(text,
     score = REWARDS["vlrft_format"]
     assert score([prefix + text], response_prefix=prefix) == score([prefix + text])
     begins_like_one = text.lstrip().startswith(("<think>", "<|channel>"))
-    if prefix in EMPTY and (not begins_like_one or well_formed(text)):
-        assert well_formed(prefix + text) == well_formed(text)
+    if prefix in EMPTY and (not begins_like_one or read(text).well_formed):
+        assert read(prefix + text).well_formed == read(text).well_formed
 
 
 @pytest.mark.parametrize("name", FORMATS)

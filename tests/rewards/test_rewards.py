@@ -28,7 +28,7 @@ from swift_vlrft.rewards import (
     vlrft_counting,
 )
 from swift_vlrft.rewards.contract import reward
-from swift_vlrft.rewards.counting import COUNTING
+from swift_vlrft.rewards.number import COUNTING
 
 
 def task_of(name):
