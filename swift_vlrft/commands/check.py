@@ -85,11 +85,7 @@ def check(
 
 
 def _checked(
-    name: str,
-    fix: bool,
-    quiet: bool,
-    run: bool = False,
-    arguments: Sequence[str] = (),
+    name: str, fix: bool, quiet: bool, run: bool = False, arguments: Sequence[str] = ()
 ) -> tuple[list[Recipe], list[Finding]]:
     """The commands of a recipe, after a rewrite, and the findings for them."""
     from swift_vlrft.recipe.by_bash import run_recipes

@@ -12,17 +12,10 @@ from swift_vlrft.commands.hub_options import CardOnly, Hub, Private, Repo, show_
 from swift_vlrft.commands.output import print_json, print_written, say, show, table
 from swift_vlrft.evaluation.settings import CATEGORIES_HELP
 
-Source = Annotated[
-    Path,
-    typer.Argument(
-        metavar="SRC",
-        help="A set on disk, in any form.",
-    ),
-]
+Source = Annotated[Path, typer.Argument(metavar="SRC", help="A set on disk, in any form.")]
 Target = Annotated[Path, typer.Argument(metavar="DST", help="Parquet folder to write.")]
 KeepGoing = Annotated[
-    bool,
-    typer.Option("--keep-going", help="Leave bad rows and images out, and list them."),
+    bool, typer.Option("--keep-going", help="Leave bad rows and images out, and list them.")
 ]
 
 data = typer.Typer(
@@ -34,10 +27,7 @@ data.command()(check)
 
 @data.command()
 def coco(
-    instances: Annotated[
-        Path,
-        typer.Argument(help="instances_*.json, or lvis_v1_*.json."),
-    ],
+    instances: Annotated[Path, typer.Argument(help="instances_*.json, or lvis_v1_*.json.")],
     images: Annotated[Path, typer.Argument(help="Folder of the images.")],
     folder: Target,
     categories: Annotated[

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from swift_vlrft.commands.output import print_json, say, say_marked, table
+from swift_vlrft.commands.output import show as show_table
+
 if TYPE_CHECKING:
     from swift_vlrft.datasets.check import Report
     from swift_vlrft.datasets.validate import TooLong
@@ -20,9 +23,6 @@ if TYPE_CHECKING:
 Root = Annotated[Path | None, typer.Option(help="Folder that relative image paths start from.")]
 Columns = Annotated[
     str, typer.Option(help='Rename columns, as ms-swift does: {"question": "problem"}')
-]
-ModelType = Annotated[
-    str | None, typer.Option(help="Family of --model, if it does not tell: qwen2_5_vl, ...")
 ]
 Plugins = Annotated[
     list[Path] | None,
@@ -62,7 +62,9 @@ def check(
             "format SET:native is."
         ),
     ] = None,
-    model_type: ModelType = None,
+    model_type: Annotated[
+        str | None, typer.Option(help="Family of --model, if it does not tell: qwen2_5_vl, ...")
+    ] = None,
     show: Annotated[int, typer.Option(min=0, help="Problems to print.")] = 30,
     as_json: AsJson = False,
 ) -> None:
@@ -76,7 +78,6 @@ def check(
 
     Exit code 0: nothing found; 1: problems were found; 2: the input cannot be used.
     """
-    from swift_vlrft.commands.output import print_json, say
     from swift_vlrft.datasets.check import Report, check_splits, unasked
     from swift_vlrft.datasets.questions import shared_pictures
     from swift_vlrft.datasets.schemas import load_forms
@@ -214,9 +215,6 @@ def _length_check(limit: int, model: str | None, model_type: str | None) -> TooL
 
 
 def _print(problems: list[tuple[str, str]], notes: list[str], show: int) -> None:
-    from swift_vlrft.commands.output import say, say_marked, table
-    from swift_vlrft.commands.output import show as show_table
-
     if problems:
         title = f"{len(problems)} problem{'s' * (len(problems) > 1)}"
         drawn = table("where", "what", title=title, wraps=("what",))

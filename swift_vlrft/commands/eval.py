@@ -34,10 +34,7 @@ def evaluate(
             "boxes are asked in pixels, as `--dataset PATH:pixels` trains."
         ),
     ] = None,
-    task: Annotated[
-        str | None,
-        typer.Option(help=f"{', '.join(TASK_NAMES)}."),
-    ] = None,
+    task: Annotated[str | None, typer.Option(help=f"{', '.join(TASK_NAMES)}.")] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     **options: Any,

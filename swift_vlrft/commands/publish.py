@@ -34,8 +34,7 @@ def publish(
     licence: Annotated[
         str | None,
         typer.Option(
-            "--license",
-            help="Licence of the model, as the hub names it, such as apache-2.0.",
+            "--license", help="Licence of the model, as the hub names it, such as apache-2.0."
         ),
     ] = None,
     private: Private = False,

@@ -16,13 +16,6 @@ WITH_FLAGS = {"ignore_unknown_options": True, "allow_extra_args": True}
 """A command's context in which an option that is not its own stays a word."""
 
 
-def no_flag(*words: object) -> None:
-    """Raise ValueError where a flag stands in the place of a recipe or another file."""
-    for word in map(str, words):
-        if is_flag(word):
-            raise ValueError(f"{word}: flags of the recipe come after the files' names")
-
-
 def flags_after(words: Sequence[str], context: typer.Context) -> list[str]:
     """Return the words after a recipe; ValueError if they are no flags that ms-swift knows."""
     from swift_vlrft.recipe.facts import facts

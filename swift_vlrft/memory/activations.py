@@ -100,10 +100,7 @@ def training_passes(settings: Settings) -> Passes:
         {VIT: round(saved_vit + vit_layer / 2)},
         {**parts, LLM: parts[LLM] + working, LOGITS: after},
     )
-    backward = (
-        {**parts, LOGITS: back},
-        {**parts, TEMPORARIES: round(again)},
-    )
+    backward = ({**parts, LOGITS: back}, {**parts, TEMPORARIES: round(again)})
     back_vit = max(embedding, round(RECOMPUTED * vit_layer) if trains else 0)
     return Passes(
         forward=max(forward, key=size_of),
