@@ -1,7 +1,5 @@
 """``vlrft agree``: does the engine say what the trainer says?"""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

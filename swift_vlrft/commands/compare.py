@@ -1,7 +1,5 @@
 """``vlrft compare``: is B better than A?"""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """``vlrft data`` does everything about data sets; ``check`` is in data_check.py."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -14,6 +14,10 @@ import typer
 
 from swift_vlrft.commands.output import print_json, say, say_marked, table
 from swift_vlrft.commands.output import show as show_table
+from swift_vlrft.families import IMAGE_TYPES
+from swift_vlrft.geometry.box_format import NATIVE
+from swift_vlrft.rewards import PAYING, REWARDS
+from swift_vlrft.rewards.contract import CONFIDENCE
 
 if TYPE_CHECKING:
     from swift_vlrft.datasets.check import Report
@@ -84,7 +88,6 @@ def check(
     from swift_vlrft.datasets.validate import RowRules
     from swift_vlrft.datasets.writer import with_bar
     from swift_vlrft.recipe.rules.rows import nothing_scored, routing_notes
-    from swift_vlrft.rewards import PAYING, REWARDS
 
     load_forms(external_plugins or ())
     rewards = tuple(reward or ())
@@ -149,7 +152,6 @@ def asked_format(
     ``native`` alone. DataError where that needs a model.
     """
     from swift_vlrft.datasets.box_format import split_box_format
-    from swift_vlrft.geometry.box_format import NATIVE
 
     path, subset = split_box_format(str(source))
     if subset != NATIVE:
@@ -178,8 +180,6 @@ def _fitting_rewards(report: Report) -> dict[str, list[int]]:
     they would score. One that needs confidences fits where prompts ask for them.
     """
     from swift_vlrft.datasets.check import NO_TASK
-    from swift_vlrft.rewards import PAYING, REWARDS
-    from swift_vlrft.rewards.contract import CONFIDENCE
 
     fits = {}
     for task, names in PAYING.items():
@@ -202,7 +202,6 @@ def _length_check(limit: int, model: str | None, model_type: str | None) -> TooL
     if model is None:
         raise ValueError("--max-length counts tokens with a model's tokenizer; give --model DIR")
     from swift_vlrft.datasets.validate import length_check
-    from swift_vlrft.families import IMAGE_TYPES
     from swift_vlrft.swift_plugin.command_line import run_of_model
     from swift_vlrft.swift_plugin.model import image_resize_of, text_tokens
 

@@ -1,7 +1,5 @@
 """``vlrft eval``: how good is a model? Its options are those of ``swift_vlrft.evaluate``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -14,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from swift_vlrft.commands.options import with_options
 from swift_vlrft.commands.output import number, print_json, say, show, table
 from swift_vlrft.evaluation.settings import Scoring, Settings
+from swift_vlrft.files import records
 from swift_vlrft.rewards import TASK_NAMES
 
 SHOWN_CLASSES = 20
@@ -46,14 +45,12 @@ def evaluate(
     A killed run resumes when it is started again. Exit code 2: the input cannot be used.
     """
     options["engine_options"] = engine_flags(options["engine_options"])
-    from swift_vlrft.files import records
-    from swift_vlrft.swift_plugin.evaluate import evaluate as evaluate_model
-    from swift_vlrft.swift_plugin.evaluate import output_folder
+    from swift_vlrft.swift_plugin import evaluate as runs
 
     if options["out"] is None and model is not None and dataset is not None:
-        options["out"] = output_folder(model, dataset)
+        options["out"] = runs.output_folder(model, dataset)
     with answers_bar() as progress:
-        summary = evaluate_model(model, dataset, task, progress=progress, **options)
+        summary = runs.evaluate(model, dataset, task, progress=progress, **options)
     if as_json:
         print_json(records.as_json(summary))
         return

@@ -1,7 +1,5 @@
 """``vlrft publish`` puts a trained model on a hub, with a card that says what ran."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

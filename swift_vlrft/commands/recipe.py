@@ -1,7 +1,5 @@
 """``vlrft recipe`` finds the shipped recipes, and writes recipes for a model and GPUs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

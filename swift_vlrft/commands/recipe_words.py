@@ -3,13 +3,12 @@
 vlrft plan RECIPE --per_device_train_batch_size 1 --gpus 4x24        --gpus is vlrft's own
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Sequence
 
 import typer
 
+from swift_vlrft.recipe.facts import facts
 from swift_vlrft.recipe.flags import flags_of, is_flag
 
 WITH_FLAGS = {"ignore_unknown_options": True, "allow_extra_args": True}
@@ -18,8 +17,6 @@ WITH_FLAGS = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 def flags_after(words: Sequence[str], context: typer.Context) -> list[str]:
     """Return the words after a recipe; ValueError if they are no flags that ms-swift knows."""
-    from swift_vlrft.recipe.facts import facts
-
     if words and not is_flag(words[0]):
         raise ValueError(f"{words[0]}: `{context.command_path}` takes no such argument")
     known = facts().commands if words else {}

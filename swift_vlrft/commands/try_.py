@@ -11,8 +11,6 @@ from swift_vlrft.commands.compare import COLOURS
 from swift_vlrft.commands.output import print_json, say, say_marked
 from swift_vlrft.files.environment import hide_bars
 
-SHOWS = "This shows that data, prompts and rewards work together, not what a real model will reach."
-
 
 def try_(
     data: Annotated[
@@ -63,12 +61,13 @@ def try_(
         print_json(summary)
         return
     print_trial(summary, folder)
-    dataset = folder / "data"
-    task = next(iter(summary["tasks"]))
-    say(SHOWS, "A script for real GPUs:")
+    task, dataset = next(iter(summary["tasks"])), shlex.quote(str(folder / "data"))
     say(
+        "This shows that data, prompts and rewards work together, not what a real model will "
+        "reach.",
+        "A script for real GPUs:",
         f"  vlrft recipe new run.sh --model {example_model(family)} --task {task} "
-        f"--dataset {shlex.quote(str(dataset))} --gpus 4x24"
+        f"--dataset {dataset} --gpus 4x24",
     )
 
 

@@ -10,8 +10,6 @@ image processor (``smart_resize`` with a time axis of two frames). Both import t
 The other rules are in fixed.py, and in tiles.py for images that are cut in parts.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

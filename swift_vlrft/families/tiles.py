@@ -8,8 +8,6 @@ Sources: transformers' image processors GotOcr2, which is InternVL's (``get_opti
 and MiniCPM-V 4.6's.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -6,13 +6,11 @@
 Source: qwen-vl-utils 0.0.14 (``smart_nframes``, ``fetch_video``), which imports torch.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from swift_vlrft.families.resize import RESOLUTION, SmartResize
 from swift_vlrft.geometry.box_format import Size
@@ -36,7 +34,7 @@ class VideoRule:
     least: int = 128  # tokens of a frame
     most: int = 768
 
-    def of(self, environ: Mapping[str, str]) -> VideoRule:
+    def of(self, environ: Mapping[str, str]) -> Self:
         """Return this rule under variables; ValueError for one that is no number above 0."""
         said: dict[str, Any] = {
             field: _number(environ, name, float if field == "fps" else int)

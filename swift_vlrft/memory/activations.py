@@ -7,8 +7,6 @@ The constants (families' MemoryFacts, and those below) are fitted to what autogr
 real transformers models; dev/refit.py prints them again.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from swift_vlrft.memory.settings import Settings

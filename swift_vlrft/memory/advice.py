@@ -7,8 +7,6 @@
 A change is flags of ms-swift and what they cost; ``written`` reads the recipe with them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import get_args
@@ -216,19 +214,12 @@ def _batch_changes(settings: Settings) -> Iterator[Change]:
     batch, factor = settings.batch, 1
     while batch % 2 == 0:
         batch, factor = batch // 2, factor * 2
-        flags = _batch_flags(settings, batch, settings.accumulation * factor)
+        flags = {"per_device_train_batch_size": batch}
+        flags["gradient_accumulation_steps"] = settings.accumulation * factor
+        # num_generations divides the rows of a generation (_init_generation_batch_params).
+        if settings.steps_per_generation is not None:
+            flags["steps_per_generation"] = settings.steps_per_generation * factor
         yield _change(3.5 + factor / 10, "same step, smaller passes", **flags)
-
-
-def _batch_flags(settings: Settings, batch: int, accumulation: int) -> dict[str, int]:
-    """Return the flags of another batch, with as many rows in a generation.
-
-    num_generations must divide them (args_mixin.py: _init_generation_batch_params).
-    """
-    sizes = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation}
-    if settings.steps_per_generation is not None:
-        sizes["steps_per_generation"] = settings.steps_per_generation * settings.batch // batch
-    return sizes
 
 
 def _row_changes(settings: Settings) -> Iterator[Change]:

@@ -7,8 +7,6 @@ Any set that training reads (datasets/opening.py), or rows in ms-swift's form
 ({"images": [...], "messages": [...]}).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 rule_of(read_run("recipes/demo_cpu.sh"), model).max_pixels
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
