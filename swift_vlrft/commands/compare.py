@@ -45,8 +45,7 @@ def print_comparison(result: Any, shown: int) -> None:
         bounds = "-" if d.low is None or d.high is None else f"{d.low:+.3f} to {d.high:+.3f}"
         metrics.add_row(name, number(d.a), number(d.b), sign, bounds)
     show(metrics)
-    for note in result.notes:
-        say(f"note: {note}")
+    say(*(f"note: {note}" for note in result.notes))
     if result.only_a or result.only_b:
         say(f"rows only in A: {result.only_a}; only in B: {result.only_b} (left out)")
     say(f"became right: {len(result.gained)}; became wrong: {len(result.lost)}")

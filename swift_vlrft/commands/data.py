@@ -104,8 +104,7 @@ def list_sources(as_json: AsJson = False) -> None:
 
     if as_json:
         # "frame" is what the column of a set is called, and the key of this output from the start.
-        print_json([vars(source) | {"frame": source.box_format} for source in SOURCES])
-        return
+        return print_json([vars(source) | {"frame": source.box_format} for source in SOURCES])
     drawn = table("--dataset", "what it is", "task", "boxes in", "hub", wraps=("what it is",))
     for source in SOURCES:
         hubs = ", ".join(source.hubs)

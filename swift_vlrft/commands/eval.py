@@ -52,8 +52,7 @@ def evaluate(
     with answers_bar() as progress:
         summary = runs.evaluate(model, dataset, task, progress=progress, **options)
     if as_json:
-        print_json(records.as_json(summary))
-        return
+        return print_json(records.as_json(summary))
     print_summary(summary)
     if options["out"] is not None:
         say(f"{options['out']}/summary.json")
@@ -105,7 +104,6 @@ def print_summary(summary: Any) -> None:
         show(of_class)
         if len(summary.by_class) > SHOWN_CLASSES:
             say(f"and {len(summary.by_class) - SHOWN_CLASSES} more (--json has them)")
-    for note in summary.notes:
-        say(f"note: {note}")
+    say(*(f"note: {note}" for note in summary.notes))
     for kind, count in summary.problems.items():
         say(f"{count} {kind}: {', '.join(summary.named.get(kind, []))}")

@@ -90,8 +90,7 @@ def print_report(report: Report) -> None:
             f"  solution: {_cut(sample.solution)}",
             f"  completion: {_cut(sample.completion)}",
         )
-    for note in report.notes:
-        say(f"note: {note}")
+    say(*(f"note: {note}" for note in report.notes))
     for flag in report.flags:
         say_marked("flag:", flag, "red")
 

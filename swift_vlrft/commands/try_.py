@@ -58,8 +58,7 @@ def try_(
             config = replace(config, device=card.name, warm_steps=WARM_STEPS)
     summary = run_trial(config, folder, card)
     if as_json:
-        print_json(summary)
-        return
+        return print_json(summary)
     print_trial(summary, folder)
     task, dataset = next(iter(summary["tasks"])), shlex.quote(str(folder / "data"))
     say(

@@ -36,10 +36,6 @@ class Longest:
     text: int  # Tokens of the longest prompt's text of any row
     answer: int  # Of the longest answer
 
-    def sizes(self, rule: ImageRule) -> list[Size]:
-        """Return the sizes of the pictures that the ViT gets."""
-        return [part for size in self.images for part in rule.parts(*size)]
-
 
 def longest_row(path: str | Path, rule: ImageRule, room: int | None = None) -> Longest:
     """Find the longest row whose images take fewer tokens than ``room``: ms-swift leaves others out
