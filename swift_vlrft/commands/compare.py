@@ -1,12 +1,14 @@
 """``vlrft compare``: is B better than A?"""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from swift_vlrft.commands.output import number, print_json, say, say_marked, show, table
 from swift_vlrft.evaluation.settings import DRAWS
+
+COLOURS = {"better": "green", "not proven": "yellow", "worse": "red"}
 
 
 def compare(
@@ -27,15 +29,7 @@ def compare(
 
     result = compare_runs(a, b, task=task, bootstrap=bootstrap, seed=seed)
     if as_json:
-        print_json(records.as_json(result))
-    else:
-        print_comparison(result, shown)
-
-
-COLOURS = {"better": "green", "not proven": "yellow", "worse": "red"}
-
-
-def print_comparison(result: Any, shown: int) -> None:
+        return print_json(records.as_json(result))
     say_marked(f"{result.verdict.word}:", result.verdict.why, COLOURS[result.verdict.word])
     kind = f"{result.task}, protocol {result.protocol}" if result.protocol else result.task
     title = f"{kind}: {result.rows} rows in both, {result.images} images"

@@ -17,7 +17,6 @@ from swift_vlrft.commands.recipe_words import flags_after
 from swift_vlrft.recipe.flags import is_flag
 
 if TYPE_CHECKING:
-    from swift_vlrft.memory.estimate import Phase
     from swift_vlrft.memory.largest import Answer
     from swift_vlrft.memory.recipe_plan import RecipePlan
 
@@ -155,25 +154,21 @@ def print_memory(planned: RecipePlan, name: str) -> None:
         f": {name} needs {peak.total / GIB:.1f} of {gpus.gib:.1f} GiB on each GPU ({gpus.name}) "
         f"in the phase `{peak.name}`, {room} (error {ERROR:.0%})",
     )
-    _print_phases(plan.phases, peak)
-    if plan.host:
-        say_styled(f"host memory for offloading: {plan.host / GIB:.0f} GiB a node")
-    for note in plan.settings.assumptions:
-        say_styled(f"assumed: {note}")
-
-
-def _print_phases(phases: Sequence[Phase], peak: Phase) -> None:
-    """Print the table of phases."""
     sums = {
-        head: [sum(phase.parts.get(name, 0) for name in names) for phase in phases]
+        head: [sum(phase.parts.get(name, 0) for name in names) for phase in plan.phases]
         for head, names in COLUMNS.items()
     }
     sums = {head: of for head, of in sums.items() if any(of)}
-    sums |= {"allocated": [p.allocated for p in phases], "reserved": [p.total for p in phases]}
+    sums["allocated"] = [phase.allocated for phase in plan.phases]
+    sums["reserved"] = [phase.total for phase in plan.phases]
     title = "GiB on each GPU at the peak of each phase"
     drawn = table("phase", *(f">{head}" for head in sums), title=title)
-    for phase, *sizes in zip(phases, *sums.values(), strict=True):
+    for phase, *sizes in zip(plan.phases, *sums.values(), strict=True):
         short = phase.name.replace("old/reference log-probabilities", "log-probs")
         cells = ("" if size < 0.05 * GIB else f"{size / GIB:.1f}" for size in sizes)
         drawn.add_row(short, *cells, style="bold" if phase is peak else "")
     show(drawn)
+    if plan.host:
+        say_styled(f"host memory for offloading: {plan.host / GIB:.0f} GiB a node")
+    for note in plan.settings.assumptions:
+        say_styled(f"assumed: {note}")

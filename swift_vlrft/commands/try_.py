@@ -9,7 +9,9 @@ from msgspec.structs import replace
 
 from swift_vlrft.commands.compare import COLOURS
 from swift_vlrft.commands.output import print_json, say, say_marked
+from swift_vlrft.families import family_of
 from swift_vlrft.files.environment import hide_bars
+from swift_vlrft.memory.scripts import scripts
 
 
 def try_(
@@ -72,9 +74,6 @@ def try_(
 
 def example_model(family: str) -> str:
     """Return the model of the first shipped recipe for that family."""
-    from swift_vlrft.families import family_of
-    from swift_vlrft.memory.scripts import scripts
-
     models = (script.model for script in scripts().values())
     of_family = (m for m in models if (of := family_of(name=m)) and of.name == family)
     return next(of_family, "MODEL")

@@ -49,10 +49,6 @@ class Change:
         first, *others = (f"{name} {value}" for name, value in self.flags.items())
         return first + (f" with {' '.join(others)}" if others else "")
 
-    @property
-    def fits(self) -> bool:
-        return self.plan is not None and self.plan.fits
-
     def as_dict(self) -> dict[str, object]:
         values: dict[str, object] = {"change": self.label, "flags": self.flags, "cost": self.cost}
         if plan := self.plan:
@@ -69,7 +65,7 @@ def advise(plan: Plan, written: Written) -> list[Change]:
         return []
     quick = _planner(written, plan.host)
     singles = [replace(change, plan=quick(change.flags)) for change in changes(plan.settings)]
-    fitting = [change for change in singles if change.fits][:SHOWN]
+    fitting = [one for one in singles if one.plan and one.plan.fits][:SHOWN]
     if not fitting or fitting[0].rank > EXPENSIVE_RANK:
         combined = _together(plan, quick)
         if combined and all(combined.flags != change.flags for change in fitting):

@@ -124,10 +124,9 @@ def _draft(
     if data or other_task:
         native = (model.family and model.family.box_format) or "norm1000"
         box = f":{native}" if task in BOX_TASKS and native != "norm1000" else ""
-        dataset = f"{data}{box}" if data else ""
         needed = "a folder with image, problem, solution" + (f", as FOLDER{box}" if box else "")
-        said.append(f"DATASET {dataset}" if data else "DATASET must be given")
-        given = shlex.quote(dataset) if data else ""
+        said.append(f"DATASET {data}{box}" if data else "DATASET must be given")
+        given = shlex.quote(f"{data}{box}") if data else ""
         script = replace(script, dataset=given, dataset_needed=needed)
     return script, said
 

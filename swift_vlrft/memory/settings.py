@@ -30,7 +30,6 @@ SMALLEST, LARGEST = 4, 1024  # GB of a GPU
 
 # Ascending in what is divided.
 Sharding = Literal["none", "ddp", "zero0", "zero1", "zero2", "zero3", "fsdp"]
-Rollout = Literal["vllm_colocate", "vllm_server", "transformers", "none"]
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class Settings:
     cpu_states: bool = False
     """DeepSpeed's offload_optimizer to cpu: master weights, moments and gradients."""
     cpu_parameters: bool = False  # DeepSpeed's offload_param to cpu
-    rollout: Rollout = "transformers"
+    rollout: Literal["vllm_colocate", "vllm_server", "transformers", "none"] = "transformers"
     vllm_tp: int = _flag("vllm_tensor_parallel_size", 1, Run.integer)
     vllm_utilization: float = _flag("vllm_gpu_memory_utilization", 0.9, Run.number)
     vllm_max_length: int | None = _flag("vllm_max_model_len", None, Run.optional)
