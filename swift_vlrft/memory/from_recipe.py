@@ -144,7 +144,7 @@ def _training(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
     tuner, optim, sees = run.text("tuner_type"), run.text("optim") or "", settings.model.sees
     bits = int(run.text("quant_bits") or 0) if run.text("quant_method") else 0
     rows = settings.steps_per_generation or settings.accumulation
-    if generation := run.optional("generation_batch_size"):
+    if run.grpo and (generation := run.optional("generation_batch_size")):
         rows = max(1, generation // (settings.batch * settings.processes))
     sharding, cpu_states, cpu_parameters = _sharding(run, settings.processes, notes)
     if optim not in OPTIMIZERS:
