@@ -1,7 +1,5 @@
 """``vlrft agree``: does the engine say what the trainer says?"""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
@@ -53,7 +51,6 @@ def agree(
     last = f"{limit.mean:g}", "", f"{limit.share:.1%}", f"{RATIO}"
     drawn.add_row(f"limit, {measured.dtype}", "", *last)
     show(drawn)
-    for note in verdict.notes:
-        say(f"note: {note}")
+    say(*(f"note: {note}" for note in verdict.notes))
     say(f"{folder}/verdict.json")
     raise typer.Exit(verdict.exit_code)

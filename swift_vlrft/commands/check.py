@@ -9,11 +9,12 @@ import typer
 
 from swift_vlrft.commands.output import print_json, say, say_marked, say_styled
 from swift_vlrft.commands.recipe_words import flags_after
+from swift_vlrft.files.writing import DiskFull
 from swift_vlrft.recipe.flags import is_flag
-from swift_vlrft.recipe.shipped import is_command
+from swift_vlrft.recipe.reader import Recipe, RecipeError, hands_on, read_recipes, read_text
+from swift_vlrft.recipe.shipped import is_command, recipe_path
 
 if TYPE_CHECKING:
-    from swift_vlrft.recipe.reader import Recipe
     from swift_vlrft.recipe.rules import Finding
 
 
@@ -48,8 +49,6 @@ def check(
     It needs neither GPU nor model nor network. Exit code 0: no problem; 1: problems; 2: a recipe
     cannot be read.
     """
-    from swift_vlrft.recipe.reader import RecipeError
-
     if run and fix:
         raise typer.BadParameter("--run shows what bash makes of a script; --fix changes its text")
     first = next((n for n, word in enumerate(recipes) if is_flag(word)), len(recipes))
@@ -85,37 +84,29 @@ def check(
 
 
 def _checked(
-    name: str,
-    fix: bool,
-    quiet: bool,
-    run: bool = False,
-    arguments: Sequence[str] = (),
+    name: str, fix: bool, quiet: bool, run: bool = False, arguments: Sequence[str] = ()
 ) -> tuple[list[Recipe], list[Finding]]:
     """The commands of a recipe, after a rewrite, and the findings for them."""
     from swift_vlrft.recipe.by_bash import run_recipes
-    from swift_vlrft.recipe.reader import RecipeError, hands_on, read_recipes, read_text
     from swift_vlrft.recipe.rules import check_recipes
     from swift_vlrft.recipe.run import resolve
-    from swift_vlrft.recipe.shipped import recipe_path
 
-    read = run_recipes if run else read_recipes
-    if run and is_command(name):
-        raise RecipeError(f"--run reads a script; this is a command: {name[:60]}")
     if is_command(name):
+        if run:
+            raise RecipeError(f"--run reads a script; this is a command: {name[:60]}")
         commands = read_text(name)
     else:
+        read = run_recipes if run else read_recipes
         commands = read(recipe_path(name), arguments=arguments)
         hands_on(commands, arguments)
-    if fix and not is_command(name) and _rewrite(commands[0], quiet):
-        return _checked(name, False, quiet)
+        if fix and _rewrite(commands[0], quiet):
+            return _checked(name, False, quiet)
     return commands, check_recipes(resolve(command) for command in commands)
 
 
 def _rewrite(recipe: Recipe, quiet: bool) -> bool:
     """Make all changes that findings propose; whether the file has changed."""
-    from swift_vlrft.files.writing import DiskFull
     from swift_vlrft.recipe.fix import difference, patched, write_fixed
-    from swift_vlrft.recipe.reader import RecipeError, read_text
     from swift_vlrft.recipe.rules import check_recipes
     from swift_vlrft.recipe.run import resolve
 

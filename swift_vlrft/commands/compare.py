@@ -1,14 +1,14 @@
 """``vlrft compare``: is B better than A?"""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from swift_vlrft.commands.output import number, print_json, say, say_marked, show, table
 from swift_vlrft.evaluation.settings import DRAWS
+
+COLOURS = {"better": "green", "not proven": "yellow", "worse": "red"}
 
 
 def compare(
@@ -29,15 +29,7 @@ def compare(
 
     result = compare_runs(a, b, task=task, bootstrap=bootstrap, seed=seed)
     if as_json:
-        print_json(records.as_json(result))
-    else:
-        print_comparison(result, shown)
-
-
-COLOURS = {"better": "green", "not proven": "yellow", "worse": "red"}
-
-
-def print_comparison(result: Any, shown: int) -> None:
+        return print_json(records.as_json(result))
     say_marked(f"{result.verdict.word}:", result.verdict.why, COLOURS[result.verdict.word])
     kind = f"{result.task}, protocol {result.protocol}" if result.protocol else result.task
     title = f"{kind}: {result.rows} rows in both, {result.images} images"
@@ -47,8 +39,7 @@ def print_comparison(result: Any, shown: int) -> None:
         bounds = "-" if d.low is None or d.high is None else f"{d.low:+.3f} to {d.high:+.3f}"
         metrics.add_row(name, number(d.a), number(d.b), sign, bounds)
     show(metrics)
-    for note in result.notes:
-        say(f"note: {note}")
+    say(*(f"note: {note}" for note in result.notes))
     if result.only_a or result.only_b:
         say(f"rows only in A: {result.only_a}; only in B: {result.only_b} (left out)")
     say(f"became right: {len(result.gained)}; became wrong: {len(result.lost)}")

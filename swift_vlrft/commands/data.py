@@ -1,7 +1,5 @@
 """``vlrft data`` does everything about data sets; ``check`` is in data_check.py."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
@@ -12,17 +10,10 @@ from swift_vlrft.commands.hub_options import CardOnly, Hub, Private, Repo, show_
 from swift_vlrft.commands.output import print_json, print_written, say, show, table
 from swift_vlrft.evaluation.settings import CATEGORIES_HELP
 
-Source = Annotated[
-    Path,
-    typer.Argument(
-        metavar="SRC",
-        help="A set on disk, in any form.",
-    ),
-]
+Source = Annotated[Path, typer.Argument(metavar="SRC", help="A set on disk, in any form.")]
 Target = Annotated[Path, typer.Argument(metavar="DST", help="Parquet folder to write.")]
 KeepGoing = Annotated[
-    bool,
-    typer.Option("--keep-going", help="Leave bad rows and images out, and list them."),
+    bool, typer.Option("--keep-going", help="Leave bad rows and images out, and list them.")
 ]
 
 data = typer.Typer(
@@ -34,10 +25,7 @@ data.command()(check)
 
 @data.command()
 def coco(
-    instances: Annotated[
-        Path,
-        typer.Argument(help="instances_*.json, or lvis_v1_*.json."),
-    ],
+    instances: Annotated[Path, typer.Argument(help="instances_*.json, or lvis_v1_*.json.")],
     images: Annotated[Path, typer.Argument(help="Folder of the images.")],
     folder: Target,
     categories: Annotated[
@@ -116,8 +104,7 @@ def list_sources(as_json: AsJson = False) -> None:
 
     if as_json:
         # "frame" is what the column of a set is called, and the key of this output from the start.
-        print_json([vars(source) | {"frame": source.box_format} for source in SOURCES])
-        return
+        return print_json([vars(source) | {"frame": source.box_format} for source in SOURCES])
     drawn = table("--dataset", "what it is", "task", "boxes in", "hub", wraps=("what it is",))
     for source in SOURCES:
         hubs = ", ".join(source.hubs)

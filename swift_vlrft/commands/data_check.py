@@ -12,6 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from swift_vlrft.commands.output import print_json, say, say_marked, table
+from swift_vlrft.commands.output import show as show_table
+from swift_vlrft.families import IMAGE_TYPES
+from swift_vlrft.geometry.box_format import NATIVE
+from swift_vlrft.rewards import PAYING, REWARDS
+from swift_vlrft.rewards.contract import CONFIDENCE
+
 if TYPE_CHECKING:
     from swift_vlrft.datasets.check import Report
     from swift_vlrft.datasets.validate import TooLong
@@ -20,9 +27,6 @@ if TYPE_CHECKING:
 Root = Annotated[Path | None, typer.Option(help="Folder that relative image paths start from.")]
 Columns = Annotated[
     str, typer.Option(help='Rename columns, as ms-swift does: {"question": "problem"}')
-]
-ModelType = Annotated[
-    str | None, typer.Option(help="Family of --model, if it does not tell: qwen2_5_vl, ...")
 ]
 Plugins = Annotated[
     list[Path] | None,
@@ -62,7 +66,9 @@ def check(
             "format SET:native is."
         ),
     ] = None,
-    model_type: ModelType = None,
+    model_type: Annotated[
+        str | None, typer.Option(help="Family of --model, if it does not tell: qwen2_5_vl, ...")
+    ] = None,
     show: Annotated[int, typer.Option(min=0, help="Problems to print.")] = 30,
     as_json: AsJson = False,
 ) -> None:
@@ -76,14 +82,12 @@ def check(
 
     Exit code 0: nothing found; 1: problems were found; 2: the input cannot be used.
     """
-    from swift_vlrft.commands.output import print_json, say
     from swift_vlrft.datasets.check import Report, check_splits, unasked
     from swift_vlrft.datasets.questions import shared_pictures
     from swift_vlrft.datasets.schemas import load_forms
     from swift_vlrft.datasets.validate import RowRules
     from swift_vlrft.datasets.writer import with_bar
     from swift_vlrft.recipe.rules.rows import nothing_scored, routing_notes
-    from swift_vlrft.rewards import PAYING, REWARDS
 
     load_forms(external_plugins or ())
     rewards = tuple(reward or ())
@@ -148,7 +152,6 @@ def asked_format(
     ``native`` alone. DataError where that needs a model.
     """
     from swift_vlrft.datasets.box_format import split_box_format
-    from swift_vlrft.geometry.box_format import NATIVE
 
     path, subset = split_box_format(str(source))
     if subset != NATIVE:
@@ -177,8 +180,6 @@ def _fitting_rewards(report: Report) -> dict[str, list[int]]:
     they would score. One that needs confidences fits where prompts ask for them.
     """
     from swift_vlrft.datasets.check import NO_TASK
-    from swift_vlrft.rewards import PAYING, REWARDS
-    from swift_vlrft.rewards.contract import CONFIDENCE
 
     fits = {}
     for task, names in PAYING.items():
@@ -201,7 +202,6 @@ def _length_check(limit: int, model: str | None, model_type: str | None) -> TooL
     if model is None:
         raise ValueError("--max-length counts tokens with a model's tokenizer; give --model DIR")
     from swift_vlrft.datasets.validate import length_check
-    from swift_vlrft.families import IMAGE_TYPES
     from swift_vlrft.swift_plugin.command_line import run_of_model
     from swift_vlrft.swift_plugin.model import image_resize_of, text_tokens
 
@@ -214,9 +214,6 @@ def _length_check(limit: int, model: str | None, model_type: str | None) -> TooL
 
 
 def _print(problems: list[tuple[str, str]], notes: list[str], show: int) -> None:
-    from swift_vlrft.commands.output import say, say_marked, table
-    from swift_vlrft.commands.output import show as show_table
-
     if problems:
         title = f"{len(problems)} problem{'s' * (len(problems) > 1)}"
         drawn = table("where", "what", title=title, wraps=("what",))

@@ -35,6 +35,5 @@ def demo(
         made.write_drawn(drawn)
         summary = run_trial(TrialConfig(str(drawn), steps=steps, **made.TRIAL), out)
     if as_json:
-        print_json(summary)
-        return
+        return print_json(summary)
     print_trial(summary, out)

@@ -1,7 +1,5 @@
 """``vlrft eval``: how good is a model? Its options are those of ``swift_vlrft.evaluate``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -14,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from swift_vlrft.commands.options import with_options
 from swift_vlrft.commands.output import number, print_json, say, show, table
 from swift_vlrft.evaluation.settings import Scoring, Settings
+from swift_vlrft.files import records
 from swift_vlrft.rewards import TASK_NAMES
 
 SHOWN_CLASSES = 20
@@ -34,10 +33,7 @@ def evaluate(
             "boxes are asked in pixels, as `--dataset PATH:pixels` trains."
         ),
     ] = None,
-    task: Annotated[
-        str | None,
-        typer.Option(help=f"{', '.join(TASK_NAMES)}."),
-    ] = None,
+    task: Annotated[str | None, typer.Option(help=f"{', '.join(TASK_NAMES)}.")] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     **options: Any,
@@ -49,17 +45,14 @@ def evaluate(
     A killed run resumes when it is started again. Exit code 2: the input cannot be used.
     """
     options["engine_options"] = engine_flags(options["engine_options"])
-    from swift_vlrft.files import records
-    from swift_vlrft.swift_plugin.evaluate import evaluate as evaluate_model
-    from swift_vlrft.swift_plugin.evaluate import output_folder
+    from swift_vlrft.swift_plugin import evaluate as runs
 
     if options["out"] is None and model is not None and dataset is not None:
-        options["out"] = output_folder(model, dataset)
+        options["out"] = runs.output_folder(model, dataset)
     with answers_bar() as progress:
-        summary = evaluate_model(model, dataset, task, progress=progress, **options)
+        summary = runs.evaluate(model, dataset, task, progress=progress, **options)
     if as_json:
-        print_json(records.as_json(summary))
-        return
+        return print_json(records.as_json(summary))
     print_summary(summary)
     if options["out"] is not None:
         say(f"{options['out']}/summary.json")
@@ -111,7 +104,6 @@ def print_summary(summary: Any) -> None:
         show(of_class)
         if len(summary.by_class) > SHOWN_CLASSES:
             say(f"and {len(summary.by_class) - SHOWN_CLASSES} more (--json has them)")
-    for note in summary.notes:
-        say(f"note: {note}")
+    say(*(f"note: {note}" for note in summary.notes))
     for kind, count in summary.problems.items():
         say(f"{count} {kind}: {', '.join(summary.named.get(kind, []))}")

@@ -1,7 +1,5 @@
 """`vlrft data push` and `vlrft publish` share these options."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated

@@ -4,8 +4,6 @@
 def evaluate(model: ..., *, as_json: ..., **options: Any) -> None: ...
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Callable, Iterator

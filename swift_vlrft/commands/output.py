@@ -79,7 +79,8 @@ def say(*texts: object, error: bool = False) -> None:
     All that the commands print goes through this file: whatever a model or a file says reaches the
     terminal as text that is shown, and never as markup or control characters.
     """
-    typer.echo("\n".join(map(printable, texts)), err=error)
+    for text in texts:
+        typer.echo(printable(text), err=error)
 
 
 def say_marked(mark: str, text: object, colour: str, *, error: bool = False) -> None:
@@ -155,8 +156,7 @@ def print_written(written: Written, as_json: bool) -> None:
             "counts": counts,
             "notes": written.notes,
         }
-        print_json(result)
-        return
+        return print_json(result)
     shown = [f"note: {note}" for note in written.notes]
     shown += [f"{n} {name}" for name, n in counts.items()]
     shown += [f"left out: {row}" for row in written.left_out[:LEFT_OUT_SHOWN]]

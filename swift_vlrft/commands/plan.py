@@ -13,19 +13,14 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from swift_vlrft.commands.output import print_json, say, say_styled, show, table
-from swift_vlrft.commands.recipe_words import flags_after, no_flag
+from swift_vlrft.commands.recipe_words import flags_after
+from swift_vlrft.recipe.flags import is_flag
 
 if TYPE_CHECKING:
-    from swift_vlrft.memory.advice import Change
-    from swift_vlrft.memory.estimate import Phase
     from swift_vlrft.memory.largest import Answer
     from swift_vlrft.memory.recipe_plan import RecipePlan
 
 GIB = 2**30
-RecipeFile = Annotated[
-    Path,
-    typer.Argument(help="Script, YAML or JSON of ms-swift, or a name that `vlrft recipe` prints."),
-]
 GpusOption = Annotated[
     str | None,
     typer.Option("--gpus", help="GPUs per node: 4x80 (GB), 4xA100-80G, 8xH20. Default: all here."),
@@ -34,32 +29,34 @@ NodesOption = Annotated[
     int | None, typer.Option("--nodes", min=1, help="Nodes. Default: the recipe's NNODES, else 1.")
 ]
 DatasetOption = Annotated[
-    Path | None,
-    typer.Option("--dataset", help="Parquet or JSON Lines: plan for its longest row."),
-]
-RunOption = Annotated[
-    bool, typer.Option("--run", help="Let bash read the script; nothing in it can start.")
-]
-LargestOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--largest",
-        metavar="NAME",
-        help="The largest value that fits: max_completion_length, MAX_PIXELS, lora_rank, "
-        "per_device_train_batch_size, num_generations, vllm_max_model_len; or gpus. Repeatable.",
-    ),
+    Path | None, typer.Option("--dataset", help="Parquet or JSON Lines: plan for its longest row.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def plan(
     context: typer.Context,
-    recipe: RecipeFile,
+    recipe: Annotated[
+        Path,
+        typer.Argument(
+            help="Script, YAML or JSON of ms-swift, or a name that `vlrft recipe` prints."
+        ),
+    ],
     gpus: GpusOption = None,
     nodes: NodesOption = None,
     dataset: DatasetOption = None,
-    run: RunOption = False,
-    largest: LargestOption = None,
+    run: Annotated[
+        bool, typer.Option("--run", help="Let bash read the script; nothing in it can start.")
+    ] = False,
+    largest: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="The largest value that fits: max_completion_length, MAX_PIXELS, lora_rank, "
+            "per_device_train_batch_size, num_generations, vllm_max_model_len; or gpus. "
+            "Repeatable.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Predict the memory of a GRPO run per GPU and phase, before anything is downloaded.
@@ -74,7 +71,8 @@ def plan(
     from swift_vlrft.memory.largest import cheapest_machine, largest_values
     from swift_vlrft.memory.recipe_plan import plan_recipe
 
-    no_flag(recipe)
+    if is_flag(str(recipe)):
+        raise ValueError(f"{recipe}: flags of the recipe come after the files' names")
     arguments = flags_after(context.args, context)
     names = [name.replace("-", "_") for name in largest or ()]
     if names == ["gpus"] and not (gpus or nodes or run):
@@ -125,14 +123,21 @@ def print_plan(planned: RecipePlan, name: str) -> None:
     """Print the plan, and what could be changed."""
     changes = planned.changes()
     print_memory(planned, name)
-    if not planned.plan.fits and not changes:
-        say_styled("no set of known changes makes it fit: more or larger GPUs are needed")
-    _print_changes(changes)
-    if changes:
-        runs = planned.run_with(changes[0].flags)
-        say_styled(f"run it with the first: {runs.command}")
-        for problem in runs.problems:
-            say_styled(("but first:", "red"), f" {problem}")
+    if not changes:
+        if not planned.plan.fits:
+            say_styled("no set of known changes makes it fit: more or larger GPUs are needed")
+        return
+    drawn = table("change", ">peak", "costs", title="to make it fit, cheapest first")
+    for change in changes:
+        if plan := change.plan:
+            host = f"host memory ({plan.host / GIB:.0f} GiB a node)"
+            peak = f"{plan.peak.total / GIB:.1f} {plan.verdict}"
+            drawn.add_row(change.label, peak, change.cost.replace("host memory", host))
+    show(drawn)
+    runs = planned.run_with(changes[0].flags)
+    say_styled(f"run it with the first: {runs.command}")
+    for problem in runs.problems:
+        say_styled(("but first:", "red"), f" {problem}")
 
 
 def print_memory(planned: RecipePlan, name: str) -> None:
@@ -149,37 +154,21 @@ def print_memory(planned: RecipePlan, name: str) -> None:
         f": {name} needs {peak.total / GIB:.1f} of {gpus.gib:.1f} GiB on each GPU ({gpus.name}) "
         f"in the phase `{peak.name}`, {room} (error {ERROR:.0%})",
     )
-    _print_phases(plan.phases, peak)
-    if plan.host:
-        say_styled(f"host memory for offloading: {plan.host / GIB:.0f} GiB a node")
-    for note in plan.settings.assumptions:
-        say_styled(f"assumed: {note}")
-
-
-def _print_phases(phases: Sequence[Phase], peak: Phase) -> None:
-    """Print the table of phases."""
     sums = {
-        head: [sum(phase.parts.get(name, 0) for name in names) for phase in phases]
+        head: [sum(phase.parts.get(name, 0) for name in names) for phase in plan.phases]
         for head, names in COLUMNS.items()
     }
     sums = {head: of for head, of in sums.items() if any(of)}
-    sums |= {"allocated": [p.allocated for p in phases], "reserved": [p.total for p in phases]}
+    sums["allocated"] = [phase.allocated for phase in plan.phases]
+    sums["reserved"] = [phase.total for phase in plan.phases]
     title = "GiB on each GPU at the peak of each phase"
     drawn = table("phase", *(f">{head}" for head in sums), title=title)
-    for phase, *sizes in zip(phases, *sums.values(), strict=True):
+    for phase, *sizes in zip(plan.phases, *sums.values(), strict=True):
         short = phase.name.replace("old/reference log-probabilities", "log-probs")
         cells = ("" if size < 0.05 * GIB else f"{size / GIB:.1f}" for size in sizes)
         drawn.add_row(short, *cells, style="bold" if phase is peak else "")
     show(drawn)
-
-
-def _print_changes(changes: Sequence[Change]) -> None:
-    """Print a table of changes, if there are any."""
-    drawn = table("change", ">peak", "costs", title="to make it fit, cheapest first")
-    for change in changes:
-        if plan := change.plan:
-            host = f"host memory ({plan.host / GIB:.0f} GiB a node)"
-            peak = f"{plan.peak.total / GIB:.1f} {plan.verdict}"
-            drawn.add_row(change.label, peak, change.cost.replace("host memory", host))
-    if drawn.rows:
-        show(drawn)
+    if plan.host:
+        say_styled(f"host memory for offloading: {plan.host / GIB:.0f} GiB a node")
+    for note in plan.settings.assumptions:
+        say_styled(f"assumed: {note}")

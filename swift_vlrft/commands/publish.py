@@ -1,7 +1,5 @@
 """``vlrft publish`` puts a trained model on a hub, with a card that says what ran."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
@@ -34,8 +32,7 @@ def publish(
     licence: Annotated[
         str | None,
         typer.Option(
-            "--license",
-            help="Licence of the model, as the hub names it, such as apache-2.0.",
+            "--license", help="Licence of the model, as the hub names it, such as apache-2.0."
         ),
     ] = None,
     private: Private = False,

@@ -1,9 +1,7 @@
 """``vlrft recipe`` finds the shipped recipes, and writes recipes for a model and GPUs."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -18,11 +16,6 @@ from swift_vlrft.commands.plan import (
 )
 from swift_vlrft.recipe.shipped import shipped_recipes
 from swift_vlrft.rewards import TASK_NAMES
-
-if TYPE_CHECKING:
-    from swift_vlrft.memory.new_recipe import NewRecipe
-
-OutFile = Annotated[Path, typer.Argument(help="File to write.")]
 
 
 class _Recipes(TyperGroup):
@@ -59,12 +52,9 @@ def path(
 
 @recipe.command()
 def new(
-    out: OutFile,
+    out: Annotated[Path, typer.Argument(help="File to write.")],
     model: Annotated[str, typer.Option(help="Hub id, checkpoint folder or config.json.")],
-    task: Annotated[
-        str,
-        typer.Option(help=f"{', '.join(TASK_NAMES)}."),
-    ] = "detection",
+    task: Annotated[str, typer.Option(help=f"{', '.join(TASK_NAMES)}.")] = "detection",
     gpus: GpusOption = None,
     nodes: NodesOption = None,
     dataset: DatasetOption = None,
@@ -79,16 +69,12 @@ def new(
     from swift_vlrft.memory.new_recipe import new_recipe
 
     written = new_recipe(out, model, task, gpus, nodes=nodes, dataset=dataset)
-    _show(written, out, as_json)
-
-
-def _show(recipe: NewRecipe, out: Path, as_json: bool) -> None:
-    """What was written, from which recipe, and its plan."""
-    backup = str(recipe.backup) if recipe.backup else None
+    planned, change, backup = written.planned, written.change, written.backup
     if as_json:
-        where = {"from": recipe.origin, "written": str(out), "before": backup}
-        change = {"flags": recipe.change.flags, "cost": recipe.change.cost}
-        print_json(recipe.planned.plan.as_dict() | change | where)
-        return
-    print_memory(recipe.planned, out.name)
-    say(recipe.origin, f"written: {out}" + (f"; what was there before: {backup}" if backup else ""))
+        made = {"flags": change.flags, "cost": change.cost, "from": written.origin}
+        files = {"written": str(out), "before": str(backup) if backup else None}
+        print_json(planned.plan.as_dict() | made | files)
+    else:
+        print_memory(planned, out.name)
+        before = f"; what was there before: {backup}" if backup else ""
+        say(written.origin, f"written: {out}{before}")

@@ -3,30 +3,20 @@
 vlrft plan RECIPE --per_device_train_batch_size 1 --gpus 4x24        --gpus is vlrft's own
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Sequence
 
 import typer
 
+from swift_vlrft.recipe.facts import facts
 from swift_vlrft.recipe.flags import flags_of, is_flag
 
 WITH_FLAGS = {"ignore_unknown_options": True, "allow_extra_args": True}
 """A command's context in which an option that is not its own stays a word."""
 
 
-def no_flag(*words: object) -> None:
-    """Raise ValueError where a flag stands in the place of a recipe or another file."""
-    for word in map(str, words):
-        if is_flag(word):
-            raise ValueError(f"{word}: flags of the recipe come after the files' names")
-
-
 def flags_after(words: Sequence[str], context: typer.Context) -> list[str]:
     """Return the words after a recipe; ValueError if they are no flags that ms-swift knows."""
-    from swift_vlrft.recipe.facts import facts
-
     if words and not is_flag(words[0]):
         raise ValueError(f"{words[0]}: `{context.command_path}` takes no such argument")
     known = facts().commands if words else {}

@@ -32,8 +32,5 @@ def report(
     target, problems = write_report(run, evaluation or [], target, count=samples)
     size = target.stat().st_size
     if as_json:
-        print_json({"report": str(target), "bytes": size, "problems": problems})
-        return
-    for problem in problems:
-        say(f"not shown: {problem}")
-    say(f"{target}  {size / 1e6:.2f} MB")
+        return print_json({"report": str(target), "bytes": size, "problems": problems})
+    say(*(f"not shown: {problem}" for problem in problems), f"{target}  {size / 1e6:.2f} MB")

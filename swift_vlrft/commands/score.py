@@ -85,14 +85,12 @@ def print_report(report: Report) -> None:
             reasons.add_row(name, code.replace("_", " "), str(count))
     show(reasons)
     for sample in report.samples:
-        lines = [f"line {sample.line}  {sample.reward}  {number(sample.score)}  {sample.reason}"]
-        lines += [
+        say(
+            f"line {sample.line}  {sample.reward}  {number(sample.score)}  {sample.reason}",
             f"  solution: {_cut(sample.solution)}",
             f"  completion: {_cut(sample.completion)}",
-        ]
-        say(*lines)
-    for note in report.notes:
-        say(f"note: {note}")
+        )
+    say(*(f"note: {note}" for note in report.notes))
     for flag in report.flags:
         say_marked("flag:", flag, "red")
 

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from swift_vlrft.commands.compare import COLOURS
 from swift_vlrft.commands.output import print_json, say, say_marked
+from swift_vlrft.families import family_of
 from swift_vlrft.files.environment import hide_bars
-
-SHOWS = "This shows that data, prompts and rewards work together, not what a real model will reach."
+from swift_vlrft.memory.scripts import scripts
 
 
 def try_(
@@ -60,23 +60,20 @@ def try_(
             config = replace(config, device=card.name, warm_steps=WARM_STEPS)
     summary = run_trial(config, folder, card)
     if as_json:
-        print_json(summary)
-        return
+        return print_json(summary)
     print_trial(summary, folder)
-    dataset = folder / "data"
-    task = next(iter(summary["tasks"]))
-    say(SHOWS, "A script for real GPUs:")
+    task, dataset = next(iter(summary["tasks"])), shlex.quote(str(folder / "data"))
     say(
+        "This shows that data, prompts and rewards work together, not what a real model will "
+        "reach.",
+        "A script for real GPUs:",
         f"  vlrft recipe new run.sh --model {example_model(family)} --task {task} "
-        f"--dataset {shlex.quote(str(dataset))} --gpus 4x24"
+        f"--dataset {dataset} --gpus 4x24",
     )
 
 
 def example_model(family: str) -> str:
     """Return the model of the first shipped recipe for that family."""
-    from swift_vlrft.families import family_of
-    from swift_vlrft.memory.scripts import scripts
-
     models = (script.model for script in scripts().values())
     of_family = (m for m in models if (of := family_of(name=m)) and of.name == family)
     return next(of_family, "MODEL")

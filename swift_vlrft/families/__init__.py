@@ -7,8 +7,6 @@
 A new family is a file beside the others and a line in ``FAMILIES``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -45,10 +45,6 @@ def is_glm(values: Mapping[str, Any]) -> bool:
     return "vision_config" in values and values.get("original_rope") is not False
 
 
-def is_cogagent(values: Mapping[str, Any]) -> bool:
-    return "vision_config" in values and values.get("original_rope") is False
-
-
 FAMILY = Family(
     name="chatglm4v",
     model_types=("chatglm4v", "chatglm"),
@@ -80,7 +76,7 @@ COGAGENT = replace(
     FAMILY,
     name="cogagent_9b",
     hub_name=r"cogagent-9b",
-    is_config=is_cogagent,
+    is_config=lambda values: "vision_config" in values and values.get("original_rope") is False,
     tiny=replace(FAMILY.tiny, config=lambda *sizes: config(*sizes) | {"original_rope": False}),
     box_format="norm1000",
     box_answer="Grounded Operation: CLICK(box=[[254,303,291,365]], element_info='[AXCell]')",

@@ -5,8 +5,6 @@
 Nothing here imports torch or transformers: configurations are plain dictionaries.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -8,8 +8,6 @@
 Source: transformers' image processor of Gemma 4, and the published code of GLM-4V.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -8,7 +8,6 @@ Not verified, for want of the published files: GLM-4.6V-Flash's image token id, 
 from GLM-4.1V, and its context (families/models.json).
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -35,16 +34,12 @@ def config(size: TinySize, vocabulary: int) -> dict[str, Any]:
     }
 
 
-def is_later(values: Mapping[str, Any]) -> bool:
-    return values["model_type"] != "glm4v" or not glm4v.is_first(values)
-
-
 FAMILY: Family = replace(
     glm4v.FAMILY,
     name="glm46v",
     model_types=("glm4v", "glm4v_moe", "glm46v"),
     hub_name=r"glm-?4\.[56]v|(^|/)glyph$",
-    is_config=is_later,
+    is_config=lambda values: values["model_type"] != "glm4v" or not glm4v.is_first(values),
     shared_prefix=("glm4v", "glm4v_moe"),
     templates={"glm4_5v": "<think></think>\n"},
     tiny=replace(

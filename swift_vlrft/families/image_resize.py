@@ -3,8 +3,6 @@
 ImageResize("qwen2_5_vl", 3136, 1_003_520).size(640, 480)   (644, 476)
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from swift_vlrft.families import image_rule

@@ -6,8 +6,6 @@ set holds none of it, since ms-swift's template writes its own.
 What a prompt may name is left alone: thoughts, answers, boxes, points, references, tools.
 """
 
-from __future__ import annotations
-
 import re
 
 _ANSWER = "(?:begin_of_|end_of_)?(?:box|object_ref|ref|quad|point)"

@@ -25,10 +25,7 @@ TOKENS = {
 so they are not verified; here they follow those of Qwen3.5's 248,077 that a tokenizer has.
 """
 IMAGE_TOKENS = {"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"}
-IDS = {
-    **qwen3_5.FAMILY.tiny.special_ids,
-    **ids_from(248077, (*TOKENS.values(), "<box>", "</box>")),
-}
+IDS = {**qwen3_5.FAMILY.tiny.special_ids, **ids_from(248077, (*TOKENS.values(), "<box>", "</box>"))}
 
 SIDE = 112
 """Of a view in the tiny models: four tokens. The published model has views of 448 x 448."""
@@ -65,10 +62,5 @@ FAMILY = Family(
     box_answer="<box>254 303 291 365</box>",
     why_not_shared="its merger runs once a slice: ranks with unlike numbers would hang with ZeRO-3",
     # The ViT's 20 layers after the first merging see a quarter of the patches: 46.0 x 12 / 27.
-    memory=MemoryFacts(
-        llm_saved=28.7,
-        vit_saved=20.4,
-        keeps_logits=False,
-        vit_attention="q_proj",
-    ),
+    memory=MemoryFacts(llm_saved=28.7, vit_saved=20.4, keeps_logits=False, vit_attention="q_proj"),
 )

@@ -3,8 +3,6 @@
 published_name("Qwen/Qwen2.5-VL-3B-Instruct")     "Qwen2.5-VL-3B"
 """
 
-from __future__ import annotations
-
 import json
 import re
 from functools import lru_cache

@@ -1,14 +1,7 @@
 """Qwen3 without images."""
 
-from typing import Any
-
-from swift_vlrft.families.family import Family, MemoryFacts, TinySize
+from swift_vlrft.families.family import Family, MemoryFacts
 from swift_vlrft.families.tiny_parts import config_of, qwen_tiny, rope, text_config
-
-
-def config(size: TinySize, vocabulary: int) -> dict[str, Any]:
-    return config_of("qwen3", text_config(size, vocabulary) | rope() | {"head_dim": 32})
-
 
 FAMILY = Family(
     name="qwen3",
@@ -19,6 +12,8 @@ FAMILY = Family(
         "qwen3_thinking": "<think>\n",
         "qwen3_nothinking": "",
     },
-    tiny=qwen_tiny(config),
+    tiny=qwen_tiny(
+        lambda *sizes: config_of("qwen3", text_config(*sizes) | rope() | {"head_dim": 32})
+    ),
     memory=MemoryFacts(llm_saved=28.7),
 )

@@ -10,8 +10,6 @@ image processor (``smart_resize`` with a time axis of two frames). Both import t
 The other rules are in fixed.py, and in tiles.py for images that are cut in parts.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -141,7 +139,7 @@ class SmartResize(ImageRule):
                 f"an image of {width} x {height} pixels is more than {MAX_RATIO} times as long as "
                 "wide"
             )
-        sides = self._multiples(width, height)
+        sides = [multiple(side, factor) for side in (width, height)]
         area = frames * sides[0] * sides[1]
         # The same order of operations as in the processors: it decides how ties round.
         if area > high:
@@ -167,9 +165,10 @@ class SmartResize(ImageRule):
         """qwen-vl-utils, which ms-swift calls for Qwen, fails then. The processors themselves keep
         ``factor`` pixels.
         """
+        area = multiple(width, self.factor) * multiple(height, self.factor)
         return (
             self.from_environment
-            and math.prod(self._multiples(width, height)) > self.max_pixels
+            and area > self.max_pixels
             and min(width, height) / math.sqrt(width * height / self.max_pixels) < self.factor
         )
 
@@ -191,9 +190,10 @@ class SmartResize(ImageRule):
             limits.append(default if tokens is None else tokens * self.factor**2)
         return limits[0], limits[1]
 
-    def _multiples(self, width: int, height: int) -> list[int]:
-        factor = self.factor
-        return [max(factor, round(side / factor) * factor) for side in (width, height)]
+
+def multiple(length: int, factor: int) -> int:
+    """Return the multiple of ``factor`` that is nearest to a length, and one at least."""
+    return max(factor, round(length / factor) * factor)
 
 
 def squarest(area: int) -> tuple[int, int]:

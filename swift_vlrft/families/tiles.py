@@ -8,14 +8,12 @@ Sources: transformers' image processors GotOcr2, which is InternVL's (``get_opti
 and MiniCPM-V 4.6's.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from swift_vlrft.families.resize import ImageRule, number_in, squarest
+from swift_vlrft.families.resize import ImageRule, multiple, number_in, squarest
 from swift_vlrft.geometry.box_format import Size
 
 
@@ -91,7 +89,7 @@ class Slices(_Cut):
         whole = self._fitted(width, height)
         if columns * rows == 1:
             return [whole]
-        slice_ = _multiple(width, columns) / columns, _multiple(height, rows) / rows
+        slice_ = multiple(width, columns) / columns, multiple(height, rows) / rows
         return [whole] + [self._fitted(*slice_)] * (columns * rows)
 
     def largest(self) -> Size:
@@ -132,8 +130,4 @@ class Slices(_Cut):
         ratio = width / height
         rows = int(self.side / math.sqrt(ratio))
         columns = int(rows * ratio)
-        return _multiple(columns, self.factor), _multiple(rows, self.factor)
-
-
-def _multiple(length: int, divisor: int) -> int:
-    return max(round(length / divisor) * divisor, divisor)
+        return multiple(columns, self.factor), multiple(rows, self.factor)

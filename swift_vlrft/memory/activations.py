@@ -7,8 +7,6 @@ The constants (families' MemoryFacts, and those below) are fitted to what autogr
 real transformers models; dev/refit.py prints them again.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from swift_vlrft.memory.settings import Settings
@@ -100,10 +98,7 @@ def training_passes(settings: Settings) -> Passes:
         {VIT: round(saved_vit + vit_layer / 2)},
         {**parts, LLM: parts[LLM] + working, LOGITS: after},
     )
-    backward = (
-        {**parts, LOGITS: back},
-        {**parts, TEMPORARIES: round(again)},
-    )
+    backward = ({**parts, LOGITS: back}, {**parts, TEMPORARIES: round(again)})
     back_vit = max(embedding, round(RECOMPUTED * vit_layer) if trains else 0)
     return Passes(
         forward=max(forward, key=size_of),

@@ -7,8 +7,6 @@
 A change is flags of ms-swift and what they cost; ``written`` reads the recipe with them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import get_args
@@ -51,10 +49,6 @@ class Change:
         first, *others = (f"{name} {value}" for name, value in self.flags.items())
         return first + (f" with {' '.join(others)}" if others else "")
 
-    @property
-    def fits(self) -> bool:
-        return self.plan is not None and self.plan.fits
-
     def as_dict(self) -> dict[str, object]:
         values: dict[str, object] = {"change": self.label, "flags": self.flags, "cost": self.cost}
         if plan := self.plan:
@@ -71,7 +65,7 @@ def advise(plan: Plan, written: Written) -> list[Change]:
         return []
     quick = _planner(written, plan.host)
     singles = [replace(change, plan=quick(change.flags)) for change in changes(plan.settings)]
-    fitting = [change for change in singles if change.fits][:SHOWN]
+    fitting = [one for one in singles if one.plan and one.plan.fits][:SHOWN]
     if not fitting or fitting[0].rank > EXPENSIVE_RANK:
         combined = _together(plan, quick)
         if combined and all(combined.flags != change.flags for change in fitting):
@@ -216,19 +210,12 @@ def _batch_changes(settings: Settings) -> Iterator[Change]:
     batch, factor = settings.batch, 1
     while batch % 2 == 0:
         batch, factor = batch // 2, factor * 2
-        flags = _batch_flags(settings, batch, settings.accumulation * factor)
+        flags = {"per_device_train_batch_size": batch}
+        flags["gradient_accumulation_steps"] = settings.accumulation * factor
+        # num_generations divides the rows of a generation (_init_generation_batch_params).
+        if settings.steps_per_generation is not None:
+            flags["steps_per_generation"] = settings.steps_per_generation * factor
         yield _change(3.5 + factor / 10, "same step, smaller passes", **flags)
-
-
-def _batch_flags(settings: Settings, batch: int, accumulation: int) -> dict[str, int]:
-    """Return the flags of another batch, with as many rows in a generation.
-
-    num_generations must divide them (args_mixin.py: _init_generation_batch_params).
-    """
-    sizes = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation}
-    if settings.steps_per_generation is not None:
-        sizes["steps_per_generation"] = settings.steps_per_generation * settings.batch // batch
-    return sizes
 
 
 def _row_changes(settings: Settings) -> Iterator[Change]:

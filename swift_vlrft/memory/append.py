@@ -5,8 +5,6 @@ run_with(path, {"move_model_batches": "16", "MAX_PIXELS": "401408"})
     .problems   what in the recipe stands against it, with the line to change
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -84,14 +82,6 @@ def elsewhere(processes: int = 0) -> dict[str, str]:
     """
     kept = ("NPROC_PER_NODE", str(processes))
     return {n: v for n, v in os.environ.items() if n not in MACHINE_VARIABLES or (n, v) == kept}
-
-
-def writable(out: Path) -> None:
-    """Raise ValueError for a place where no script can be written."""
-    if out.suffix in CONFIGURATION:
-        raise ValueError(f"{out}: the output is a script; name it *.sh")
-    if out.is_dir():
-        raise ValueError(f"{out} is a folder; give a file in it, as {out / 'new.sh'}")
 
 
 def callers_part(recipe: Recipe, environment: Mapping[str, str]) -> str:

@@ -4,10 +4,8 @@ plan = estimate(settings)
 plan.peak.name, plan.peak.total, plan.verdict        "backward", 65712345088, "fits"
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from swift_vlrft.memory import vllm
 from swift_vlrft.memory.activations import Components, size_of
@@ -73,7 +71,7 @@ class Plan:
     def fits(self) -> bool:
         return self.headroom >= 0 and not self.failures
 
-    def with_notes(self, *notes: str) -> Plan:
+    def with_notes(self, *notes: str) -> Self:
         """Add assumptions, except those that are empty."""
         assumptions = (*self.settings.assumptions, *filter(None, notes))
         return replace(self, settings=replace(self.settings, assumptions=assumptions))

@@ -4,8 +4,6 @@ settings = settings_of(read_run("recipes/demo_cpu.sh"), parse_gpus("4x80"))
 settings.assumptions     everything that affects the verdict and is not in the recipe
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
@@ -58,11 +56,10 @@ def settings_of(
     notes += not_planned(run)
     model = model_of(run)
     if nodes is None:
-        nodes = _stated_nodes(run)
+        nodes = nodes_of(run)
         notes += [f"{nodes} nodes (NNODES), each with {gpus.count} of these GPUs"] * (nodes > 1)
     processes, spread = _processes(run, gpus, nodes, notes)
-    flags = {f.name: f.metadata for f in fields(Settings) if f.metadata}
-    flags = {name: its for name, its in flags.items() if its["flag"] in run.flags}
+    flags = {f.name: f.metadata for f in fields(Settings) if f.metadata.get("flag") in run.flags}
     values = {name: its["read"](run, its["flag"]) for name, its in flags.items()}
     # old_logps: grpo_trainer.py: _prepare_batch_inputs computes them in every run.
     stated = Settings(model, gpus.bytes, processes, nodes, spread, **values, old_logps=run.grpo)
@@ -101,12 +98,8 @@ def _certain(run: Run) -> tuple[Run, list[str]]:
 
 def nodes_of(run: Run) -> int:
     """Return NNODES, as ms-swift hands it to torchrun (swift/cli/main.py)."""
-    return _stated_nodes(_certain(run)[0])
-
-
-def _stated_nodes(run: Run) -> int:
     try:
-        return run.count("NNODES") or 1
+        return _certain(run)[0].count("NNODES") or 1
     except ValueError as error:
         raise ValueError(f"{error}; or give --nodes") from None
 
@@ -151,8 +144,8 @@ def _training(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
     tuner, optim, sees = run.text("tuner_type"), run.text("optim") or "", settings.model.sees
     bits = int(run.text("quant_bits") or 0) if run.text("quant_method") else 0
     rows = settings.steps_per_generation or settings.accumulation
-    if settings.generation_batch:
-        rows = max(1, settings.generation_batch // (settings.batch * settings.processes))
+    if run.grpo and (generation := run.optional("generation_batch_size")):
+        rows = max(1, generation // (settings.batch * settings.processes))
     sharding, cpu_states, cpu_parameters = _sharding(run, settings.processes, notes)
     if optim not in OPTIMIZERS:
         notes.append(f"optim {optim} is planned as adamw, with two moments in 32 bits")

@@ -7,8 +7,6 @@ Any set that training reads (datasets/opening.py), or rows in ms-swift's form
 ({"images": [...], "messages": [...]}).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,10 +35,6 @@ class Longest:
     images: tuple[Size, ...]  # Width and height in the file, before any resize
     text: int  # Tokens of the longest prompt's text of any row
     answer: int  # Of the longest answer
-
-    def sizes(self, rule: ImageRule) -> list[Size]:
-        """Return the sizes of the pictures that the ViT gets."""
-        return [part for size in self.images for part in rule.parts(*size)]
 
 
 def longest_row(path: str | Path, rule: ImageRule, room: int | None = None) -> Longest:

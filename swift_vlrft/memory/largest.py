@@ -8,8 +8,6 @@ A value fits where its plan says ``fits``, which leaves the planner's own error 
 where it breaks no rule of `vlrft check` between flags.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

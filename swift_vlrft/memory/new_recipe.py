@@ -6,8 +6,6 @@ new.planned.plan.peak, new.change.flags, new.origin
 Unusable input is a ValueError in one line.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import textwrap
@@ -16,7 +14,6 @@ from math import log2
 from pathlib import Path
 
 from swift_vlrft.datasets.row import BOX_TASKS
-from swift_vlrft.memory import append
 from swift_vlrft.memory.advice import Change
 from swift_vlrft.memory.from_recipe import changed
 from swift_vlrft.memory.models import Model, read_model
@@ -24,7 +21,7 @@ from swift_vlrft.memory.recipe_plan import RecipePlan, for_machine, gpus_of, pla
 from swift_vlrft.memory.scripts import Script, scripts
 from swift_vlrft.memory.settings import GIB, Gpus, parse_gpus
 from swift_vlrft.recipe.fix import write_fixed
-from swift_vlrft.recipe.reader import only, read_text
+from swift_vlrft.recipe.reader import CONFIGURATION, only, read_text
 from swift_vlrft.recipe.run import Run, resolve
 from swift_vlrft.rewards import PAYING, TASK_NAMES
 
@@ -49,7 +46,10 @@ def new_recipe(
     dataset: Path | None = None,
 ) -> NewRecipe:
     """Write the tested recipe nearest to a model, a task and a machine, changed until it fits."""
-    append.writable(out)
+    if out.suffix in CONFIGURATION:
+        raise ValueError(f"{out}: the output is a script; name it *.sh")
+    if out.is_dir():
+        raise ValueError(f"{out} is a folder; give a file in it, as {out / 'new.sh'}")
     node, _ = gpus_of(gpus, out)
     if Path(model).name == "config.json":
         model = str(Path(model).parent)
@@ -124,10 +124,9 @@ def _draft(
     if data or other_task:
         native = (model.family and model.family.box_format) or "norm1000"
         box = f":{native}" if task in BOX_TASKS and native != "norm1000" else ""
-        dataset = f"{data}{box}" if data else ""
         needed = "a folder with image, problem, solution" + (f", as FOLDER{box}" if box else "")
-        said.append(f"DATASET {dataset}" if data else "DATASET must be given")
-        given = shlex.quote(dataset) if data else ""
+        said.append(f"DATASET {data}{box}" if data else "DATASET must be given")
+        given = shlex.quote(f"{data}{box}") if data else ""
         script = replace(script, dataset=given, dataset_needed=needed)
     return script, said
 

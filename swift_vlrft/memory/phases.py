@@ -6,8 +6,6 @@ Formulas name the function that they follow: ms-swift's trainer (swift/rlhf_trai
 rollout_mixin.py, grpo_trainer.py), DeepSpeed's ZeRO (states.py), vLLM's worker (vllm.py).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 from swift_vlrft.memory import vllm

@@ -6,8 +6,6 @@
 Unusable input is a ValueError in one line.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Container, Mapping, Sequence

@@ -4,8 +4,6 @@ refuse(run)                     ValueError for a command that is not planned
 next(refusals(run, settings))   "tuner_type", "--tuner_type vera: the planner knows ..."
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from swift_vlrft.memory.settings import Settings

@@ -3,8 +3,6 @@
 rule_of(read_run("recipes/demo_cpu.sh"), model).max_pixels
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -108,7 +106,7 @@ def images_of(run: Run, model: Model, longest: Longest | None, notes: list[str])
         by_length = room < rule.max_pixels
         rule = rule.within(max_pixels=max(rule.min_pixels, min(rule.max_pixels, room)))
     if longest is not None:
-        sizes = longest.sizes(rule)
+        sizes = [part for size in longest.images for part in rule.parts(*size)]
         shown = ", ".join(f"{width} x {height}" for width, height in sizes[:4]) or "none"
         notes.append(f"images of the longest row of {longest.source}: {shown}")
     else:

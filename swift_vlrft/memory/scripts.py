@@ -5,13 +5,11 @@ script.text("peak 61.2 GiB of 80 per GPU in backward (vlrft plan)")        as it
 script.with_flags({"deepspeed": "zero2", "MAX_PIXELS": "200704"}).text()
 """
 
-from __future__ import annotations
-
 import shlex
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from swift_vlrft.files.shipped import shipped_file
 
@@ -34,7 +32,7 @@ class Script:
     rewards: str = ""  # The default of the variable REWARDS
     task: str = ""  # Only of a script that a new recipe may begin with
 
-    def with_flags(self, flags: Mapping[str, str]) -> Script:
+    def with_flags(self, flags: Mapping[str, str]) -> Self:
         """Return the script with these values; names in capitals are variables, "" leaves out."""
         words = {name: shlex.quote(value) if value else "" for name, value in flags.items()}
         variables = {name: word and [word] for name, word in words.items() if name.isupper()}

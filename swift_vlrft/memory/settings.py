@@ -6,8 +6,6 @@
 A recipe becomes Settings in from_recipe.py; a published case in benchmarks/memory_cases.py.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -30,10 +28,8 @@ USABLE = 0.985
 
 SMALLEST, LARGEST = 4, 1024  # GB of a GPU
 
-Sharding = Literal[
-    "none", "ddp", "zero0", "zero1", "zero2", "zero3", "fsdp"
-]  # ascending in what is divided
-Rollout = Literal["vllm_colocate", "vllm_server", "transformers", "none"]
+# Ascending in what is divided.
+Sharding = Literal["none", "ddp", "zero0", "zero1", "zero2", "zero3", "fsdp"]
 
 
 @dataclass(frozen=True)
@@ -74,13 +70,12 @@ class Settings:
     train_vit: bool = False
     train_aligner: bool = False
     sharding: Sharding = "none"
-    sequence_parallel: int = _flag(
-        "sequence_parallel_size", 1, Run.integer
-    )  # GPUs that share each row's tokens
+    sequence_parallel: int = _flag("sequence_parallel_size", 1, Run.integer)
+    """GPUs that share each row's tokens."""
     cpu_states: bool = False
     """DeepSpeed's offload_optimizer to cpu: master weights, moments and gradients."""
     cpu_parameters: bool = False  # DeepSpeed's offload_param to cpu
-    rollout: Rollout = "transformers"
+    rollout: Literal["vllm_colocate", "vllm_server", "transformers", "none"] = "transformers"
     vllm_tp: int = _flag("vllm_tensor_parallel_size", 1, Run.integer)
     vllm_utilization: float = _flag("vllm_gpu_memory_utilization", 0.9, Run.number)
     vllm_max_length: int | None = _flag("vllm_max_model_len", None, Run.optional)
@@ -104,13 +99,10 @@ class Settings:
     """--predict_with_generate: evaluation writes answers, with transformers."""
     prompt: int = 256  # Text tokens of the longest prompt
     completion: int = _flag("max_completion_length", 512, Run.integer)
-    max_length: int | None = _flag(
-        "max_length", None, Run.optional
-    )  # Longest prompt, image tokens included
+    max_length: int | None = _flag("max_length", None, Run.optional)
+    """Longest prompt, image tokens included."""
     steps_per_generation: int | None = _flag("steps_per_generation", None, Run.optional)
     """If the flag is given: micro-batches per generation."""
-    generation_batch: int | None = _flag("generation_batch_size", None, Run.optional)
-    """If the flag is given: rows of one generation."""
     pixels: str = "MAX_PIXELS"
     """What limits an image in this run: MAX_PIXELS, IMAGE_MAX_TOKEN_NUM, max_pixels (ms-swift's
     flag), or model_kwargs, which overrides the variables; "fixed" where nothing does."""

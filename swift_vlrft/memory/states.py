@@ -5,8 +5,6 @@
 Formulas name the document or the function that they follow (deepspeed/runtime/zero, torch, PEFT).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from swift_vlrft.memory.settings import Settings

@@ -8,8 +8,6 @@ sleep level 1 / 2         weights to host memory / dropped, KV cache dropped; gr
                           process's own buffers stay
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -23,9 +23,8 @@ def processor(checkpoint):
 
 def seen(processor, size, **options):
     """Sizes of the views that the processor makes."""
-    image = Image.new("RGB", size)
     kinds = {"input_data_format": "channels_first", "return_tensors": "pt"}
-    made = processor([image], **kinds, **options)
+    made = processor([Image.new("RGB", size)], **kinds, **options)
     return [(columns * 14, rows * 14) for rows, columns in made["target_sizes"].tolist()]
 
 

@@ -1,4 +1,4 @@
-"""Frames and tokens of videos beside qwen-vl-utils and the model's processor, through ms-swift."""
+"""Sizes of videos' frames beside qwen-vl-utils and the model's processor, through ms-swift."""
 
 import random
 
@@ -28,7 +28,7 @@ def test_tokens_are_the_processors(family, factor, said, tmp_path, monkeypatch):
     from swift_vlrft.tiny.checkpoint import write_tiny
 
     # ms-swift sets some, and the module.
-    for name in (*VARIABLES.values(), "VIDEO_MIN_PIXELS", "VIDEO_MAX_PIXELS"):
+    for name in (*VARIABLES, "VIDEO_MIN_PIXELS", "VIDEO_MAX_PIXELS"):
         monkeypatch.delenv(name, raising=False)
         if hasattr(vision_process, name):
             monkeypatch.setattr(vision_process, name, getattr(vision_process, name))
@@ -46,5 +46,6 @@ def test_tokens_are_the_processors(family, factor, said, tmp_path, monkeypatch):
         path = draw_clip(tmp_path / f"{n}.mp4", seconds=seconds, side=side)
         row = {"messages": [{"role": "user", "content": "<video>?"}], "videos": [str(path)]}
         ids = template.encode(row)["input_ids"]
-        said_by_rule = rule.tokens(side, side, round(seconds * RATE), seconds)
-        assert ids.count(template.video_token_id) == said_by_rule, (side, seconds)
+        frames = vision_process.smart_nframes({}, round(seconds * RATE), RATE)
+        width, height = rule.size(side, side, frames)
+        assert ids.count(template.video_token_id) * 2 * factor**2 == width * height * frames
