@@ -255,13 +255,8 @@ def test_answers_of_one_prompt_are_a_group_whatever_was_looked_at():
     assert group_of(rows[0]) != group_of(rows[0] | {"solution": "4"})
 
 
-OFTEN = ("no format", "reward flat at 0", "learns the format")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in OFTEN)) for name in CASES]
-)
+@pytest.mark.parametrize("name", CASES)
 def test_log_score_compare_and_report_say_what_is_wrong_first(name, tmp_path, log):
     case, (found, word, why) = CASES[name], (TOLD[name][key] for key in ("found", "word", "why"))
     watched, said = watch(case.reward, REWARDS[case.reward]), {}

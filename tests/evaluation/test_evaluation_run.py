@@ -149,18 +149,6 @@ def test_workers_share_the_questions_and_a_kill_loses_only_half_a_line(colours, 
 
 
 def test_another_run_is_not_mixed_in_and_not_lost(colours, tmp_path):
-    first, out = colours(4, "model-a"), tmp_path / "out"
-    second = Settings("model-b", first.dataset, "classification")
-    begin(out, first)
-    answer_queries(out, QuerySet(first).read(Problems()))
-    with pytest.raises(EvaluationError, match="'model-a', now 'model-b'.*another --out"):
-        begin(out, second)
-    assert len(answered(out)) == 4
-    faster = Settings("model-a", first.dataset, "classification", batch_size=64, engine="vllm")
-    begin(out, faster)  # the same predictions, computed another way
-
-
-def test_a_checkpoint_trained_anew_at_the_same_place_is_another_run(colours, tmp_path):
     weights, out = tmp_path / "checkpoint" / "model.safetensors", tmp_path / "out"
     weights.parent.mkdir()
     weights.write_bytes(b"old")
@@ -168,13 +156,17 @@ def test_a_checkpoint_trained_anew_at_the_same_place_is_another_run(colours, tmp
     begin(out, settings)
     answer_queries(out, QuerySet(settings).read(Problems()))
     (weights.parent / "args.json").write_text("{}")  # nothing that an answer depends on
-    assert len(begin(out, settings)) == 4
-    weights.write_bytes(b"newer")
+    faster = structs.replace(settings, batch_size=64, engine="vllm")
+    assert len(begin(out, faster)) == 4  # the same predictions, computed another way
+    with pytest.raises(EvaluationError, match="checkpoint', now 'model-b'.*another --out"):
+        begin(out, structs.replace(settings, model="model-b"))
+    weights.write_bytes(b"newer")  # trained anew at the same place
     with pytest.raises(EvaluationError, match="checkpoint have changed.*another --out"):
         begin(out, settings)
     colours(5, seed=1)
     with pytest.raises(EvaluationError, match="set have changed"):
         begin(out, settings)
+    assert len(answered(out)) == 4
 
 
 @pytest.mark.slow  # torch is imported

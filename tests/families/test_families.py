@@ -14,6 +14,7 @@ from swift_vlrft.families.tiles import Slices, Tiles
 from swift_vlrft.geometry.box_format import BOX_FORMATS
 from swift_vlrft.memory.estimate import estimate
 from swift_vlrft.memory.from_recipe import settings_of
+from swift_vlrft.memory.models import read_model
 from swift_vlrft.memory.settings import parse_gpus
 from swift_vlrft.parsing.answers import read_boxes
 from swift_vlrft.recipe.rules import check_recipe
@@ -45,6 +46,21 @@ def test_a_configuration_is_of_one_family_only():
 @pytest.mark.parametrize("row", [row for row in NAMES if "name" in row], ids=str)
 def test_names_on_the_hub(row):
     assert name_of(family_of(name=row["name"])) == row["family"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Qwen/Qwen3-VL-2B-Instruct", "Qwen/Qwen3-VL-235B-A22B-Instruct", "Qwen/Qwen3.5-0.8B"),
+        *("zai-org/GLM-4.5V", "zai-org/GLM-4.6V", "zai-org/GLM-4.6V-Flash"),
+        *("OpenGVLab/InternVL3_5-14B-HF", "OpenGVLab/InternVL3_5-30B-A3B-HF"),
+        *("google/gemma-4-E2B-it", "openbmb/MiniCPM-V-4.6"),
+    ],
+)
+def test_the_planner_knows_models_by_their_names_on_the_hub(name):
+    model = read_model(name)
+    assert model.family is family_of(name=name) is not None
+    assert model.parameters.total > 5e8
 
 
 @pytest.mark.parametrize("row", [row for row in NAMES if "values" in row], ids=str)

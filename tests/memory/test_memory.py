@@ -404,19 +404,28 @@ def test_any_set_that_training_reads_has_a_longest_row(tmp_path):
         longest("rows.json", json.dumps([{"picture": "small.png", "question": "x"}]))
 
 
+def supervised(folder, more, *, model="Qwen/Qwen2.5-VL-7B-Instruct", gpus="1x80", before=""):
+    """The plan of `swift sft` with these flags, as --json prints it, and its settings."""
+    path = folder / "sft.sh"
+    path.write_text(
+        f"export MAX_PIXELS=1003520 {before}\nswift sft --model {model} --dataset x "
+        f"--torch_dtype bfloat16 --max_length 2048 {more}\n"
+    )
+    return printed_plan(path, gpus=gpus), planned(path, gpus)
+
+
 ONE_A100 = (
-    "swift sft --model zai-org/{model} --dataset x --split_dataset_ratio 0.1 --tuner_type lora "
-    "--lora_rank 8 --lora_dropout 0.1 --target_modules query_key_value --torch_dtype bfloat16 "
-    "--max_length {length} --max_new_tokens 512 --gradient_checkpointing false "
-    "--use_logits_to_keep false --predict_with_generate true --per_device_eval_batch_size 4 "
-    "--gradient_accumulation_steps 1 --per_device_train_batch_size {batch}\n"
+    "--split_dataset_ratio 0.1 --tuner_type lora --lora_rank 8 --lora_dropout 0.1 "
+    "--target_modules query_key_value --max_length {length} --max_new_tokens 512 "
+    "--gradient_checkpointing false --use_logits_to_keep false --predict_with_generate true "
+    "--per_device_eval_batch_size 4 --gradient_accumulation_steps 1 "
+    "--per_device_train_batch_size {batch}"
 )
 
 
-def plan_on_one_a100(folder, batch, *more, model="glm-4v-9b", length=2626):
-    path = folder / "sft.sh"
-    path.write_text(ONE_A100.format(model=model, length=length, batch=batch))
-    return printed_plan(path, *more, gpus="1xA100-80G")
+def plan_on_one_a100(folder, batch, model="glm-4v-9b", length=2626):
+    flags = ONE_A100.format(length=length, batch=batch)
+    return supervised(folder, flags, model=f"zai-org/{model}", gpus="1xA100-80G")[0]
 
 
 @pytest.mark.slow
@@ -489,16 +498,6 @@ def test_shared_prefixes_save_what_their_own_benchmark_counted(file, name):
         ]
         tokens = count * (prompt + completion) / (prompt + count * completion)
         assert row["kept_ratio"] <= kept[0] / kept[1] <= tokens
-
-
-def supervised(folder, more, *, model="Qwen/Qwen2.5-VL-7B-Instruct", gpus="1x80", before=""):
-    """The plan of `swift sft` with these flags, as --json prints it, and its settings."""
-    path = folder / "sft.sh"
-    path.write_text(
-        f"export MAX_PIXELS=1003520 {before}\nswift sft --model {model} --dataset x "
-        f"--torch_dtype bfloat16 --max_length 2048 {more}\n"
-    )
-    return printed_plan(path, gpus=gpus), planned(path, gpus)
 
 
 def test_supervised_rows_have_a_cross_entropy_in_32_bits_and_no_rollout(tmp_path):
