@@ -29,12 +29,9 @@ def test_figures_are_those_of_the_formulas(rows, bound):
     assert result.beyond * len(sizes) == pytest.approx(len([s for s in sizes if s > bound]))
 
 
-def test_what_is_no_number_is_infinitely_off():
+def test_what_is_no_number_is_infinitely_off_and_what_is_not_there_is_left_out():
     found = figures([row([-1.0, -2.0], [-1.0, math.nan])], 1.0)
     assert math.isinf(found.worst) and found.beyond == 0.5
-
-
-def test_rows_without_log_probabilities_are_left_out():
     assert figures([row([], [-1.0]), row([-1.0, -2.0], [-1.0])], 1.0) is None
 
 

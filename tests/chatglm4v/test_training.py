@@ -124,49 +124,28 @@ def test_a_batch_without_images_leaves_the_vision_tower_alone(monkeypatch):
 
 # ---- generation is what reading on from the formulas gives -----------------------------------
 
-NEW = 5
 
-
-@pytest.fixture(scope="module")
-def model():
-    return lively_model()
-
-
-def read_on(model):
-    """Each row alone, greedily, everything computed anew for every token: ids, logits."""
-    tokens, logits = [], []
+def test_images_follow_their_rows_when_rows_are_multiplied():
+    model, new, expected = lively_model(), 5, []
     for row, image in zip(ROWS, IMAGES, strict=True):
-        text, last = list(row), []
-        for _ in range(NEW):
-            last.append(logits_of(model, text, image)[-1])
-            text.append(int(last[-1].argmax()))
-        tokens.append(text[len(row) :])
-        logits.append(torch.stack(last))
-    return torch.tensor(tokens), torch.stack(logits)
-
-
-@pytest.fixture(scope="module")
-def expected(model):
-    return read_on(model)
-
-
-def generate(model, rows=ROWS, images=2, **settings):
-    ids, mask = padded(rows, "left")
-    inputs = {"input_ids": ids, "attention_mask": mask, "pixel_values": pixels(images)}
-    inputs |= {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False} | settings
-    return model.generate(**{k: v for k, v in inputs.items() if v is not None})
-
-
-def test_images_follow_their_rows_when_rows_are_multiplied(model, expected):
-    out = generate(model, do_sample=True, top_k=1, num_return_sequences=2)
-    assert torch.equal(out[:, -NEW:], expected[0].repeat_interleave(2, dim=0))
+        text = list(row)
+        for _ in range(new):  # greedily, everything computed anew for every token
+            text.append(int(logits_of(model, text, image)[-1].argmax()))
+        expected.append(text[len(row) :])
+    ids, mask = padded(ROWS, "left")
+    inputs = {"input_ids": ids, "attention_mask": mask, "pixel_values": pixels(2)}
+    inputs |= {"max_new_tokens": new, "min_new_tokens": new}
+    sampled = model.generate(**inputs, do_sample=True, top_k=1, num_return_sequences=2)
+    assert sampled[:, -new:].tolist() == [row for row in expected for _ in range(2)]
     torch.manual_seed(0)
-    beams = [generate(model, num_beams=3, use_cache=use)[:, -NEW:] for use in (True, False)]
+    several = inputs | {"do_sample": False, "num_beams": 3}
+    beams = [model.generate(**several, use_cache=use)[:, -new:] for use in (True, False)]
     assert torch.equal(*beams)
 
 
-def test_a_filled_cache_needs_positions(model):
+def test_a_filled_cache_needs_positions():
     """An image's patches share one, so that the length does not give the next."""
+    model = lively_model()
     first = model(torch.tensor(ROWS[:1]), use_cache=True)
     with pytest.raises(ValueError, match="position_ids"):
         model(torch.tensor([[8]]), past_key_values=first.past_key_values, use_cache=True)

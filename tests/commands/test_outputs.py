@@ -52,9 +52,11 @@ def test_what_a_model_or_a_file_says_is_shown_and_not_done(text, tmp_path, monke
     write_rows(Path("a.jsonl"), row, row | {"id": "2", "solution": text})
     write_rows(Path("b.jsonl"), row | {"completion": "<answer>dog</answer>"})
     write_rows(Path("bad.jsonl"), {text: 1})
-    said = safe("score", "a.jsonl", "--show", 3)
-    if "[" in text:
-        assert "[red]" in said or "\\x1b[31m" in said
+    write_rows(Path("tasks.jsonl"), row | {"task": text}, row | {"task": ""})
+    for arguments in (["a.jsonl", "--show", 3], ["tasks.jsonl"]):
+        said = safe("score", *arguments)
+        if "[" in text:
+            assert "[red]" in said or "\\x1b[31m" in said
     for more in ([], ["--json"]):
         safe("score", "a.jsonl", *more)
         safe("score", "bad.jsonl", *more)

@@ -76,12 +76,3 @@ def test_vlrft_score_tells_tasks_apart(tmp_path):
         assert "by task" in said and "counting" in said.split("by task")[1].split("why")[0]
         result = vlrft("score", path, "--json")
         assert json.loads(result.stdout)["tasks"]["counting"]["zero_variance"] == 1.0
-
-
-def test_the_name_of_a_task_is_text(tmp_path):
-    row = {"completion": answer("4"), "solution": "4", "vlrft_format": 1.0}
-    names = ["[red]x", "\x1b[31my", ""]
-    rows = [row | {"task": name} for name in names]
-    (tmp_path / "c.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    said = vlrft("score", tmp_path / "c.jsonl").output
-    assert "[red]x" in said and "\\x1b[31my" in said and "(none)" in said and "\x1b[31m" not in said

@@ -1,5 +1,5 @@
-"""What each surface says of twelve bad runs and four healthy ones: the log of training, `vlrft
-score`, `vlrft compare` and the report. The runs are written by this file.
+"""What each surface says of bad runs and of healthy ones: the log of training, `vlrft score`,
+`vlrft compare` and the report. The runs are written by this file.
 """
 
 import json
@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from html import unescape
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -36,12 +37,8 @@ def boxes(*corners, confidence=1):
     return str([{"Position": list(corners), "Confidence": confidence}])
 
 
-def near(gold, rng, away):
-    """A box of ``away`` beside the one of the gold; to the gold's nothing, nothing."""
-    if gold == NOTHING:
-        return NOTHING
-    corners = json.loads(re.search(r"\[[\d, ]+\]", gold)[0])
-    return boxes(*(c + rng.choice((-1, 1)) * away for c in corners))
+def corners_of(gold):
+    return json.loads(re.search(r"\[[\d, ]+\]", gold)[0])
 
 
 def placed(n, rng):
@@ -60,40 +57,66 @@ def counted(n, rng):
     return str(n % 7)
 
 
-def right(gold, rng, share):
+# ---- what is said of row n, whose gold is known, at t of 0 to 1 --------------------------------
+
+
+def constant(text):
+    return lambda *_: block(text)
+
+
+def beside(*away):
+    """A box that far beside the gold's, by one of these; to the gold's nothing, nothing."""
+
+    def said(n, gold, rng, t):
+        if gold == NOTHING:
+            return block(NOTHING)
+        far = rng.choice(away)
+        return block(boxes(*(c + rng.choice((-1, 1)) * far for c in corners_of(gold))))
+
+    return said
+
+
+def right(share):
     """With this probability right, else another of the golds' kind."""
-    if rng.random() < share:
-        return block(gold)
-    others = [c for c in CLASSES if c != gold] if gold in CLASSES else [str(int(gold) + 1)]
-    return block(rng.choice(others))
+
+    def said(n, gold, rng, t):
+        others = [c for c in CLASSES if c != gold] if gold in CLASSES else [str(int(gold) + 1)]
+        return block(gold if rng.random() < share else rng.choice(others))
+
+    return said
 
 
-EMPTY = {1: 4, 4: 41, 9: 60, 41: 64}
+def misread(change):
+    """The gold's corners, changed."""
+
+    def said(n, gold, *_):
+        if gold == NOTHING:
+            return block("[0.1, 0.1, 0.2, 0.2]")
+        return block(str(change(*corners_of(gold))))
+
+    return said
+
+
+def halves(share, sure):
+    """Right for this share of the rows; ``sure``: the confidence of a right and of a wrong box."""
+
+    def said(n, gold, *_):
+        ok = n * 7 % HELD_OUT < share * HELD_OUT
+        if gold == NOTHING:
+            return block(NOTHING)
+        return block(boxes(*(c - 50 * (not ok) for c in corners_of(gold)), confidence=sure[not ok]))
+
+    return said
+
+
+EMPTY = ((0, 4), (3 / 49, 41), (8 / 49, 60), (40 / 49, 64), (1, 64))
 """Of the 64 completions of a step: as a run was seen to collapse."""
 
 
-def empties(t):
-    """How many at step ``t``, in a line between those that were seen."""
-    (a, low), (b, high) = (
-        max(p for p in EMPTY.items() if p[0] <= t),
-        min((p for p in EMPTY.items() if p[0] >= t), default=(t, 64)),
-    )
-    return low if a == b else low + (high - low) * (t - a) / (b - a)
-
-
-def collapsing(t, steps, n, gold, rng):
-    step = round(1 + t * 49)
-    return block(NOTHING if rng.random() < empties(step) / 64 else near(gold, rng, 90))
-
-
-def halves(gold, n, share, sure):
-    """Right for this share of the rows; ``sure``: the confidence of a right and of a wrong box."""
-    ok = n * 7 % HELD_OUT < share * HELD_OUT
-    if gold == NOTHING:
-        return block(NOTHING)
-    corners = json.loads(re.search(r"\[[\d, ]+\]", gold)[0])
-    moved = corners if ok else [c - 50 for c in corners]
-    return block(boxes(*moved, confidence=sure[not ok]))
+def collapsing(n, gold, rng, t):
+    (a, low), (b, high) = next(pair for pair in pairwise(EMPTY) if t <= pair[1][0])
+    empty = low + (high - low) * (t - a) / (b - a)
+    return block(NOTHING) if rng.random() < empty / 64 else beside(90)(n, gold, rng, t)
 
 
 Said = Callable[..., str]
@@ -101,37 +124,14 @@ Said = Callable[..., str]
 
 @dataclass
 class Case:
-    """``train(t, steps, n, gold, rng)``: a completion at t of 0 to 1; ``before`` and ``after``:
-    the answers to held-out row n.
-    """
+    """``before`` and ``after``: the answers to held-out rows, as in training if not given."""
 
     reward: str
     golds: Said
     train: Said
-    before: Said
-    after: Said
+    before: Said | None = None
+    after: Said | None = None
     steps: int = 12
-
-
-def constant(text):
-    return lambda *_: block(text)
-
-
-def kept(share):
-    return lambda n, gold, rng: right(gold, rng, share)
-
-
-def read_wrongly(change):
-    def said(gold):
-        if gold == NOTHING:
-            return block("[0.1, 0.1, 0.2, 0.2]")
-        return block(str(change(*json.loads(re.search(r"\[[\d, ]+\]", gold)[0]))))
-
-    return {
-        "train": lambda t, steps, n, gold, rng: said(gold),
-        "before": lambda n, gold, rng: said(gold),
-        "after": lambda n, gold, rng: said(gold),
-    }
 
 
 PROSE = "There is something in the upper right of the picture."
@@ -140,75 +140,58 @@ BAD = {
     "collapse to empty": Case(
         IOU, placed, collapsing, constant(boxes(10, 10, 300, 300)), constant(NOTHING), steps=50
     ),
-    "constant answer": Case(
-        IOU,
-        placed,
-        lambda t, steps, n, gold, rng: block(boxes(500, 50, 900, 250)),
-        lambda n, gold, rng: block(near(gold, rng, 30)),
-        constant(boxes(500, 50, 900, 250)),
-    ),
+    "constant answer": Case(IOU, placed, constant(boxes(500, 50, 900, 250)), beside(30)),
     "one class for all": Case(
         LABEL,
         named,
-        lambda t, steps, n, gold, rng: right(gold, rng, 0.5) if t < 0.3 else block("cat"),
-        kept(0.5),
-        constant("cat"),
+        lambda n, gold, rng, t: right(0.5)(n, gold, rng, t) if t < 0.3 else block("cat"),
     ),
-    "boxes that cannot be read": Case(IOU, placed, **read_wrongly(lambda *box: [*box, 1])),
-    "wrong unit": Case(IOU, placed, **read_wrongly(lambda *box: [c / 1000 for c in box])),
-    "y first": Case(IOU, placed, **read_wrongly(lambda x1, y1, x2, y2: [y1, x1, y2, x2])),
+    "boxes that cannot be read": Case(IOU, placed, misread(lambda *box: [*box, 1])),
+    "wrong unit": Case(IOU, placed, misread(lambda *box: [c / 1000 for c in box])),
+    "y first": Case(IOU, placed, misread(lambda x1, y1, x2, y2: [y1, x1, y2, x2])),
     "no format": Case(
         LABEL,
         named,
-        lambda t, steps, n, gold, rng: PROSE if rng.random() < t else right(gold, rng, 0.5),
-        kept(0.5),
-        lambda n, gold, rng: block(gold) if n % 6 == 0 else PROSE,
+        lambda n, gold, rng, t: PROSE if rng.random() < t else right(0.5)(n, gold, rng, t),
+        after=lambda n, gold, *_: block(gold) if n % 6 == 0 else PROSE,
     ),
-    "format never seen": Case(LABEL, named, lambda *_: PROSE, lambda *_: PROSE, lambda *_: PROSE),
-    "reward flat at 1": Case(
-        LABEL, named, lambda t, steps, n, gold, rng: block(gold), kept(1), kept(1)
-    ),
-    "reward flat at 0": Case(
-        COUNT, counted, lambda t, steps, n, gold, rng: right(gold, rng, 0), kept(0), kept(0)
-    ),
+    "format never seen": Case(LABEL, named, lambda *_: PROSE),
+    "reward flat at 1": Case(LABEL, named, right(1)),
+    "reward flat at 0": Case(COUNT, counted, right(0)),
     "AP down while the reward is up": Case(
-        IOU,
-        placed,
-        lambda t, steps, n, gold, rng: block(near(gold, rng, rng.choice((2, 9, 50)))),
-        lambda n, gold, rng: halves(gold, n, 0.5, (0.9, 0.1)),
-        lambda n, gold, rng: halves(gold, n, 0.65, (0.1, 0.9)),
+        IOU, placed, beside(2, 9, 50), halves(0.5, (0.9, 0.1)), halves(0.65, (0.1, 0.9))
     ),
     "zero variance": Case(
         LABEL,
         named,
-        lambda t, steps, n, gold, rng: block(gold if n % 2 else f"a {rng.choice('xyz')}"),
-        kept(0.5),
-        kept(0.5),
+        lambda n, gold, rng, t: block(gold if n % 2 else f"a {rng.choice('xyz')}"),
+        right(0.5),
+        right(0.5),
     ),
 }
 HEALTHY = {
     "boxes become better": Case(
         IOU,
         placed,
-        lambda t, steps, n, gold, rng: block(near(gold, rng, rng.choice((2, 60 - 50 * t)))),
-        lambda n, gold, rng: block(near(gold, rng, 20 if n % 3 else 2)),
-        lambda n, gold, rng: block(near(gold, rng, 2)),
+        lambda n, gold, rng, t: beside(2, 60 - 50 * t)(n, gold, rng, t),
+        beside(20, 20, 2),
+        beside(2),
     ),
     "learns the format": Case(
         LABEL,
         named,
-        lambda t, steps, n, gold, rng: (
-            right(gold, rng, 0.3 + t / 2) if rng.random() < 0.3 + t else PROSE
+        lambda n, gold, rng, t: (
+            right(0.3 + t / 2)(n, gold, rng, t) if rng.random() < 0.3 + t else PROSE
         ),
-        kept(0.2),
-        kept(0.9),
+        right(0.2),
+        right(0.9),
     ),
     "most golds are empty": Case(
         IOU,
         lambda n, rng: NOTHING if n % 3 else placed(0, rng),
-        lambda t, steps, n, gold, rng: block(near(gold, rng, rng.choice((2, 9, 40)))),
-        lambda n, gold, rng: block(near(gold, rng, 20)),
-        lambda n, gold, rng: block(near(gold, rng, 2)),
+        beside(2, 9, 40),
+        beside(20),
+        beside(2),
     ),
 }
 CASES = BAD | HEALTHY
@@ -225,7 +208,7 @@ def rounds(case):
         numbers = [step * GROUPS + n // EACH for n in range(GROUPS * EACH)]
         of_group = {n: case.golds(n, random.Random(n)) for n in numbers}
         golds = [of_group[n] for n in numbers]
-        texts = [case.train(t, case.steps, n, of_group[n], rng) for n in numbers]
+        texts = [case.train(n, of_group[n], rng, t) for n in numbers]
         yield step + 1, [f"question {n}" for n in numbers], golds, texts
 
 
@@ -242,21 +225,16 @@ def write_run(case, folder):
     return folder
 
 
-def write_answers(case, said, path):
+def write_answers(case, said, t, path):
     rng = random.Random(2)
     with path.open("w") as file:
         for n in range(HELD_OUT):
             gold = case.golds(n, random.Random(n))
             row = {"id": str(n), "image_id": str(n), "solution": gold, "prompt": "Which?"}
             more = {"task": REWARDS[case.reward].task.name, "category": "thing", "width": 1000}
-            more |= {"height": 1000, "frame": "norm1000", "completion": said(n, gold, rng)}
+            more |= {"height": 1000, "frame": "norm1000", "completion": said(n, gold, rng, t)}
             file.write(json.dumps(row | more) + "\n")
     return path
-
-
-def run(*words):
-    result = vlrft(*words)
-    return result.exit_code, result.output
 
 
 @pytest.fixture
@@ -277,13 +255,8 @@ def test_answers_of_one_prompt_are_a_group_whatever_was_looked_at():
     assert group_of(rows[0]) != group_of(rows[0] | {"solution": "4"})
 
 
-OFTEN = ("no format", "reward flat at 0", "learns the format")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in OFTEN)) for name in CASES]
-)
+@pytest.mark.parametrize("name", CASES)
 def test_log_score_compare_and_report_say_what_is_wrong_first(name, tmp_path, log):
     case, (found, word, why) = CASES[name], (TOLD[name][key] for key in ("found", "word", "why"))
     watched, said = watch(case.reward, REWARDS[case.reward]), {}
@@ -294,20 +267,22 @@ def test_log_score_compare_and_report_say_what_is_wrong_first(name, tmp_path, lo
     assert bool(ours) == (found is not None)
     assert not ours or min(step for one, step in ours.items() if found in one) <= 9
     folder = write_run(case, tmp_path / "run")
-    code, told = run("score", folder / "completions.jsonl")
-    assert (code == 1) == (found is not None) or "box format" in told
+    scored = vlrft("score", folder / "completions.jsonl")
+    told = scored.output
+    assert (scored.exit_code == 1) == (found is not None) or "box format" in told
     assert told.startswith("problem: ") == (found is not None)
     assert found is None or found in told.splitlines()[0]
     for one in (told, *log.messages):  # why boxes are misplaced, once, and no other advice
         assert one.count("misplaced") <= 1 and ("misplaced" in one) + ("--show" in one) <= 1
     a, b = (
-        write_answers(case, said, tmp_path / f"{side}.jsonl")
-        for side, said in (("before", case.before), ("after", case.after))
+        write_answers(case, said or case.train, t, tmp_path / f"{t}.jsonl")
+        for t, said in enumerate((case.before, case.after))
     )
-    _, told = run("compare", a, b, "--bootstrap", "300")
+    told = vlrft("compare", a, b, "--bootstrap", "300").output
     assert told.startswith(f"{word}: ") and why in told.splitlines()[0], told
-    code, told = run("report", folder, "--eval", a, "--eval", b, "--out", tmp_path / "r.html")
-    assert code == 0, told
+    assert not vlrft(
+        "report", folder, "--eval", a, "--eval", b, "--out", tmp_path / "r.html"
+    ).exit_code
     page = unescape((tmp_path / "r.html").read_text())
     top = page.split("</h1>")[1].split('<div class="headline">')[0]
     assert f"<b>{word.capitalize()}:</b>" in top and why in top

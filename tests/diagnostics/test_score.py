@@ -70,28 +70,19 @@ def test_ms_swifts_completions_file_is_read(tmp_path):
 
 
 def test_rows_of_several_tasks_are_routed(tmp_path):
-    """By their column task, or, in a log, by the scores."""
+    """By their column task; how a log without it is, says test_by_task.py."""
     names = ["vlrft_detection_iou", "vlrft_classification"]
     classified = {"solution": "A320", "task": "classification", "aliases": ["airbus"]}
     rows = [
         {"completion": RIGHT, "solution": GOLD, "task": "detection"},
         {"completion": answer("Airbus")} | classified,
     ]
-    step = {
-        "step": 1,
-        "prompt": ["p", "q"],
-        "completion": [RIGHT, answer("a rose")],
-        "solution": [GOLD, "a rose"],
-        "vlrft_detection_iou": [1.0, math.nan],  # None, as ms-swift writes it
-        "vlrft_classification": [math.nan, 1.0],
-    }
-    log = write(tmp_path / "completions.jsonl", step)
-    for report in (score_rows(rows, names), score_file(log, names)):
-        assert [(s.mean, s.skipped) for s in report.rewards.values()] == [(1.0, 1), (1.0, 1)]
-        assert report.flags == []
-    alone = step | {"vlrft_classification": [0.0, math.nan]}
-    del alone["vlrft_detection_iou"]
-    report = score_file(write(tmp_path / "alone.jsonl", alone), names[1:])
+    report = score_rows(rows, names)
+    assert [(s.mean, s.skipped) for s in report.rewards.values()] == [(1.0, 1), (1.0, 1)]
+    assert report.flags == []
+    log = {"step": 1, "prompt": ["p", "q"], "completion": [RIGHT, answer("a rose")]}
+    log |= {"solution": [GOLD, "a rose"], "vlrft_classification": [0.0, math.nan]}
+    report = score_file(write(tmp_path / "alone.jsonl", log), names[1:])
     assert report.rewards["vlrft_classification"].skipped == 0  # no other reward took it
 
 

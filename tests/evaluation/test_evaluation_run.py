@@ -58,29 +58,11 @@ def colours(tmp_path):
     return make
 
 
-def answer_queries(folder: Path, asked, completion: str | None = None) -> int:
-    """With ``completion``, or the gold; how many."""
-    lines = [
-        answer_line(
-            query, completion or query.row.solution, image_id="i", size=(64, 48), tokens=3,
-            finish="stop",
-        )
-        for query in asked
-    ]  # fmt: skip
+def answer_queries(folder: Path, asked) -> int:
+    """With the gold; how many."""
+    lines = [answer_line(q, q.row.solution, image_id="i", size=(64, 48)) for q in asked]
     new_part(folder).write_text("".join(lines))
     return len(lines)
-
-
-@pytest.fixture
-def right_model(monkeypatch):
-    """A model in this process that answers with the gold."""
-
-    def run_worker(folder, queries, worker=0, workers=1, progress=lambda n: None) -> Problems:
-        progress(answer_queries(folder, [*pending(queries, answered(folder), Problems())]))
-        return Problems()
-
-    monkeypatch.setattr(evaluate, "run_worker", run_worker)
-    monkeypatch.setattr(evaluate, "model_and_adapter", lambda model, base: (model, None))
 
 
 # ---- what is asked ---------------------------------------------------------------------------
@@ -167,18 +149,6 @@ def test_workers_share_the_questions_and_a_kill_loses_only_half_a_line(colours, 
 
 
 def test_another_run_is_not_mixed_in_and_not_lost(colours, tmp_path):
-    first, out = colours(4, "model-a"), tmp_path / "out"
-    second = Settings("model-b", first.dataset, "classification")
-    begin(out, first)
-    answer_queries(out, QuerySet(first).read(Problems()))
-    with pytest.raises(EvaluationError, match="'model-a', now 'model-b'.*another --out"):
-        begin(out, second)
-    assert len(answered(out)) == 4
-    faster = Settings("model-a", first.dataset, "classification", batch_size=64, engine="vllm")
-    begin(out, faster)  # the same predictions, computed another way
-
-
-def test_a_checkpoint_trained_anew_at_the_same_place_is_another_run(colours, tmp_path):
     weights, out = tmp_path / "checkpoint" / "model.safetensors", tmp_path / "out"
     weights.parent.mkdir()
     weights.write_bytes(b"old")
@@ -186,13 +156,17 @@ def test_a_checkpoint_trained_anew_at_the_same_place_is_another_run(colours, tmp
     begin(out, settings)
     answer_queries(out, QuerySet(settings).read(Problems()))
     (weights.parent / "args.json").write_text("{}")  # nothing that an answer depends on
-    assert len(begin(out, settings)) == 4
-    weights.write_bytes(b"newer")
+    faster = structs.replace(settings, batch_size=64, engine="vllm")
+    assert len(begin(out, faster)) == 4  # the same predictions, computed another way
+    with pytest.raises(EvaluationError, match="checkpoint', now 'model-b'.*another --out"):
+        begin(out, structs.replace(settings, model="model-b"))
+    weights.write_bytes(b"newer")  # trained anew at the same place
     with pytest.raises(EvaluationError, match="checkpoint have changed.*another --out"):
         begin(out, settings)
     colours(5, seed=1)
     with pytest.raises(EvaluationError, match="set have changed"):
         begin(out, settings)
+    assert len(answered(out)) == 4
 
 
 @pytest.mark.slow  # torch is imported
@@ -255,8 +229,6 @@ def test_of_several_answers_a_row_the_first_counts(colours, tmp_path):
                 size = {"image_id": str(n), "size": (56, 56), "image_hash": "h"}
                 part.write(answer_line(query, said, sample=sample, **size))
     finish(out, queries)
-    lines = [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
-    assert [line["row"] for line in lines] == [0] * 4 + [1] * 4 + [2] * 4
     predictions = read_predictions(out)
     assert [row.id for row in predictions.rows] == ["0", "1", "2"]  # of each row the first answer
     metrics = summarise(predictions, bootstrap=0).metrics
@@ -318,7 +290,13 @@ def test_an_option_that_evaluate_does_not_know_or_take_is_named():
 
 
 @pytest.mark.slow  # torch is imported
-def test_evaluate_does_what_the_command_does(coco, tmp_path, monkeypatch, right_model):
+def test_evaluate_does_what_the_command_does(coco, tmp_path, monkeypatch):
+    def run_worker(folder, queries, progress=lambda n: None, **_) -> Problems:
+        progress(answer_queries(folder, [*pending(queries, answered(folder), Problems())]))
+        return Problems()
+
+    monkeypatch.setattr(evaluate, "run_worker", run_worker)
+    monkeypatch.setattr(evaluate, "model_and_adapter", lambda model, base: (model, None))
     monkeypatch.delenv("LOG_LEVEL", raising=False)
     shown = []
     settings = {"categories": ["cat,dog"], "max_queries": 5, "seed": 1, "bootstrap": 10}

@@ -47,9 +47,8 @@ def flips(gained, lost):
     def pair(rng, n):
         at, right = rng.random(n), rng.random(n) < 0.5
         before = np.where(at < gained, 0, np.where(at < gained + lost, 1, right))
-        return share(before), share(
-            np.where(at < gained, 1, np.where(at < gained + lost, 0, right))
-        )
+        after = np.where(at < gained, 1, np.where(at < gained + lost, 0, right))
+        return share(before), share(after)
 
     return pair
 

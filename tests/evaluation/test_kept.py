@@ -87,10 +87,6 @@ def test_rows_are_kept_with_what_they_are_scored_by(folder):
     write_lines(Path("p.jsonl"), rows)
     kept_metrics("p.jsonl")
     kept_metrics("p.jsonl", "--gold", "gold.json", out="annotated")
-    in_pixels = [row | {"frame": "pixels", "width": 640, "height": 640} for row in rows]
-    write_lines(Path("p.jsonl"), [{k: v for k, v in row.items() if k != "id"} for row in in_pixels])
-    eval_json("p.jsonl", "--gold", "gold.json", "--out", "other")
-    assert "line 1 of A has no id" in refusal("compare", "other", "other")
 
 
 def test_a_models_answers_and_a_file_in_the_folder_stay(folder):

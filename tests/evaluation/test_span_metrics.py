@@ -3,7 +3,7 @@
 import random
 from fractions import Fraction
 
-from scored import answer, assert_metrics, eval_json, run_json, write_lines
+from scored import answer, assert_metrics, run_json, write_lines
 
 FORMS = [
     "{} to {}",
@@ -58,12 +58,3 @@ def test_metrics_are_those_of_the_released_evaluations(tmp_path):
     assert summary["headline"] == "mean_iou"
     for name, value in expected.items():
         assert summary["metrics"][name]["low"] < value < summary["metrics"][name]["high"]
-
-
-def test_of_several_spans_the_first_counts(tmp_path):
-    rows = [
-        {"task": "temporal", "completion": answer("7 to 9; 1 to 5"), "solution": "1 to 5"},
-        {"task": "temporal", "completion": answer("1 to 5; 7 to 9"), "solution": [[1, 5], [7, 9]]},
-    ]
-    summary = eval_json(write_lines(tmp_path / "p.jsonl", rows))
-    assert_metrics(summary, mean_iou=0.5, r1_iou50=0.5, r1_iou70=0.5)

@@ -102,10 +102,12 @@ for patch in (14, 16):
     assert image_rule("qwen2_5_vl").limits(environ=stated)[1] == 256 * 784
     with pytest.raises(ValueError, match="MAX_PIXELS=1e6"):
         image_rule("qwen2_vl").limits(environ={"MAX_PIXELS": "1e6"})
-    config = {"size": {"shortest_edge": 12544, "longest_edge": 401408}}
+    size = {"shortest_edge": 12544, "longest_edge": 401408, "height": 56, "width": 56}
+    config = {"size": size, "max_patches": 6}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(config))
     assert image_rule("glm4v").limits(model=tmp_path, environ=environ) == (12544, 401408)
     assert image_rule("glm4v").limits(environ=environ) == (12544, 9633792)
+    assert image_rule("internvl").limits(model=tmp_path) == (56**2, 6 * 56**2)
 
 
 @pytest.mark.slow
@@ -126,22 +128,6 @@ def test_tiles_are_those_of_the_published_function(size, most):
     assert rule.parts(*size) == [(448, 448)] * tiles
     assert rule.tokens(*size) == 256 * tiles
     assert tiles <= len(rule.parts(*rule.largest()))
-
-
-@pytest.mark.slow
-def test_tiles_are_cut_as_the_processor_cuts_them(tmp_path):
-    """From a checkpoint's own file, whose tiles are smaller."""
-    from transformers import GotOcr2ImageProcessor
-
-    processor = GotOcr2ImageProcessor(size={"height": 56, "width": 56}, max_patches=6)
-    processor.save_pretrained(tmp_path)
-    rule = image_rule("internvl").of(tmp_path)
-    assert rule.limits() == (56**2, 6 * 56**2)
-    assert image_rule("internvl").limits() == (448**2, 12 * 448**2)
-    for size in SIZES:
-        made = processor([Image.new("RGB", size)], crop_to_patches=True, return_tensors="pt")
-        parts = rule.parts(*size)
-        assert made["pixel_values"].shape[0] == len(parts) and parts[0] == (56, 56)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import pytest
 from huggingface_hub import ModelCard
 from support.command_line import vlrft
 from support.finished_run import write_checkpoint, write_evaluation, write_run
+from support.written_sets import digests
 
 from swift_vlrft.hub.cards import model_files
 from swift_vlrft.hub.checkpoint import open_checkpoint
@@ -46,10 +47,6 @@ def card_of(demo, tmp_path, *arguments):
     text = (tmp_path / "card" / "README.md").read_text()
     shutil.rmtree(tmp_path / "card")
     return text
-
-
-def contents(folder):
-    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
 def evaluations(demo, before="before", after="after"):
@@ -140,14 +137,14 @@ def test_what_must_not_go_up_is_refused_by_name(demo, may_go_up):
         if not isinstance(content, str):
             content = json.dumps(json.loads(file.read_text()) | content)
         file.write_text(content)
-    before = contents(folder)
+    before = digests(folder)
     if may_go_up:
         args = json.loads(model_files(open_checkpoint(folder), "hf", "me/x")[ARGS])
         assert args["system"] == json.loads((folder / ARGS).read_text())["system"]
         return
     said = refusal(folder, HF_TOKEN="x")
     assert [row["why"] for row in rows if row["said"] not in said] == []
-    assert "Zq81" not in said and "hf_abc" not in said and contents(folder) == before
+    assert "Zq81" not in said and "hf_abc" not in said and digests(folder) == before
 
 
 @pytest.mark.slow
@@ -168,9 +165,9 @@ def test_a_card_replaces_nothing(demo, tmp_path):
     assert told["card"] == str(tmp_path / "new" / "README.md") and told["sent"] is False
     assert {"README.md", "model.safetensors"} <= set(told["files"])
     for place in (demo / "grpo" / "checkpoint-20", tmp_path / "new"):
-        before = contents(place)
+        before = digests(place)
         assert "new folder" in refusal(demo / "grpo", "--card-only", place)
-        assert contents(place) == before
+        assert digests(place) == before
 
 
 def test_evaluations_of_others_are_refused(demo, tmp_path):

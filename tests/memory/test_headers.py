@@ -1,17 +1,13 @@
 """The planner's figures stand in the recipes' headers and in docs/reference/recipes.md."""
 
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
+import recipe_headers as headers
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RECIPES = sorted((REPOSITORY / "recipes").glob("*/*.sh"))
-
-spec = importlib.util.spec_from_file_location("headers", REPOSITORY / "dev" / "recipe_headers.py")
-headers = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(headers)
 
 FIGURES = re.compile(r"peak (\d+\.\d) GiB of (\d+) per GPU in ([\w/ -]+) \(vlrft plan\)")
 TEXTS = {str(path.relative_to(REPOSITORY / "recipes"))[:-3]: path.read_text() for path in RECIPES}

@@ -175,9 +175,6 @@ def test_a_step_is_shown_by_part_where_its_seconds_were_logged(run):
     page = report(run)
     assert "A step takes 2.00 s" in page and "weight sync" not in page
     assert "generation<td>1.50<td>75%<td>27.0<" in page and "rest<td>0.50<td>25%<td>-<" in page
-    log = run / "logging.jsonl"
-    log.write_text(log.read_text().replace("card_gib", "rss_gib"))
-    assert "generation<td>1.50<td>75%</tr>" in report(run), "without a card"
 
 
 def test_curves_are_those_of_the_log_and_what_is_not_drawn_is_said(run):
@@ -199,31 +196,20 @@ def test_curves_are_those_of_the_log_and_what_is_not_drawn_is_said(run):
 
 
 def test_a_run_that_went_on_from_a_checkpoint_has_one_value_a_step(run):
-    append(run, {"reward": 0.9, "global_step/max_steps": "4/5"})
-    append(run, {"reward": 0.95, "global_step/max_steps": "5/5"}, '{"reward": 7, "step": NaN}')
-    (run / "completions.jsonl").write_text('{"completion": 3}\n')
-    page = report(run)
-    assert "reward <b>0.100 → 0.950</b>" in page and len(points_of(page, "reward ")) == 5
-
-
-def test_what_ran_is_what_its_folder_says(run):
-    assert "<dt>resumed" not in (page := report(run)) and "<dt>processes" not in page
-    assert "<dt>steps</dt><dd>5 of 5</dd>" in page
     settings = json.loads((run / "args.json").read_text())
     settings |= {"resume_from_checkpoint": "v0/checkpoint-2", "global_world_size": 4}
     (run / "args.json").write_text(json.dumps(settings))
-    append(run, {"elapsed_time": "6m 37s", "global_step/max_steps": "5/9"})
+    last = {"reward": 0.95, "elapsed_time": "6m 37s", "global_step/max_steps": "5/9"}
+    append(run, {"reward": 0.9, "global_step/max_steps": "4/5"}, last, '{"reward": 7, "step": NaN}')
+    (run / "completions.jsonl").write_text('{"completion": 3}\n')
     page = report(run)
-    for name, value in {
-        "steps": "5 of 9 in 6m 37s",
-        "resumed from": "v0/checkpoint-2",
-        "rewards": "vlrft_detection_iou",
-        "processes": "4",
-    }.items():
-        assert f"<dt>{name}</dt><dd>{value}</dd>" in page
-    # The reader in a hurry: first the verdict, at the end the settings.
-    places = [page.index(text) for text in ("verdict", "<dt>steps", 'headline"', "<svg", ">Sett")]
-    assert places[1:] == sorted(places[1:])
+    assert "reward <b>0.100 → 0.950</b>" in page and len(points_of(page, "reward ")) == 5
+    assert dict(re.findall("<dt>([^<]*)</dt><dd>([^<]*)</dd>", page)).items() >= {
+        ("steps", "5 of 9 in 6m 37s"),
+        ("resumed from", "v0/checkpoint-2"),
+        ("rewards", "vlrft_detection_iou"),
+        ("processes", "4"),
+    }
 
 
 @pytest.mark.slow
@@ -250,8 +236,6 @@ def test_examples_are_of_different_kinds(run):
         "Still wrong: no answer (1 of 6 rows)",
     ]
     assert sorted(re.findall("row (\\d)", page)) == ["0", "1", "2", "3", "4", "5"]
-    for kind in ("gold", "before", "after"):
-        assert f'<i class="{kind}"></i>{kind}' in page
     # What the first evaluation did not ask is not among them.
     lines = (run.parent / "before" / "predictions.jsonl").read_text().splitlines(keepends=True)
     (run.parent / "before" / "predictions.jsonl").write_text("".join(lines[:3]))

@@ -8,10 +8,9 @@ from functools import cache
 
 import pytest
 import torch
-from support.peak_memory import peak_of
 from support.vision_rows import IMAGE, MIXTURES, Rows, make_rows, stock, tiny_model
-from trl.trainer.utils import selective_log_softmax
 
+from swift_vlrft.families import FAMILIES
 from swift_vlrft.shared_prefix.attention import use_shared_attention
 from swift_vlrft.shared_prefix.delta_net import has_another_forward
 from swift_vlrft.shared_prefix.features import FeatureCache, encoders
@@ -21,7 +20,7 @@ from swift_vlrft.shared_prefix.layout import CannotPack, pack
 
 pytestmark = pytest.mark.slow  # torch is imported
 
-FAMILIES = ["qwen2_5_vl", "qwen2_vl", "glm4v", "qwen3_vl", "qwen3_5", "internvl", *MIXTURES]
+SHARED = [*(name for name, family in FAMILIES.items() if family.shared_prefix), *MIXTURES]
 KINDS = ["qwen2_5_vl", "qwen3_5", "internvl"]
 # (text tokens, images, completion lengths) for each prompt of the micro-batch
 BATCHES = {
@@ -100,7 +99,7 @@ def loss_of(logps, entropy, rows):
 # One family of each kind of attention meets every batch, the others three each.
 CASES = [
     (family, batch)
-    for n, family in enumerate(FAMILIES)
+    for n, family in enumerate(SHARED)
     for m, batch in enumerate(BATCHES)
     if family in KINDS or (n + m) % 7 < 3
 ]
@@ -169,7 +168,7 @@ def test_a_completion_sees_no_other():
 
 @pytest.mark.parametrize(
     ("family", "reentrant"),
-    [*itertools.product(FAMILIES, [False]), *itertools.product(KINDS, [True])],
+    [*itertools.product(SHARED, [False]), *itertools.product(KINDS, [True])],
 )
 def test_gradient_checkpointing(family, reentrant):
     ours, theirs = (copy.deepcopy(m) for m in models(family))
@@ -309,40 +308,3 @@ def test_what_cannot_be_packed_says_why(field, place, value, said):
 def test_patches_that_are_missing_are_said():
     with pytest.raises(CannotPack, match="4 patches, pixel_values has 5"):
         Images(torch.zeros(5, 3), torch.tensor([[1, 2, 2]]), IMAGE, 2)
-
-
-def test_settings(monkeypatch):
-    from swift_vlrft.shared_prefix.settings import SWITCH, switched_on
-
-    assert not switched_on({}) and switched_on({SWITCH: "1"})
-    monkeypatch.setenv(SWITCH, "1")
-    assert switched_on()
-    with pytest.raises(ValueError, match="VLRFT_SHARED_PREFIX=yse"):
-        switched_on({SWITCH: "yse"})
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_log_probabilities_of_a_long_packed_sequence_take_no_more_memory_than_rows_do(dtype):
-    torch.manual_seed(0)
-    logits = torch.randn(8, 126, 4000).to(dtype)
-    targets = torch.randint(0, 4000, (8, 125))
-
-    def rows(given):
-        logits = (given * 1)[:, :-1]  # as the model's, the last one dropped
-        logits.div_(0.9)
-        return selective_log_softmax(logits, targets)
-
-    def packed(given):
-        logits = (given * 1)[:, :-1].reshape(1, 1000, 4000).squeeze(0)
-        return values_of(logits, targets.flatten(), 0.9)[0].unflatten(0, (8, 125))
-
-    def values_gradient_and_peak(function):
-        given = logits.clone().requires_grad_()
-        values = function(given).detach()
-        peak = peak_of(lambda: function(given).float().square().sum().backward())
-        return values, given.grad, peak
-
-    *expected, most = values_gradient_and_peak(rows)
-    *got, peak = values_gradient_and_peak(packed)
-    torch.testing.assert_close(got, expected)
-    assert peak <= 1.05 * most

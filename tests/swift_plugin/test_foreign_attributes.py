@@ -20,15 +20,10 @@ OURS = {
 
 def assigned(tree: ast.AST):
     for node in ast.walk(tree):
-        targets = node.targets if isinstance(node, ast.Assign) else []
-        if isinstance(node, ast.AugAssign | ast.AnnAssign):
-            targets = [node.target]
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "setattr":
             yield node.args[0]
-        for target in targets:
-            for one in ast.walk(target):
-                if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store):
-                    yield one
 
 
 def test_nothing_of_others_is_replaced():

@@ -60,28 +60,23 @@ def conversation(asked, *texts, **options):
     ]
 
 
-def test_a_call_that_cannot_be_carried_out_gets_a_line():
-    done = conversation(request(png(200, 100)), call([300, 100, 100, 300]), ANSWER, max_turns=4)
-    (turn,) = done.rollout_infos["turns"]
-    reply = f"<tool_response>\n{turn['said']}\n</tool_response>"
-    assert turn["crop"] is None and done.messages[2] == {"role": "user", "content": reply}
-    assert len(done.rollout_infos["images"]) == 1 and done.rollout_infos["num_turns"] == 2
-    assert done.response.choices[0].message.content == ANSWER
-
-
-def test_the_crop_is_the_next_picture_and_an_answer_ends_the_turns(monkeypatch):
+def test_a_call_gets_a_crop_or_a_line_and_an_answer_ends_the_turns(monkeypatch):
     monkeypatch.setenv("MAX_PIXELS", str(56 * 56))
-    done = conversation(request(png(2000, 1000)), call([250, 500, 500, 750]), ANSWER, max_turns=4)
-    assert [message["role"] for message in done.messages] == ["user", "assistant"] * 2
-    assert done.messages[2]["content"].count("<image>") == 1
+    calls = [call(box) for box in ([300, 100, 100, 300], [250, 500, 500, 750])]
+    done = conversation(request(png(2000, 1000)), *calls, ANSWER, max_turns=4)
+    assert [message["role"] for message in done.messages] == ["user", "assistant"] * 3
+    inverted, turn = done.rollout_infos["turns"]
+    reply = f"<tool_response>\n{inverted['said']}\n</tool_response>"
+    assert inverted["crop"] is None and done.messages[2] == {"role": "user", "content": reply}
+    assert turn["crop"] == [225, 475, 525, 775], "500 x 250 pixels, and a tenth around"
+    assert done.messages[4]["content"].count("<image>") == 1
     first, crop = done.rollout_infos["images"]
     assert zoom.opened(first).size == (2000, 1000), "the stored picture stays as it is"
     width, height = zoom.opened(crop).size
-    assert 0.9 * 56 * 56 < width * height <= 56 * 56 and width == pytest.approx(
-        2 * height, rel=0.05
+    assert 0.9 * 56 * 56 < width * height <= 56 * 56 and width / height == pytest.approx(
+        2, rel=0.05
     )
-    # 500 x 250 pixels, and a tenth around
-    assert done.rollout_infos["turns"][0]["crop"] == [225, 475, 525, 775]
+    assert done.response.choices[0].message.content == ANSWER
     assert conversation(request(png(9, 9)), ANSWER, max_turns=4).rollout_infos == {"num_turns": 1}
 
 
