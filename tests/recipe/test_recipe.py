@@ -72,17 +72,6 @@ def test_where_everything_stands():
     ]
 
 
-def test_a_carriage_return_is_no_part_of_a_value(tmp_path):
-    (recipe,) = read_text("# \u00fc\nswift rlhf --x 1\r\n", environment={})
-    (flag,) = recipe.flags
-    written = [recipe.text[span.start : span.end] for span in (flag.span, *flag.value_spans)]
-    assert written == ["--x", "1"]
-    path = tmp_path / "windows.sh"
-    path.write_bytes(b"swift rlhf --model m \\\r\n  --x 1\r\n")
-    (recipe,) = read_recipes(path)
-    assert [note.kind for note in recipe.notes] == ["continuation"] and recipe.get("x") == "1"
-
-
 def test_what_is_not_set_and_what_is_not_known_differ():
     text = "export A=1 B=$(x)\nswift rlhf --a 1 --b $(x) --c\n"
     (recipe,) = read_text(text, environment={"D": "4"})
