@@ -52,7 +52,7 @@ def test_lines_and_flags():
 
 PLACES = """\ufeffexport MAX_PIXELS=${MAX_PIXELS:-401408}\r
 NPROC_PER_NODE='4' env B=1 swift rlhf --model "$M" --train_type "lo ra" \\\r
-  --x=3 --y > log 2>&1 &
+  --x=3 --y > log 2>&1 --z 4\r
 """
 
 
@@ -69,6 +69,7 @@ def test_where_everything_stands():
         (2, ("--train_type", True), [('"lo ra"', True)]),
         (3, ("--x", True), [("3", True)]),
         (3, ("--y", True), []),
+        (3, ("--z", True), [("4", True)]),
     ]
 
 

@@ -102,6 +102,7 @@ def test_our_recipes_keep_what_a_recipe_must(path):
     assert all(map(recipe.get, ("external_plugins", "seed", "save_steps")))
     assert {value.split(":")[0] for value in recipe.values("dataset")} == {"d"}  # several tasks
     assert "expandable_segments" in recipe.environment["PYTORCH_CUDA_ALLOC_CONF"]
+    assert "temporal" not in path.name or recipe.environment["VIDEO_MAX_PIXELS"]
     # And a set to evaluate on, on fewer GPUs.
     more = ["--val_dataset", "v", "--eval_strategy", "steps"]
     more += ["--vllm_tensor_parallel_size", "1"] if grpo else []
