@@ -18,6 +18,7 @@ from typer.main import get_command
 from swift_vlrft import evaluation, rewards
 from swift_vlrft.cli import app
 from swift_vlrft.datasets.schemas import SCHEMAS
+from swift_vlrft.files.environment import VARIABLES
 from swift_vlrft.recipe.facts import facts
 from swift_vlrft.rewards import REWARDS
 
@@ -133,11 +134,11 @@ def test_every_flag_of_a_recipe_is_explained():
     assert used <= set(explained) <= set().union(*known)
 
 
-def test_every_variable_of_the_package_is_explained():
+def test_every_variable_of_the_package_is_in_its_table_and_explained():
     text = (ROOT / "docs" / "reference" / "variables.md").read_text()
     code = "".join(path.read_text() for path in (ROOT / "swift_vlrft").rglob("*.py"))
     names = set(re.findall(r"\bVLRFT_[A-Z]+(?:_[A-Z]+)*\b", code))
-    assert names == set(re.findall(r"^\| `(VLRFT_\w+)", text, re.M))
+    assert names == set(VARIABLES) == set(re.findall(r"^\| `(VLRFT_\w+)", text, re.M))
 
 
 def test_the_script_of_the_tutorial_and_what_is_said_of_it(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.drawn_rows import FIVE, mixed_rows
-from support.swift_run import REPOSITORY, run_python, run_swift_unchecked
+from support.swift_run import REPOSITORY, run_command, run_python
 
 import swift_vlrft
 from swift_vlrft.rewards import REWARDS
@@ -152,7 +152,7 @@ def test_an_evaluation_from_python(shelf, tmp_path, monkeypatch):
 def test_several_tasks_in_one_run(tmp_path):
     """Each task has the share that is asked for: 4, 8 and 4 rows of 16."""
     command = [sys.executable, str(EXAMPLES / "several_tasks.py"), str(tmp_path / "a folder")]
-    done = run_swift_unchecked([*command, "--max_steps", "4"])
+    done = run_command([*command, "--max_steps", "4"])
     assert done.returncode == 0, done.stdout[-3000:]
     steps = [json.loads(line) for line in (tmp_path / "a folder/run/logging.jsonl").open()]
     steps = [step for step in steps if "reward" in step]

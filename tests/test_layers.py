@@ -84,13 +84,6 @@ def test_a_docstring_begins_with_a_short_sentence():
     assert long == []
 
 
-def test_what_is_imported_exists():
-    for folder_of_code in ("swift_vlrft", "tests", "benchmarks", "dev", "examples"):
-        for file in (PACKAGE.parent / folder_of_code).rglob("*.py"):
-            named = re.findall(r"^\s*(?:from|import) (swift_vlrft[\w.]*)", file.read_text(), re.M)
-            assert set(named) <= set(FILES), file
-
-
 def test_there_are_no_circles():
     arrows = {module: (names & set(FILES)) - {module} for module, names in IMPORTS.items()}
     TopologicalSorter(arrows).prepare()  # or it says which modules

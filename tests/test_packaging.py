@@ -65,13 +65,13 @@ import swift_vlrft
 assert "swift_vlrft.rewards" not in sys.modules
 import swift_vlrft.rewards
 assert not {"numpy", "msgspec", "datasets"} & set(sys.modules)
-import swift_vlrft.cli
+from typer.testing import CliRunner
 from swift_vlrft import REWARDS, check
-assert "datasets" not in sys.modules
+from swift_vlrft.cli import app
+assert CliRunner().invoke(app, sys.argv[1].split()).exit_code == 0  # vlrft check
+assert not {"datasets", "pyarrow", "numpy", "PIL"} & set(sys.modules)
 from pathlib import Path
 from PIL import Image
-from typer.testing import CliRunner
-from swift_vlrft.cli import app
 from swift_vlrft.datasets import read_rows, to_dataset
 from swift_vlrft.evaluation import average_precision
 assert average_precision(["<answer>[0, 0, 9, 9]</answer>"], ["[0, 0, 9, 9]"])["AP"] == 1.0

@@ -7,8 +7,9 @@ import av
 import numpy as np
 import pytest
 from PIL import Image
-from support.clips import ASK, clip_rows, draw_clip, write_rows
+from support.clips import ASK, clip_rows, draw_clip
 from support.stored_sets import command, train_on
+from support.written_sets import write_rows
 
 from swift_vlrft.datasets import open_image, read_rows
 from swift_vlrft.datasets.check import check_set
@@ -76,7 +77,7 @@ def test_every_form_asks_and_answers_the_same(form, clips):
 @pytest.mark.parametrize(("what", "change", "said"), [case.values() for case in SAYS])
 def test_what_is_no_row_is_said_with_its_place(what, change, said, clips):
     good = {"videos": ["a.mp4"], "problem": ASKED, "solution": "0.5 to 1.5"}
-    path = write_rows(clips / f"bad_{what}.jsonl", [good, good | change])
+    path = write_rows(clips / f"bad_{what}.jsonl", good, good | change)
     report = check_set(path)
     (problem,) = report.problems
     assert report.good == 1 and str(problem).startswith(f"{path}, row 1: ") and said in str(problem)
@@ -84,20 +85,19 @@ def test_what_is_no_row_is_said_with_its_place(what, change, said, clips):
 
 def test_a_span_may_end_a_little_behind_the_video(clips):
     row = {"videos": ["a.mp4"], "problem": ASKED, "solution": "0.5 to 3.4"}
-    path = write_rows(clips / "behind.jsonl", [row | {"width": 56, "height": 56}])
+    path = write_rows(clips / "behind.jsonl", row | {"width": 56, "height": 56})
     assert [check_set(path, images=looked_at).good for looked_at in (True, 0)] == [1, 1]
 
 
 def test_spans_in_frames_become_seconds(clips):
     row = {"videos": ["a.mp4"], "problem": ASKED, "solution": [[4, 12], [13, 16]], "unit": "frames"}
-    path = write_rows(clips / "frames.jsonl", [row])
-    (read,) = read_rows(path)
+    (read,) = read_rows(write_rows(clips / "frames.jsonl", row))
     assert read.solution == "0.500 to 1.500; 1.625 to 2.000" and "unit" not in read.columns
 
 
 def test_videos_are_not_converted_and_shown_on_a_time_line(clips, tmp_path):
     row = {"videos": ["a.mp4"], "problem": ASKED, "solution": "0.5 to 1.5"}
-    path = write_rows(clips / "kept.jsonl", [row])
+    path = write_rows(clips / "kept.jsonl", row)
     code, said = command("data", "convert", path, tmp_path / "out")
     assert code == 2 and "row 0: rows of videos train as they lie" in said
     assert command("data", "show", path, "--out", tmp_path / "page.html")[0] == 0
@@ -111,13 +111,13 @@ def test_videos_are_not_converted_and_shown_on_a_time_line(clips, tmp_path):
 def test_a_picture_is_no_row_of_spans(tmp_path):
     Image.new("RGB", (50, 50)).save(tmp_path / "a.png")
     row = {"image": "a.png", "problem": ASKED, "solution": "0.5 to 1.5", "task": "temporal"}
-    (problem,) = check_set(write_rows(tmp_path / "rows.jsonl", [row])).problems
+    (problem,) = check_set(write_rows(tmp_path / "rows.jsonl", row)).problems
     assert "is of a video, in a column videos" in str(problem)
 
 
 def test_prompts_that_ask_for_no_span_are_named(tmp_path):
     rows = [row | {"problem": "Where? <answer>"} for row in clip_rows(tmp_path, 4)]
-    path = write_rows(tmp_path / "rows.jsonl", rows)
+    path = write_rows(tmp_path / "rows.jsonl", *rows)
     code, said = command("data", "check", path, "--reward", "vlrft_temporal_iou")
     assert "4 of 4 prompts never ask for a span of time, and every answer" in said
 

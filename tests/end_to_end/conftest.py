@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.raised_row import raise_row
+from support.swift_run import run_environment
 
 from swift_vlrft.demo.rows import Row, colour_rows
 from swift_vlrft.tiny.checkpoint import write_tiny
@@ -12,11 +13,11 @@ from tests.support.parquet import write_parquet
 
 # Two run at a time: the longest first, so that none is left alone at the end.
 LONGEST = (
-    *("test_five_tasks", "test_a_rollout_server_is_killed", "test_the_notebook_runs"),
+    *("test_a_rollout_server_is_killed", "test_the_notebook_runs"),
     *("test_the_demo_learns", "test_server_and_trainer", "test_own_coco_data"),
-    *("test_a_server_that_sees", "test_an_asynchronous_server", "test_a_reward_hangs"),
+    *("test_a_server_that_sees", "reward hang"),
     *("detection_4x80g", "detection_8x24g", "test_two_nodes", "test_the_readme_command_trains"),
-    *("test_turns_and_pictures", "test_the_trainer_sees", "test_three_tasks_in_four_forms"),
+    *("test_turns_and_pictures", "test_the_trainer_sees", "test_three_tasks_in_three_forms"),
 )
 
 
@@ -27,6 +28,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return found[0] if found else len(LONGEST)
 
     items.sort(key=place)
+
+
+@pytest.fixture
+def forked_runs(monkeypatch):
+    """What this process starts has the environment of a run."""
+    for name, value in run_environment().items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,7 @@
 """A way to run a recipe's own file with bash on a CPU: only what a CPU cannot do is overridden."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from subprocess import CompletedProcess
 
 from support.own import free_port
 from support.swift_run import (
@@ -13,7 +11,7 @@ from support.swift_run import (
     TRAINER_PATH,
     VLLM_ON_CPU,
     Run,
-    run_swift_unchecked,
+    run_swift,
 )
 
 from swift_vlrft.recipe.reader import Recipe, only, read_recipes
@@ -33,12 +31,6 @@ SHORT = (
 )
 
 
-@dataclass
-class RecipeRun:
-    run: Run
-    recipe: Recipe
-
-
 def read(path: Path, **variables: str) -> Recipe:
     """The recipe as its file stands."""
     needed = {"NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
@@ -56,7 +48,7 @@ def cpu_flags(recipe: Recipe, processes: int) -> list[str]:
         flags += [*CPU_VLLM, "--vllm_tensor_parallel_size", str(tensor_parallel)]
     # A random model earns nothing: the coin gives every step a gradient.
     flags += ["--reward_funcs", *recipe.values("reward_funcs"), "coin"]
-    plugins = [REPOSITORY / "plugins" / "vlrft.py", SUPPORT / "cpu_engines.py", SUPPORT / "coin.py"]
+    plugins = [REPOSITORY / "plugins" / "vlrft.py", SUPPORT / "cpu_engines.py"]
     return [*flags, "--external_plugins", *map(str, plugins)]
 
 
@@ -67,12 +59,6 @@ def environment(recipe: Recipe, **variables: str | Path) -> dict[str, str]:
     return cpu | {name: str(value) for name, value in variables.items()}
 
 
-def variables_for(
-    recipe: Recipe, model: Path, dataset: str, output: Path, **variables: str
-) -> dict[str, str]:
-    return environment(recipe, MODEL=model, DATASET=dataset, OUTPUT_DIR=output, **variables)
-
-
 def run_recipe(
     path: Path,
     model: Path,
@@ -81,36 +67,26 @@ def run_recipe(
     *flags: str,
     plain: bool = False,
     **variables: str,
-) -> RecipeRun:
+) -> Run:
     """``bash RECIPE FLAGS`` on two processes, to the end."""
-    recipe = read(path)
-    done = run_swift_unchecked(
-        ["bash", str(path), *cpu_flags(recipe, 2), *flags],
-        plain=plain,
-        **variables_for(recipe, model, dataset, output, NPROC_PER_NODE="2", **variables),
-    )
-    assert done.returncode == 0, done.stdout[-6000:]
-    return RecipeRun(Run(done.stdout, output), recipe)
-
-
-def run_on_two_nodes(path: Path, model: Path, dataset: str, output: Path, *flags: str) -> RecipeRun:
-    """The recipe twice at the same time, as two nodes of one process each on the loopback."""
-    recipe = read(path)
+    recipe, variables = read(path), {"NPROC_PER_NODE": "2"} | variables
+    variables |= environment(recipe, MODEL=model, DATASET=dataset, OUTPUT_DIR=output)
     command = ["bash", str(path), *cpu_flags(recipe, 2), *flags]
+    return run_swift(command, output, plain=plain, **variables)
+
+
+def run_on_two_nodes(path: Path, model: Path, dataset: str, output: Path, *flags: str) -> Run:
+    """The recipe twice at the same time, as two nodes of one process each on the loopback."""
     shared = {"NPROC_PER_NODE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
 
-    def run(rank: str) -> CompletedProcess[str]:
-        variables = variables_for(recipe, model, dataset, output, NODE_RANK=rank, **shared)
-        return run_swift_unchecked(command, **variables)
+    def run(rank: str) -> Run:
+        return run_recipe(path, model, dataset, output, *flags, NODE_RANK=rank, **shared)
 
     with ThreadPoolExecutor() as pool:
-        ended = list(pool.map(run, "01"))
-    for done in ended:
-        assert done.returncode == 0, done.stdout[-6000:]
-    return RecipeRun(Run(ended[0].stdout, output), recipe)
+        return list(pool.map(run, "01"))[0]
 
 
-def run_with_server(path: Path, model: Path, dataset: str, output: Path, *flags: str) -> RecipeRun:
+def run_with_server(path: Path, model: Path, dataset: str, output: Path, *flags: str) -> Run:
     """The server recipe with one engine, which shares the machine with the two trainers."""
     rollout = (
         "--vllm_data_parallel_size 1 --vllm_enforce_eager true --vllm_max_model_len 1024 "

@@ -1,45 +1,32 @@
 """`vlrft agree` with real vLLM on tiny models: what is healthy agrees, and no fault does."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 from end_to_end.rollout_server import rollout_server
 from support.nightly import first_now
 from support.own import free_port
 from support.swift_run import (
+    COLOCATED,
     DEEPSPEED_ON_CPU,
-    ON_CPU,
     REPOSITORY,
     SUPPORT,
     TRAINER_PATH,
     VLLM_ON_CPU,
-    forking,
+    VLRFT,
     grpo_command,
+    run_command,
     run_python,
 )
+from support.written_sets import write_rows
 
 from swift_vlrft.tiny.checkpoint import write_tiny
 
 pytestmark = pytest.mark.end_to_end
 
-VLRFT = str(Path(sys.executable).parent / "vlrft")
-VERDICTS = {
-    "full": {
-        "healthy": "agrees",
-        **dict.fromkeys(("smaller images", "a prefix", "other turns"), "prompt"),
-        **dict.fromkeys(("top_k", "a penalty", "a value less"), "numbers"),
-        **dict.fromkeys(("no queries", "no vision tower", "no synchronisation"), "weights"),
-    },
-    "lora": {
-        "healthy": "agrees",
-        **dict.fromkeys(("not merged", "half the scale", "twice the scale"), "weights"),
-    },
-    "lora in the engine": {"healthy": "agrees", "written into": "weights"},
-}
 WHEN = ("as loaded", "after the sync")
 FLAGS = {
     "full": ("--freeze_vit", "false", "--freeze_aligner", "false"),
@@ -60,8 +47,7 @@ def mixed(rows, tmp_path_factory) -> Path:
         lines.append(asked | {"images": [str(folder / f"{i}.png")], "solution": row.solution})
         text = [{"role": "user", "content": f"What is {i} + {i}?"}]
         lines.append({"messages": text, "solution": f"<answer>{2 * i}</answer>"})
-    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    return folder / "rows.jsonl"
+    return write_rows(folder / "rows.jsonl", *lines)
 
 
 PLUGIN, ENGINES = REPOSITORY / "plugins" / "vlrft.py", SUPPORT / "cpu_engines.py"
@@ -72,23 +58,19 @@ CPU = (
 )
 
 
-def run_agree(
-    *arguments: object, flags: tuple[str, ...] = (), plain: bool = False, **variables: str
-) -> subprocess.CompletedProcess:
-    command = [VLRFT, "agree", *map(str, (*arguments, "--", *CPU, *flags))]
-    forks = {"PYTHONPATH": TRAINER_PATH} if plain else forking()
-    environment = os.environ | ON_CPU | VLLM_ON_CPU | forks | variables
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1800)
+def run_agree(*arguments: object, flags: tuple[str, ...] = (), **more: Any) -> CompletedProcess:
+    command = [VLRFT, "agree", *arguments, "--", *CPU, *flags]
+    return run_command(command, apart=True, **VLLM_ON_CPU | more)
 
 
-def agree(*arguments: object, code: int, **more: object) -> dict:
+def agree(*arguments: object, code: int, **more: Any) -> dict:
     done = run_agree(*arguments, **more)
     assert done.returncode == code and "{" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
     return json.loads(done.stdout[done.stdout.index("{\n") :])
 
 
-COLOCATED = "--vllm_mode colocate --vllm_max_model_len 512"
-ALL_WEIGHTS = f"{COLOCATED} --tuner_type full --freeze_vit false --freeze_aligner false"
+IN_PROCESS = "--vllm_mode colocate --vllm_max_model_len 512"
+ALL_WEIGHTS = f"{IN_PROCESS} --tuner_type full --freeze_vit false --freeze_aligner false"
 SERVED = (
     "--vllm_mode server --vllm_server_host 127.0.0.1 --vllm_server_port $PORT "
     f"--vllm_server_group_port $GROUP_PORT --external_plugins {PLUGIN} {ENGINES}"
@@ -107,22 +89,16 @@ def recipe_of(folder: Path, model: Path, data: Path, more: str, *, before: str =
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("tuner", VERDICTS)
+@pytest.mark.parametrize("tuner", FLAGS)
 def test_no_fault_agrees(tuner, tiny_qwen2_5_vl, mixed, tmp_path):
     """One engine and one trainer, whose weights and settings are put back after each fault."""
     job = tmp_path / "job.json"
     job.write_text(json.dumps({"result": str(tmp_path / "r.json"), "rows": 2, "tokens": 8}))
-    command = grpo_command(
-        *(tiny_qwen2_5_vl, mixed, tmp_path / "out", []),
-        *("--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_max_model_len", "512"),
-        *("--vllm_enforce_eager", "true", "--dataset_shuffle", "false"),
-        *("--reward_funcs", "vlrft_format", "--beta", "0", *FLAGS[tuner]),
-    )
+    flags = (*COLOCATED, "--dataset_shuffle", "false", "--reward_funcs", "vlrft_format")
+    flags += ("--beta", "0", *FLAGS[tuner])
+    command = grpo_command(tiny_qwen2_5_vl, mixed, tmp_path / "out", *flags)
     done = run_python(CODE, str(job), tuner, *command[2:], **VLLM_ON_CPU)
-    line = next((x for x in done.stdout.splitlines() if x.startswith("FOUND ")), "")
-    assert line, done.stdout[-2000:] + done.stderr[-4000:]
-    found = json.loads(line.removeprefix("FOUND "))
-    assert {name: word for name, (word, *_) in found.items()} == VERDICTS[tuner], found
+    assert "ALL AS EXPECTED" in done.stdout, done.stdout[-2000:] + done.stderr[-4000:]
 
 
 @pytest.mark.parametrize("family", first_now("qwen3_vl", "qwen3_5", "internvl"))
@@ -177,6 +153,7 @@ def test_a_server_that_sees_smaller_images(tiny_qwen2_5_vl, mixed, tmp_path, mon
             *(recipe, "--rows", "4", "--tokens", "8", "--out", tmp_path / "out", "--json"),
             code=1,
             plain=True,
+            PYTHONPATH=TRAINER_PATH,
             PORT=port,
             GROUP_PORT=free_port(),  # else 51216, whichever test runs beside this one
             VLRFT_TEST_SERVER="1",

@@ -8,7 +8,6 @@ from statistics import mean
 
 import pytest
 from support.command_line import vlrft
-from support.swift_run import ON_CPU, forking
 
 from swift_vlrft.datasets.writer import write_folder
 from swift_vlrft.demo.rows import stored
@@ -21,13 +20,7 @@ from swift_vlrft.swift_plugin.evaluate import evaluate
 from swift_vlrft.tiny.compact import COMPACT
 from tests.support.drawn_rows import boxed_rows
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
-
-
-@pytest.fixture(autouse=True)
-def forked_runs(monkeypatch):
-    for name, value in (ON_CPU | forking()).items():
-        monkeypatch.setenv(name, value)
+pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly, pytest.mark.usefixtures("forked_runs")]
 
 
 @pytest.mark.parametrize("family", COMPACT)

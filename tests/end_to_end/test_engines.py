@@ -1,6 +1,5 @@
-"""The same tiny Qwen2.5-VL through ms-swift's GRPO with every engine that a CPU can run.
-
-A random model earns no reward; ``coin`` (tests/support) gives every step a gradient.
+"""The same tiny Qwen2.5-VL through ms-swift's GRPO with every engine that a CPU can run; vLLM in
+the trainer's process: test_exact_resume.py.
 """
 
 import math
@@ -9,45 +8,33 @@ import pytest
 from end_to_end.rollout_server import rollout_server, served_by
 from support.own import free_port
 from support.swift_run import (
-    COLOCATED,
+    COIN,
     DEEPSPEED_ON_CPU,
     REPOSITORY,
     SUPPORT,
     VLLM_ON_CPU,
     assert_trained,
-    grpo_command,
-    run_swift,
+    run_grpo,
 )
 
 pytestmark = pytest.mark.end_to_end
 
-COIN = ("--reward_funcs", "vlrft_classification", "vlrft_format", "coin")
-VLLM = (*COLOCATED, "--log_rollout_offpolicy_metrics", "true")
 ZERO3 = (
     *("--deepspeed", "zero3", "--offload_model", "true", "--offload_optimizer", "true"),
     *("--gradient_checkpointing", "true", "--vit_gradient_checkpointing", "true"),
     *("--torch_dtype", "bfloat16"),
 )
 ZERO3_VARIABLES = DEEPSPEED_ON_CPU | {"NPROC_PER_NODE": "2"}
-PLUGINS = [SUPPORT / "cpu_engines.py", SUPPORT / "coin.py"]
 
 
 def test_transformers_rollout(writing_images, shapes, tmp_path):
-    run = run_swift(grpo_command(writing_images, shapes, tmp_path, PLUGINS, *COIN), tmp_path)
+    """And it evaluates while it trains."""
+    evaluated = ("--val_dataset", f"{shapes}#4", "--eval_strategy", "steps", "--eval_steps", "3")
+    flags = (*COIN, *evaluated, "--per_device_eval_batch_size", "4")
+    run = run_grpo(writing_images, shapes, tmp_path, *flags)
     assert_trained(run, 3)
     assert run.metric("completions/vision_token_ratio") == [0, 0, 0]
-
-
-def test_vllm_colocated_with_weight_sync(tiny_qwen2_5_vl, shapes, tmp_path):
-    # With this rate the policy after one step is far from the one before it, so a rollout with
-    # stale weights would show in the divergence between the engine's log-probabilities and the
-    # trainer's.
-    command = grpo_command(
-        tiny_qwen2_5_vl, shapes, tmp_path, PLUGINS, *COIN, *VLLM, "--learning_rate", "1e-2"
-    )
-    run = run_swift(command, tmp_path, **VLLM_ON_CPU)
-    assert_trained(run, 3)
-    assert all(abs(value) < 1e-2 for value in run.metric("rollout_correction/k3_kl"))
+    assert any("eval_rewards/vlrft_format/mean" in row for row in run.rows)
 
 
 @pytest.mark.nightly
@@ -59,9 +46,9 @@ def test_a_server_that_writes_images_ends_no_run(has_plugin, writing_images, sha
     # One process under torchrun: store_communicator.py takes the place of NCCL in a rank alone.
     variables = VLLM_ON_CPU | {"VLRFT_TEST_SERVER": "1", "NPROC_PER_NODE": "1"}
     with rollout_server(writing_images, port, tmp_path / "server.log", *served):
+        variables |= {"VLRFT_SHARED_PREFIX": str(int(has_plugin))}
         flags = (*COIN, *served_by(port))
-        command = grpo_command(writing_images, shapes, tmp_path, PLUGINS, *flags)
-        run = run_swift(command, tmp_path, **variables, VLRFT_SHARED_PREFIX=str(int(has_plugin)))
+        run = run_grpo(writing_images, shapes, tmp_path, *flags, **variables)
     ratios, norms = run.metric("completions/vision_token_ratio"), run.metric("grad_norm")
     assert len(norms) == 3 and any(ratios) != has_plugin
     # A step whose answers are all left out changes no weight.
@@ -70,8 +57,8 @@ def test_a_server_that_writes_images_ends_no_run(has_plugin, writing_images, sha
 
 
 def test_zero3_with_offload_on_two_processes(tiny_qwen2_5_vl, shapes, tmp_path):
-    command = grpo_command(tiny_qwen2_5_vl, shapes, tmp_path, PLUGINS, *COIN, *ZERO3)
-    run = run_swift(command, tmp_path, **ZERO3_VARIABLES, VLRFT_TRACK_MEMORY="1")
+    variables = ZERO3_VARIABLES | {"VLRFT_TRACK_MEMORY": "1"}
+    run = run_grpo(tiny_qwen2_5_vl, shapes, tmp_path, *COIN, *ZERO3, **variables)
     assert_trained(run, 3)
     # Every phase of the wrapped model is seen; DeepSpeed's step is part of its backward pass.
     phases = ("generation", "rest", "log_probabilities", "forward", "backward")

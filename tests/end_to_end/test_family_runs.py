@@ -1,7 +1,6 @@
 """Every family through ms-swift's GRPO and `vlrft eval`.
 
-A random model earns no reward; ``coin`` (tests/support) gives every step a gradient. With vLLM the
-recipes' runs (test_recipes.py) are a family's test; here are those without a recipe.
+With vLLM the recipes' runs (test_recipes.py) are a family's test; here are those without a recipe.
 """
 
 import json
@@ -9,35 +8,25 @@ from pathlib import Path
 
 import pytest
 from end_to_end.test_model_evaluation import eval_command, run
-from support.swift_run import (
-    COLOCATED,
-    SUPPORT,
-    VLLM_ON_CPU,
-    assert_trained,
-    grpo_command,
-    run_swift,
-)
+from support.swift_run import COIN, COLOCATED, VLLM_ON_CPU, assert_trained, run_grpo
 from support.tiny_kinds import MIXTURES, write_kind
+from support.written_sets import write_rows
 
 from swift_vlrft.families import FAMILIES, family_of, known_family
 
 pytestmark = pytest.mark.end_to_end
 
-COIN = ("--reward_funcs", "vlrft_classification", "vlrft_format", "coin", "--max_steps", "2")
+TWO_STEPS = (*COIN, "--max_steps", "2")
 KINDS = [*(name for name in FAMILIES if name != "qwen2_5_vl"), *MIXTURES]  # that: test_engines.py
 
 
 @pytest.fixture(scope="session")
 def sums(tmp_path_factory) -> Path:
     """A set without images."""
-    file = tmp_path_factory.mktemp("data") / "sums.jsonl"
-    rows = [(f"What is {n} + 1?", f"<answer>{n + 1}</answer>") for n in range(16)]
-    lines = [
-        json.dumps({"messages": [{"role": "user", "content": asked}], "solution": gold})
-        for asked, gold in rows
-    ]
-    file.write_text("\n".join(lines))
-    return file
+    turns = [{"role": "user", "content": f"What is {n} + 1?"} for n in range(16)]
+    golds = [f"<answer>{n + 1}</answer>" for n in range(16)]
+    rows = [{"messages": [t], "solution": gold} for t, gold in zip(turns, golds, strict=True)]
+    return write_rows(tmp_path_factory.mktemp("data") / "sums.jsonl", *rows)
 
 
 @pytest.fixture
@@ -49,8 +38,7 @@ def data_of(shapes, sums):
 def test_grpo(kind, data_of, tmp_path):
     model, out = tmp_path / "model", tmp_path / "out"
     write_kind(kind, model)
-    command = grpo_command(model, data_of(kind), out, [SUPPORT / "coin.py"], *COIN)
-    assert_trained(run_swift(command, out), 2)
+    assert_trained(run_grpo(model, data_of(kind), out, *TWO_STEPS), 2)
     prefix = next(iter(family_of(name=str(model)).templates.values()))  # the usual template's
     rows = [json.loads(line) for line in (out / "completions.jsonl").open()]
     assert rows and all(text.startswith(prefix) for row in rows for text in row["completion"])
@@ -61,10 +49,8 @@ def test_grpo(kind, data_of, tmp_path):
 def test_grpo_with_vllm(kind, data_of, tmp_path):
     model, out = tmp_path / "model", tmp_path / "out"
     write_kind(kind, model)
-    plugins = [SUPPORT / "cpu_engines.py", SUPPORT / "coin.py"]
-    command = grpo_command(model, data_of(kind), out, plugins, *COIN, *COLOCATED)
-    command += ["--log_rollout_offpolicy_metrics", "true", "--torch_dtype", "bfloat16"]
-    trained = run_swift(command, out, **VLLM_ON_CPU)
+    flags = (*COLOCATED, "--log_rollout_offpolicy_metrics", "true", "--torch_dtype", "bfloat16")
+    trained = run_grpo(model, data_of(kind), out, *TWO_STEPS, *flags, **VLLM_ON_CPU)
     assert_trained(trained, 2)
     # The second step's rollouts come from the weights after the first one.
     assert all(abs(value) < 5e-2 for value in trained.metric("rollout_correction/k3_kl"))

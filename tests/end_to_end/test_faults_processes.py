@@ -15,18 +15,17 @@ from support.own import free_port
 from support.swift_run import (
     COLOCATED,
     DEEPSPEED_ON_CPU,
-    SUPPORT,
     VLLM_ON_CPU,
     grpo_command,
-    run_swift_unchecked,
+    run_command,
 )
 from transformers.trainer_utils import get_last_checkpoint
 
-from swift_vlrft.files.checkpoints import good_checkpoints, why_not
+from swift_vlrft.files.checkpoints import good_checkpoints
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
 
-PLUGINS = [SUPPORT / "cpu_engines.py", Path(__file__).parent / "plugins" / "fault.py"]
+PLUGINS = [Path(__file__).parent / "plugins" / "fault.py"]
 FLAGS = (
     *("--reward_funcs", "judge", "vlrft_format", "--callbacks", "fault", "graceful_exit"),
     *("--tuner_type", "lora", "--save_strategy", "steps", "--save_steps", "1"),
@@ -59,9 +58,10 @@ def with_fault(tiny_qwen2_5_vl, shapes, tmp_path):
 
     def run(fault: str, *flags: str, **variables: str) -> Ended:
         folder = tmp_path / "out"
-        command = grpo_command(tiny_qwen2_5_vl, shapes, folder, PLUGINS, *FLAGS, *flags)
+        flags = (*FLAGS, *flags)
+        command = grpo_command(tiny_qwen2_5_vl, shapes, folder, *flags, plugins=PLUGINS)
         variables = {"NPROC_PER_NODE": "2", "VLRFT_TEST_FAULT": fault} | variables
-        done = run_swift_unchecked(command, **variables)
+        done = run_command(command, **variables)
         return Ended(done.returncode, done.stdout, folder)
 
     return run
@@ -118,12 +118,6 @@ def test_a_rank_that_is_ended_says_where_it_stood(with_fault):
     assert ended.good == ["checkpoint-1"]
 
 
-def test_a_data_worker_is_killed(with_fault):
-    ended = with_fault("rollout worker 1 2", "--dataloader_num_workers", "1")
-    ended.named("DataLoader worker")
-    assert "is killed by signal: Killed" in ended.output
-
-
 def test_a_rollout_server_is_killed(with_fault, tiny_qwen2_5_vl, tmp_path):
     """The engine of one amid a rollout, which vLLM's client waits for: --ddp_timeout ends that. A
     second one, started meanwhile, serves the run that goes on, until it is killed itself, which
@@ -152,18 +146,21 @@ def test_a_rollout_server_is_killed(with_fault, tiny_qwen2_5_vl, tmp_path):
         assert ended.good == ["checkpoint-1", "checkpoint-2"]
 
 
-def test_a_reward_raises(with_fault):
-    ended = with_fault("reward raise 1 2")
-    ended.named("""rank 1, step 1: ended by KeyError: "the judge's answer has no 'score'\"""")
+@pytest.mark.parametrize(
+    ("fault", "flags", "named"),
+    [
+        ("rollout worker 1 2", "--dataloader_num_workers 1", "is killed by signal: Killed"),
+        ("reward raise 1 2", "", "ended by KeyError: \"the judge's answer has no 'score'\""),
+        # In a regular expression, which keeps Python's lock: no thread of Python could end it.
+        ("reward hang 1 2", "--ddp_timeout 40", "nothing has moved for 40 seconds (--ddp_timeout)"),
+        ("backward inf 1 2", "", "step 2: ended by FloatingPointError: NaN or infinity in "),
+    ],
+)
+def test_a_run_ends_and_says_why(fault, flags, named, with_fault):
+    ended = with_fault(fault, *flags.split())
+    ended.named(named)
     assert ended.good == ["checkpoint-1"]
-
-
-def test_a_reward_hangs(with_fault):
-    """In a regular expression, which keeps Python's lock: no thread of Python could end it."""
-    ended = with_fault("reward hang 1 2", "--ddp_timeout", "40")
-    ended.named("nothing has moved for 40 seconds (--ddp_timeout)")
-    assert ", in judge" in ended.output or "in judge\n" in ended.output  # what the rank was doing
-    assert ended.good == ["checkpoint-1"]
+    assert "in judge" in ended.output or "reward" not in fault  # what the rank was doing
 
 
 @pytest.mark.parametrize("fault", ["backward nan 1 2", "reward inf 1 2"])
@@ -173,9 +170,3 @@ def test_nan_in_gradients_or_the_loss_is_left_out(fault, with_fault):
     assert "step 2: grad_norm is nan: its update is left out" in ended.output
     first, second = (ended.out / name / "adapter_model.safetensors" for name in ended.good)
     assert first.read_bytes() == second.read_bytes()
-
-
-def test_infinity_in_gradients_ends_the_run(with_fault):
-    ended = with_fault("backward inf 1 2")
-    ended.named("step 2: ended by FloatingPointError: NaN or infinity in ")
-    assert ended.good == ["checkpoint-1"] and why_not(ended.out / "checkpoint-2")

@@ -12,22 +12,24 @@ from pathlib import Path
 import pytest
 from support.glm4v_folder import write_published
 from support.swift_run import (
+    COIN,
     COLOCATED,
     DEEPSPEED_ON_CPU,
     REPOSITORY,
-    SUPPORT,
     VLLM_ON_CPU,
     Run,
     assert_trained,
-    grpo_command,
+    run_grpo,
     run_swift,
 )
+from support.written_sets import write_rows
 
 from swift_vlrft.demo.rows import colour_rows
 
 pytestmark = pytest.mark.end_to_end
 
 PLUGIN = ("--external_plugins", str(REPOSITORY / "plugins" / "vlrft.py"))
+ALL_WEIGHTS = ("--freeze_vit", "false", "--freeze_aligner", "false")
 ANSWER = "<answer>red</answer>"
 
 
@@ -36,11 +38,6 @@ def conversation(text: str, *images: Path, answer: str | None = None) -> dict:
     if answer:
         turns.append({"role": "assistant", "content": answer})
     return {"messages": turns, "images": [str(image) for image in images]}
-
-
-def write(file: Path, rows: list[dict]) -> Path:
-    file.write_text("\n".join(map(json.dumps, rows)))
-    return file
 
 
 @dataclass
@@ -64,11 +61,17 @@ def trained(tmp_path_factory) -> Trained:
     rows = [conversation("<image>What colour is it?", image, answer=ANSWER) for image in images]
     rows.append(conversation("Which colour do you like?", answer=ANSWER))
     command = [
-        *("swift", "sft", "--model", str(base), "--dataset", str(write(folder / "r.jsonl", rows))),
+        *(
+            "swift",
+            "sft",
+            "--model",
+            str(base),
+            "--dataset",
+            str(write_rows(folder / "r.jsonl", *rows)),
+        ),
         *(*PLUGIN, "--output_dir", str(folder / "sft"), "--add_version", "false"),
         *("--tuner_type", "lora", "--lora_dropout", "0"),
-        *("--freeze_vit", "false", "--freeze_aligner", "false"),
-        *("--gradient_checkpointing", "true", "--vit_gradient_checkpointing", "true"),
+        *(*ALL_WEIGHTS, "--gradient_checkpointing", "true", "--vit_gradient_checkpointing", "true"),
         *("--torch_dtype", "float32", "--use_cpu", "true", "--report_to", "none"),
         *("--per_device_train_batch_size", "4", "--max_steps", "50", "--logging_steps", "1"),
         *("--learning_rate", "3e-3", "--lr_scheduler_type", "constant", "--warmup_ratio", "0"),
@@ -86,7 +89,13 @@ def answers(trained: Trained, folder: Path, *model: str) -> list[str]:
         conversation("<image>What colour is it?", trained.images[0]),
     ]
     command = [
-        *("swift", "infer", *model, "--val_dataset", str(write(folder / "asked.jsonl", rows))),
+        *(
+            "swift",
+            "infer",
+            *model,
+            "--val_dataset",
+            str(write_rows(folder / "asked.jsonl", *rows)),
+        ),
         *("--max_new_tokens", "12", "--temperature", "0", "--max_batch_size", "2"),
         *("--result_path", str(folder / "answers.jsonl")),
     ]
@@ -108,13 +117,9 @@ def test_it_learns_supervised_and_says_so_before_and_after_merging(trained, tmp_
 
 def test_vllm_says_what_the_trainer_says_after_every_step(trained, shapes, tmp_path):
     """Rollouts in vLLM, its weights sent by name after each step."""
-    command = grpo_command(
-        *(trained.base, shapes, tmp_path, [SUPPORT / "cpu_engines.py", SUPPORT / "coin.py"]),
-        *("--reward_funcs", "vlrft_classification", "vlrft_format", "coin"),
-        *(*COLOCATED, "--log_rollout_offpolicy_metrics", "true"),
-        *("--freeze_vit", "false", "--freeze_aligner", "false", "--learning_rate", "2e-3"),
-    )
-    run = run_swift(command, tmp_path, **VLLM_ON_CPU)
+    flags = (*COIN, *COLOCATED, "--log_rollout_offpolicy_metrics", "true", *ALL_WEIGHTS)
+    flags += ("--learning_rate", "2e-3")
+    run = run_grpo(trained.base, shapes, tmp_path, *flags, **VLLM_ON_CPU)
     assert_trained(run, 3)
     assert "the code of the checkpoint was run" not in run.output
     assert run.metric("kl")[2] > 1e-3  # far from where it began
@@ -129,12 +134,7 @@ def test_a_process_without_an_image_stops_no_other(sharding, tmp_path):
     base, image = write_published(tmp_path / "model"), tmp_path / "0.png"
     colour_rows(random.Random(0), 1)[0].image.save(image)
     asked = [conversation("<image>What colour is it?", image), conversation("Say a colour.")]
-    data = write(tmp_path / "rows.jsonl", [row | {"solution": ANSWER} for row in asked])
-    command = grpo_command(
-        *(base, data, tmp_path / "out", [SUPPORT / "cpu_engines.py", SUPPORT / "coin.py"]),
-        *("--reward_funcs", "vlrft_classification", "vlrft_format", "coin", *sharding),
-        *("--freeze_vit", "false", "--freeze_aligner", "false"),
-        *("--fp16", "false", "--bf16", "false"),
-    )
-    run = run_swift(command, tmp_path / "out", NPROC_PER_NODE="2", **DEEPSPEED_ON_CPU)
-    assert_trained(run, 3)
+    data = write_rows(tmp_path / "rows.jsonl", *[row | {"solution": ANSWER} for row in asked])
+    flags = (*COIN, *sharding, *ALL_WEIGHTS, "--fp16", "false", "--bf16", "false")
+    variables = DEEPSPEED_ON_CPU | {"NPROC_PER_NODE": "2"}
+    assert_trained(run_grpo(base, data, tmp_path / "out", *flags, **variables), 3)

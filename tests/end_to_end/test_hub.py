@@ -4,10 +4,8 @@ ms-swift's own download are the real ones.
 
 import io
 import json
-import os
 import re
 import shlex
-import subprocess
 import sys
 
 import pyarrow as pa
@@ -15,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.hub_server import Repo, hub_environment, running_hub
 from support.stored_sets import picture as one_picture
-from support.swift_run import REPOSITORY, run_swift
+from support.swift_run import REPOSITORY, VLRFT, run_command, run_swift
 
 from swift_vlrft.datasets.convert import convert_folder
 
@@ -27,12 +25,10 @@ def hub(shapes, tmp_path_factory):
     """A hub that has me/shapes."""
     folder = tmp_path_factory.mktemp("hub")
     convert_folder(shapes, folder / "shapes", task="classification")
-    code = "from swift_vlrft.cli import app; app()"
-    command = [sys.executable, "-c", code, "data", "push", str(folder / "shapes")]
+    command = [VLRFT, "data", "push", folder / "shapes", "--hub", "hf", "--repo", "me/shapes"]
     with running_hub() as running:
-        variables = os.environ | hub_environment(running.url, folder)
-        command += ["--hub", "hf", "--repo", "me/shapes"]
-        subprocess.run(command, env=variables, check=True, timeout=1800)
+        done = run_command(command, plain=True, **hub_environment(running.url, folder))
+        assert done.returncode == 0, done.stdout[-3000:]
         yield running
 
 
@@ -61,7 +57,7 @@ def test_a_pushed_set_trains_by_its_id_with_its_cards_command(
     small = ["--model", str(tiny_qwen2_5_vl), "--max_steps", "1", "--max_completion_length", "8"]
     words += [*on_cpu, *small, "--add_version", "false", "--output_dir", str(tmp_path / "out")]
     words += ["--logging_steps", "1", "--report_to", "none", "--save_strategy", "no"]
-    run = run_swift(words, tmp_path / "out", plain=True, **({"HF_HUB_OFFLINE": "0"} | pushed))
+    run = run_swift(words, tmp_path / "out", plain=True, **pushed)
     assert len(run.steps) == 1 and "16 of 16 rows train (16 classification)" in run.output
     assert 0 <= run.metric("rewards/vlrft_classification/mean")[0] <= 1
     downloaded = [path for method, path, _ in hub.requests if method == "GET" and "resolve" in path]
@@ -84,14 +80,8 @@ for name in sys.argv[2:]:
 
 def loaded(variables, *names):
     """Messages, sizes of images and task of a row of each id, as ms-swift loads it."""
-    done = subprocess.run(
-        [sys.executable, "-c", LOAD, *names],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=1800,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = run_command([sys.executable, "-c", LOAD, *names], plain=True, **variables)
+    assert done.returncode == 0, done.stdout[-3000:]
     return [json.loads(x.split(" ", 1)[1]) for x in done.stdout.splitlines() if x[:5] == "FOUND"]
 
 

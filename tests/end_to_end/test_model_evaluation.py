@@ -1,4 +1,4 @@
-"""`vlrft eval` with ms-swift's engines, killed and started again; evaluation while training."""
+"""`vlrft eval` with ms-swift's engines, killed and started again."""
 
 import importlib.util
 import json
@@ -6,21 +6,19 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
 from support.drawn_rows import boxed_rows
 from support.nightly import first_now
-from support.swift_run import ON_CPU, VLLM_ON_CPU, forking, grpo_command, run_swift
+from support.swift_run import VLLM_ON_CPU, VLRFT, run_command
 
 from swift_vlrft.parsing.answers import gold_text, read_boxes
 from tests.support.parquet import write_parquet
 
 pytestmark = pytest.mark.end_to_end
-
-VLRFT = str(Path(sys.executable).parent / "vlrft")
 
 
 def eval_command(model: Path, data: Path | str, out: Path, *flags: str) -> list[str]:
@@ -31,16 +29,18 @@ def eval_command(model: Path, data: Path | str, out: Path, *flags: str) -> list[
 
 
 def run(command: list[str], *, plain: bool = False, **variables: str) -> dict:
-    environment = os.environ | ON_CPU | ({} if plain else forking()) | variables
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1800)
+    done = run_command(command, apart=True, plain=plain, **variables)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "WARNING" not in done.stderr and "trust_remote_code" not in done.stderr
     return json.loads(done.stdout[done.stdout.index("{\n") :])
 
 
+def predictions(out: Path) -> list[dict]:
+    return [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
+
+
 def completions(out: Path) -> dict[str, str]:
-    rows = [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
-    return {row["id"]: row["completion"] for row in rows}
+    return {row["id"]: row["completion"] for row in predictions(out)}
 
 
 @pytest.fixture(scope="module")
@@ -79,29 +79,20 @@ def test_a_killed_run_goes_on_without_asking_again(tiny_qwen2_5_vl, shapes, whol
     assert completions(out) == completions(whole)
 
 
-def test_several_answers_a_row_are_written(tiny_qwen2_5_vl, shapes, tmp_path):
-    out = tmp_path / "rates"
-    wishes = ["--samples", "3", "--temperature", "1", "--split", "train"]
-    summary = run(eval_command(tiny_qwen2_5_vl, shapes, out, *wishes))
-    lines = [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
-    assert summary["rows"] == 16
-    assert [(line["row"], line["sample"]) for line in lines] == [
-        (row, sample) for row in range(16) for sample in range(3)
-    ]
-    answers = {(line["row"], line["completion"]) for line in lines}
-    assert len(answers) > 16  # drawn, so that some rows have different answers
-
-
-def test_boxes_are_asked_in_pixels_of_what_the_model_sees(tiny_qwen2_5_vl, tmp_path):
+def test_boxes_are_asked_three_times_in_pixels_of_what_the_model_sees(tiny_qwen2_5_vl, tmp_path):
     write_parquet(boxed_rows(random.Random(0), 4), tmp_path / "set")
     out = tmp_path / "out"
-    command = eval_command(tiny_qwen2_5_vl, f"{tmp_path}/set:pixels", out)
-    command[command.index("classification")] = "detection"
+    wishes = ("--samples", "3", "--temperature", "1", "--split", "train", "--task", "detection")
+    wishes += ("--max-tokens", "48")  # most tokens of a random model decode to nothing
+    command = eval_command(tiny_qwen2_5_vl, f"{tmp_path}/set:pixels", out, *wishes)
     summary = run(command, MAX_PIXELS=str(84 * 84))
     assert summary["rows"] == 4 and summary["problems"] == {}
     assert summary["run"]["resolution"] == {"MAX_PIXELS": str(84 * 84)}
-    for line in (out / "predictions.jsonl").read_text().splitlines():
-        row = json.loads(line)
+    answered = predictions(out)
+    assert [(row["row"], row["sample"]) for row in answered] == [*product(range(4), range(3))]
+    # Drawn, so that some rows have different answers.
+    assert len({(row["row"], row["completion"]) for row in answered}) > 4
+    for row in answered:
         assert (row["frame"], row["seen"], row["width"]) == ("pixels", [84, 84], 112)
         assert "in pixels, x from 0 to 84 and y from 0 to 84" in row["prompt"]
         gold = read_boxes(gold_text(row["solution"])).boxes
@@ -147,17 +138,3 @@ def test_vllm_answers_as_transformers_does(engine, tiny_qwen2_5_vl, shapes, whol
     ours, theirs = completions(tmp_path / "out"), completions(whole)
     # Greedy and float32 on both sides; of a random model's near ties a few may fall otherwise.
     assert sum(ours[key] == theirs[key] for key in theirs) >= 12
-
-
-def test_evaluation_while_training(tiny_qwen2_5_vl, shapes, rows, tmp_path):
-    write_parquet(rows[:4], tmp_path / "held_out")
-    command = grpo_command(
-        *(tiny_qwen2_5_vl, shapes, tmp_path / "out", []),
-        *("--val_dataset", str(tmp_path / "held_out"), "--eval_strategy", "steps"),
-        *("--eval_steps", "2", "--per_device_eval_batch_size", "4", "--max_steps", "2"),
-        *("--eval_on_start", "false"),
-    )
-    run_swift(command, tmp_path / "out")
-    records = [json.loads(x) for x in (tmp_path / "out/logging.jsonl").read_text().splitlines()]
-    evaluated = [record for record in records if "eval_reward" in record]
-    assert evaluated and "eval_rewards/vlrft_format/mean" in evaluated[-1]

@@ -5,7 +5,7 @@ import re
 import nbformat
 import pytest
 from nbclient import NotebookClient
-from support.swift_run import ON_CPU, REPOSITORY, forking
+from support.swift_run import REPOSITORY
 
 NOTEBOOK = REPOSITORY / "examples" / "vlrft.ipynb"
 
@@ -18,10 +18,8 @@ def test_the_notebook_is_stored_without_outputs():
 
 @pytest.mark.end_to_end
 @pytest.mark.nightly
-def test_the_notebook_runs(tmp_path, monkeypatch):
+def test_the_notebook_runs(forked_runs, tmp_path):
     """Its run is shortened: test_the_demo_learns shows that it learns."""
-    for name, value in (ON_CPU | forking()).items():
-        monkeypatch.setenv(name, value)
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     (train,) = [cell for cell in notebook.cells if cell.id == "train"]
     train.source = train.source.replace("--steps 40", "--steps 8")

@@ -15,18 +15,20 @@ from pathlib import Path
 import pytest
 from end_to_end.recipe_run import (
     RECIPES,
-    RecipeRun,
     read,
     run_on_two_nodes,
     run_recipe,
     run_with_server,
 )
-from support.clips import clip_rows, write_rows
+from support.clips import clip_rows
 from support.drawn_rows import FIVE, boxed_rows, mixed_rows
 from support.nightly import first_now
 from support.stored_sets import write_table
+from support.swift_run import Run
+from support.written_sets import write_rows
 
 from swift_vlrft.demo.rows import colour_rows, stored
+from swift_vlrft.recipe.reader import Recipe
 from swift_vlrft.rewards import REWARDS
 from swift_vlrft.tiny.checkpoint import write_tiny
 from tests.support.parquet import write_parquet
@@ -76,21 +78,15 @@ def sets(tmp_path_factory):
     write_parquet(colour_rows(random.Random(0), 16), folder / "classification")
     write_parquet(mixed_rows(random.Random(0), 25, FIVE), folder / "mixed")
     (folder / "temporal").mkdir()
-    write_rows(folder / "temporal" / "rows.jsonl", clip_rows(folder / "temporal", 16))
+    write_rows(folder / "temporal" / "rows.jsonl", *clip_rows(folder / "temporal", 16))
     (folder / "sft").symlink_to(folder / "classification")
     boxed = []
     for row in found:
         box = ", ".join(re.findall(r"\d+", row.solution.split("Confidence")[0])[:4])
         boxed.append(stored(row) | {"solution": f"<answer>[{box}]</answer>", "task": "grounding"})
     write_table(folder / "grounding" / "train.parquet", boxed)
-    sums = [(a, b) for a in range(4) for b in range(4)]
-    text = folder / "text.jsonl"
-    text.write_text(
-        "".join(
-            json.dumps({"problem": f"What is {a} + {b}?", "solution": f"${a + b}$"}) + "\n"
-            for a, b in sums
-        )
-    )
+    sums = [{"problem": f"What is {n} + 1?", "solution": f"${n + 1}$"} for n in range(16)]
+    text = write_rows(folder / "text.jsonl", *sums)
 
     def data(path: Path) -> str:
         task = path.stem.split("_")[0]
@@ -114,68 +110,62 @@ def test_recipe(path, models, sets, tmp_path):
     model, dataset = models(path), sets(path)
     out = tmp_path / "out"
     last = "4" if "mixed" in path.stem else "2"  # of several tasks: two rollouts
-    done = run_recipe(path, model, dataset, out, "--max_steps", last, "--save_steps", last)
-    assert_steps(done, [*range(1, int(last) + 1)])
-    assert_loads(out / f"checkpoint-{last}", model, done)
+    run = run_recipe(path, model, dataset, out, "--max_steps", last, "--save_steps", last)
+    assert_trains(path, run, model, last)
     if "mixed" in path.stem:
-        assert_tasks(done)
+        assert_tasks(run)
 
 
 @pytest.mark.nightly
 def test_two_nodes_on_the_loopback(models, sets, tmp_path):
-    path, out = QWEN / "detection_2nodes_8x80g.sh", tmp_path / "out"
-    done = run_on_two_nodes(
-        path, models(path), sets(path), out, "--max_steps", "2", "--save_steps", "2"
-    )
-    assert_steps(done, [1, 2])
-    assert_loads(out / "checkpoint-2", models(path), done)
+    path, steps = QWEN / "detection_2nodes_8x80g.sh", ("--max_steps", "2", "--save_steps", "2")
+    run = run_on_two_nodes(path, models(path), sets(path), tmp_path / "out", *steps)
+    assert_trains(path, run, models(path))
 
 
 def test_server_and_trainer_on_the_loopback(models, sets, tmp_path):
     """Rollouts over HTTP from a real `swift rollout`; weights go over a TCP store, not NCCL."""
-    path, out = QWEN / "detection_server_6+2x80g.sh", tmp_path / "out"
-    done = run_with_server(
-        *(path, models(path), sets(path), out, "--max_steps", "2", "--save_steps", "2"),
-        *("--log_rollout_offpolicy_metrics", "true"),
-    )
-    assert_steps(done, [1, 2])
-    assert_loads(out / "checkpoint-2", models(path), done)
+    path, steps = QWEN / "detection_server_6+2x80g.sh", ("--max_steps", "2", "--save_steps", "2")
+    flags = (*steps, "--log_rollout_offpolicy_metrics", "true")
+    run = run_with_server(path, models(path), sets(path), tmp_path / "out", *flags)
+    assert_trains(path, run, models(path))
     # The second step's rollouts come from the weights after the first one.
-    assert all(abs(value) < 1e-2 for value in done.run.metric("rollout_correction/k3_kl"))
+    assert all(abs(value) < 1e-2 for value in run.metric("rollout_correction/k3_kl"))
 
 
-def assert_steps(done: RecipeRun, steps: list[int]) -> None:
-    """Every step logged once, with finite numbers and the recipe's own rewards."""
-    supervised = done.recipe.command[-1] == "sft"
-    rows = [row for row in done.run.rows if "grad_norm" in row]
-    logged = [int(row["global_step/max_steps"].split("/")[0]) for row in rows]
-    assert logged == steps
-    if supervised:
-        assert all(math.isfinite(row["loss"]) and row["grad_norm"] > 0 for row in rows)
-        evaluated = f"eval_{done.recipe.get('eval_metric')}"
-        (score,) = [row[evaluated] for row in done.run.rows if evaluated in row]
+def assert_trains(path: Path, run: Run, model: Path, last: str = "2") -> None:
+    """Every step logged once, with finite numbers and the recipe's own rewards, and then a
+    checkpoint that loads.
+    """
+    recipe = read(path)
+    rows = [row for row in run.rows if "grad_norm" in row]
+    steps = [row["global_step/max_steps"] for row in rows]
+    assert steps == [f"{n}/{last}" for n in range(1, int(last) + 1)]
+    assert all(math.isfinite(row["loss"]) and 0 < row["grad_norm"] < math.inf for row in rows)
+    assert_loads(run.folder / f"checkpoint-{last}", model, recipe)
+    if recipe.command[-1] == "sft":
+        evaluated = f"eval_{recipe.get('eval_metric')}"
+        (score,) = [row[evaluated] for row in run.rows if evaluated in row]
         assert 0 <= score <= 1
         return
     # Rewards are logged once for all updates of a rollout.
-    rollouts = math.ceil(len(steps) / int(done.recipe.get("num_iterations")))
-    for name in done.recipe.values("reward_funcs"):
+    rollouts = math.ceil(len(steps) / int(recipe.get("num_iterations")))
+    for name in recipe.values("reward_funcs"):
         metric = "MathAccuracy" if name == "accuracy" else name
         key = f"rewards/{metric}/mean"
         # Of several tasks not every step has rows of each.
-        values = [float(row[key]) for row in done.run.steps if key in row]
-        assert len(values) == rollouts or "$DATASET:" in done.recipe.text
-        assert all(math.isfinite(value) and 0 <= value <= 1 for value in values)
-    for name in ("loss", "grad_norm", "reward", "kl"):
-        assert all(math.isfinite(value) for value in done.run.metric(name))
-    assert all(value > 0 for value in done.run.metric("grad_norm"))
+        values = [float(row[key]) for row in run.steps if key in row]
+        assert len(values) == rollouts or "$DATASET:" in recipe.text
+        assert all(0 <= value <= 1 for value in values)
+    assert all(math.isfinite(v) for name in ("reward", "kl") for v in run.metric(name))
 
 
-def assert_tasks(done: RecipeRun) -> None:
+def assert_tasks(run: Run) -> None:
     """The curve of a task's reward is of that task's completions, of both processes."""
-    lines = (done.run.folder / "completions.jsonl").read_text().splitlines()
+    lines = (run.folder / "completions.jsonl").read_text().splitlines()
     steps = {record["step"][0]: record for record in map(json.loads, lines)}
     seen = set()
-    for row in (row for row in done.run.rows if "reward" in row):
+    for row in run.steps:
         record = steps[row["global_step/max_steps"].split("/")[0]]
         for name in REWARDS.keys() & record.keys():
             pairs = zip(record["task"], record[name], strict=True)
@@ -187,7 +177,7 @@ def assert_tasks(done: RecipeRun) -> None:
     assert len(seen) > 1
 
 
-def assert_loads(checkpoint: Path, model: Path, done: RecipeRun) -> None:
+def assert_loads(checkpoint: Path, model: Path, recipe: Recipe) -> None:
     """transformers (and peft) load it, and training has moved it."""
     import torch
     import transformers
@@ -197,7 +187,7 @@ def assert_loads(checkpoint: Path, model: Path, done: RecipeRun) -> None:
     name = json.loads((model / "config.json").read_text())["architectures"][0]
     architecture = ours if name == ours.__name__ else getattr(transformers, name)
     before = architecture.from_pretrained(model, dtype=torch.float32).state_dict()
-    if done.recipe.get("tuner_type") == "lora":
+    if recipe.get("tuner_type") == "lora":
         from peft import PeftModel
 
         loaded = PeftModel.from_pretrained(architecture.from_pretrained(model), checkpoint)

@@ -1,15 +1,24 @@
 """VLRFT_SHARED_PREFIX=1 in real `swift rlhf` runs: the same numbers, with every engine."""
 
-import json
 import re
 from pathlib import Path
 
 import pytest
-from end_to_end.test_engines import COIN, PLUGINS, VLLM, ZERO3, ZERO3_VARIABLES
+from end_to_end.test_engines import ZERO3, ZERO3_VARIABLES
 from support.nightly import first_now
 from support.raised_row import raise_row
-from support.swift_run import SUPPORT, VLLM_ON_CPU, Run, assert_trained, grpo_command, run_swift
+from support.swift_run import (
+    COIN,
+    COLOCATED,
+    SUPPORT,
+    VLLM_ON_CPU,
+    Run,
+    assert_trained,
+    run_grpo,
+)
 
+from swift_vlrft.shared_prefix.layout import CannotPack
+from swift_vlrft.swift_plugin.shared_prefixes import _pack
 from swift_vlrft.tiny.checkpoint import write_tiny
 
 pytestmark = pytest.mark.end_to_end
@@ -23,25 +32,26 @@ def updates(run: Run, name: str) -> list[float]:
     return [row[name] for row in run.rows if "grad_norm" in row]
 
 
+def with_and_without(model: Path, data: Path, folder: Path, *flags: str, **more) -> list[Run]:
+    """A run as ms-swift computes it, and the same with shared prefixes."""
+    stock = run_grpo(model, data, folder / "stock", *flags, **more)
+    return [stock, run_grpo(model, data, folder / "shared", *flags, **more, **ON)]
+
+
 @pytest.mark.parametrize("family", first_now("qwen2_5_vl", "qwen3_5", "internvl"))
 def test_a_run_with_and_without_is_the_same_run(family, shapes, tmp_path):
-    model, plugins = tmp_path / family, PLUGINS
+    model, plugins = tmp_path / family, []
     write_tiny(family, model)
     if writes_images := family == "qwen2_5_vl":  # in some answers, as from an engine that may
         raise_row(model, model, "<|image_pad|>", 1.0)
-        plugins = [*PLUGINS, SUPPORT / "any_token.py"]
+        plugins = [SUPPORT / "any_token.py"]
     # Two prompts in a micro-batch, two micro-batches a step, two updates of one generation batch,
     # and a reference model: every pass there is.
     flags = (
         *(*COIN, "--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "2"),
         *("--num_iterations", "2", "--log_entropy", "true"),
     )
-    runs = []
-    for name, variables in (("stock", {}), ("shared", ON)):
-        folder = tmp_path / name
-        command = grpo_command(model, shapes, folder, plugins, *flags)
-        runs.append(run_swift(command, folder, **variables))
-    stock, shared = runs
+    runs = stock, shared = with_and_without(model, shapes, tmp_path, *flags, plugins=plugins)
     assert SAYS not in stock.output
     # A tile of InternVL counts as an image.
     images = re.search(
@@ -70,15 +80,8 @@ def test_every_loss_type_and_mask_is_the_same(tiny_qwen2_5_vl, shapes, tmp_path)
         # which would put a token on either side of the quantile.
         *("--epsilon_high", "0.28", "--learning_rate", "1e-3", "--temperature", "0.1"),
     )
-    plugins = [*PLUGINS, Path(__file__).parent / "plugins" / "every_loss.py"]
-    stock, shared = (
-        run_swift(
-            grpo_command(tiny_qwen2_5_vl, shapes, tmp_path / name, plugins, *flags),
-            tmp_path / name,
-            **variables,
-        )
-        for name, variables in (("stock", {}), ("shared", ON))
-    )
+    plugins = [Path(__file__).parent / "plugins" / "every_loss.py"]
+    stock, shared = with_and_without(tiny_qwen2_5_vl, shapes, tmp_path, *flags, plugins=plugins)
     assert "for 4 completions of 1 prompts" in shared.output
     names = [name for name in stock.steps[0] if name.startswith("loss_types/")]
     assert len(names) == 8
@@ -93,27 +96,19 @@ def test_every_loss_type_and_mask_is_the_same(tiny_qwen2_5_vl, shapes, tmp_path)
 def test_zero3_with_offload_and_vllm_tensor_parallel(tiny_qwen2_5_vl, shapes, tmp_path):
     # vLLM's log-probabilities are an independent witness. LoRA, so that the reference is the same
     # model without its adapter.
-    command = grpo_command(
-        *(tiny_qwen2_5_vl, shapes, tmp_path, PLUGINS, *COIN, *VLLM, *ZERO3),
-        *("--vllm_tensor_parallel_size", "2", "--gradient_accumulation_steps", "2"),
-        *("--tuner_type", "lora"),
+    run = run_grpo(
+        *(tiny_qwen2_5_vl, shapes, tmp_path, *COIN, *COLOCATED, *ZERO3, "--tuner_type", "lora"),
+        *("--log_rollout_offpolicy_metrics", "true", "--vllm_tensor_parallel_size", "2"),
+        *("--gradient_accumulation_steps", "2"),
+        **VLLM_ON_CPU | ZERO3_VARIABLES | ON,
     )
-    run = run_swift(command, tmp_path, **VLLM_ON_CPU, **ZERO3_VARIABLES, **ON)
     assert SAYS + "first micro-batch: " in run.output
     assert SAYS + "LoRA's dropout 0.05 draws one mask for a shared prompt" in run.output
     assert_trained(run, 3)
     assert all(abs(value) < 1e-2 for value in run.metric("rollout_correction/k3_kl"))
 
 
-@pytest.mark.nightly
-def test_rows_without_images_are_left_to_ms_swift(tiny_qwen2_5_vl, tmp_path):
-    row = {"messages": [{"role": "user", "content": "Say red."}], "solution": "red"}
-    data = tmp_path / "words.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for _ in range(8)))
-    command = grpo_command(
-        *(tiny_qwen2_5_vl, data, tmp_path / "run", PLUGINS, *COIN, "--max_steps", "1")
-    )
-    run = run_swift(command, tmp_path / "run", **ON)
-    assert SAYS + "a micro-batch is computed as ms-swift does it: it holds no images." in run.output
-    assert SAYS + "first micro-batch" not in run.output
-    assert len(updates(run, "loss")) == 1
+def test_a_micro_batch_of_text_is_left_to_ms_swift():
+    """As one with videos is, in the run of test_videos.py."""
+    with pytest.raises(CannotPack, match="it holds no images"):
+        _pack(None, {}, None)

@@ -1,7 +1,6 @@
 """`vlrft try` with somebody's COCO file, as a newcomer runs it."""
 
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -10,8 +9,7 @@ import pytest
 import torch
 from end_to_end.recipe_run import CPU, CPU_VLLM, SUPPORT
 from support.command_line import vlrft
-from support.own import free_port
-from support.swift_run import DEEPSPEED_ON_CPU, ON_CPU, VLLM_ON_CPU, forking
+from support.swift_run import DEEPSPEED_ON_CPU, VLLM_ON_CPU, run_environment
 
 from swift_vlrft.demo import card, training, trial, warm_start
 from swift_vlrft.files.environment import BARS
@@ -40,7 +38,7 @@ def test_own_coco_data_go_the_whole_road(tmp_path, monkeypatch):
     # A process that imports all itself: whether libraries draw bars is settled then. What it runs
     # is forked. The start model learns no more than the format: test_the_demo_learns.
     short = [sys.executable, "-c", SHORT]
-    environment = {n: v for n, v in (os.environ | ON_CPU | forking()).items() if n not in BARS}
+    environment = {n: v for n, v in run_environment().items() if n not in BARS}
     done = subprocess.run([*short, *command], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     out = " ".join((done.stderr + done.stdout).split())
@@ -68,12 +66,10 @@ def test_own_coco_data_go_the_whole_road(tmp_path, monkeypatch):
 
 
 @pytest.mark.nightly
-def test_the_road_on_a_card_with_the_engines_of_a_cpu(tmp_path, monkeypatch):
+def test_the_road_on_a_card_with_the_engines_of_a_cpu(forked_runs, tmp_path, monkeypatch):
     """All but sleep: nvidia-smi and sizes are made up, and flags say what a CPU cannot do."""
     write_coco(tmp_path, 60)
     monkeypatch.chdir(tmp_path)
-    for name, value in (ON_CPU | forking() | {"MASTER_PORT": free_port()}).items():
-        monkeypatch.setenv(name, value)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setattr(card, "ask_gpus", lambda *_: [["0", "H100", "81559", "4", "9.0"]])
     monkeypatch.setattr(torch.version, "cuda", "13.0")

@@ -1,6 +1,6 @@
 """Runs in several turns with pictures between them: what is trained is what was sampled.
 
-A random model calls no tool; always_zooms.py (tests/support) takes its first turns for calls.
+A random model calls no tool: always_zooms.py (tests/support) takes its first turns for calls.
 """
 
 import json
@@ -17,13 +17,12 @@ from support.swift_run import (
     VLLM_ON_CPU,
     Run,
     assert_trained,
-    grpo_command,
-    run_swift,
+    run_grpo,
 )
 
 pytestmark = pytest.mark.end_to_end
 
-PLUGINS = [SUPPORT / "cpu_engines.py", SUPPORT / "coin.py", SUPPORT / "always_zooms.py"]
+ZOOMS = SUPPORT / "always_zooms.py"
 TURNS = (
     *("--multi_turn_scheduler", "vlrft_zoom", "--max_turns", "3"),
     *("--reward_funcs", "vlrft_classification", "vlrft_format", "vlrft_tool_format", "coin"),
@@ -43,8 +42,9 @@ def test_the_trainer_sees_the_turns_and_pictures_of_the_engine(ending, shapes, t
     """A missing picture, another order of turns or the tool's tokens in the loss would
     show between the log-probabilities of vLLM and those of the trainer.
     """
-    command = grpo_command(ending, shapes, tmp_path, PLUGINS, *TURNS, *COLOCATED, *LIMITS, *MORE)
-    run = run_swift(command, tmp_path, **VLLM_ON_CPU, VLRFT_SHARED_PREFIX="1", MAX_PIXELS="12544")
+    flags = (*TURNS, *COLOCATED, *LIMITS, *MORE)
+    variables = VLLM_ON_CPU | {"VLRFT_SHARED_PREFIX": "1", "MAX_PIXELS": "12544"}
+    run = run_grpo(ending, shapes, tmp_path, *flags, plugins=[ZOOMS], **variables)
     assert_equal_turns(run, tmp_path)
     assert "--multi_turn_scheduler gives rows of one prompt further images" in run.output
 
@@ -53,14 +53,16 @@ def test_the_trainer_sees_the_turns_and_pictures_of_the_engine(ending, shapes, t
 def test_turns_and_pictures_over_http(ending, shapes, tmp_path, monkeypatch):
     """The server goes through the turns, and hands text, pictures and crops on to the trainer."""
     monkeypatch.setenv("MAX_PIXELS", "12544")
-    port, plugins = free_port(), [REPOSITORY / "plugins" / "vlrft.py", *PLUGINS]
+    port, plugins = (
+        free_port(),
+        [REPOSITORY / "plugins" / "vlrft.py", SUPPORT / "cpu_engines.py", ZOOMS],
+    )
     served = (*TURNS[:4], *LIMITS, "--external_plugins", *map(str, plugins))
-    server = (*served_by(port), "--vllm_server_pass_dataset", "true")
+    flags = (*TURNS, *served_by(port), "--vllm_server_pass_dataset", "true", *MORE)
     with rollout_server(ending, port, tmp_path / "server.log", *served):
-        command = grpo_command(ending, shapes, tmp_path, PLUGINS, *TURNS, *server, *MORE)
         # One process under torchrun: store_communicator.py takes the place of NCCL in a rank alone.
         variables = VLLM_ON_CPU | {"VLRFT_TEST_SERVER": "1", "NPROC_PER_NODE": "1"}
-        run = run_swift(command, tmp_path, **variables)
+        run = run_grpo(ending, shapes, tmp_path, *flags, plugins=[ZOOMS], **variables)
     assert_equal_turns(run, tmp_path)
 
 

@@ -3,11 +3,10 @@
 import math
 import os
 import shutil
-import subprocess
 import sys
 
 import pytest
-from support.swift_run import ON_CPU, REPOSITORY, Run, grpo_command
+from support.swift_run import REPOSITORY, Run, grpo_command, run_command
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
 
@@ -24,13 +23,7 @@ def test_oldest_and_newest_packages(versions, shapes, tmp_path):
     own = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "DS_BUILD_OPS": "0"}
 
     def done(*command, code=0):
-        ended = subprocess.run(
-            [*map(str, command)],
-            env=os.environ | ON_CPU | own,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        ended = run_command(command, plain=True, **own)
         assert ended.returncode == code, ended.stdout[-6000:]
         return ended.stdout
 
@@ -43,9 +36,8 @@ def test_oldest_and_newest_packages(versions, shapes, tmp_path):
         problems = done(programs / "vlrft", "check", RECIPE, code=1)
         assert problems.count("problem  ") == 1 and "needs vllm" in problems
         assert "fits" in done(programs / "vlrft", "plan", RECIPE, "--gpus", "1x24")
-        command = grpo_command(model, shapes, tmp_path / "out", [], "--max_steps", "1")
-        at = command.index("--external_plugins") + 1
-        done(programs / "swift", *command[1:at], plugin, *command[at + 1 :])
+        command = grpo_command(model, shapes, tmp_path / "out", "--max_steps", "1")
+        done(programs / "swift", *command[1:], "--external_plugins", plugin)
     finally:
         shutil.rmtree(programs.parent, ignore_errors=True)
     (step,) = Run("", tmp_path / "out").steps

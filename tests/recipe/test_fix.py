@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 from recipe.bash import Call, run_bash, write_programs
-from typer.testing import CliRunner
+from support.command_line import vlrft
 
-from swift_vlrft.cli import app
 from swift_vlrft.recipe.by_bash import run_recipes
 from swift_vlrft.recipe.reader import read_recipes
 
@@ -24,10 +23,6 @@ lines of the findings that stay.
 """
 PATH = {"PATH": os.environ["PATH"]}
 GRPO = "swift rlhf --rlhf_type grpo --model m --reward_funcs format"
-
-
-def invoke(*arguments):
-    return CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200"})
 
 
 @pytest.fixture
@@ -86,7 +81,7 @@ def test_a_changed_script_runs_as_before(row, tmp_path, bash):
     path.write_text(script)
     path.chmod(0o751)
     before = bash(path, {}, arguments)
-    shown = json.loads(invoke("check", "--json", "--fix", path).output)
+    shown = json.loads(vlrft("check", "--json", "--fix", path).output)
     left = [f["line"] for f in shown["findings"] if f["rule"].startswith(("removed", "abbrev"))]
     assert left == row.get("left", [])
     if row["change"]:
@@ -112,7 +107,7 @@ def test_every_other_byte_stays(name, tmp_path):
     path = tmp_path / "run.sh"
     before = BYTES[name].encode()
     path.write_bytes(before)
-    invoke("check", "--fix", path)
+    vlrft("check", "--fix", path)
     after = before.replace(b"train_type", b"tuner_type").replace(b"\r\n", b"\n")
     assert path.read_bytes() == after.removeprefix("\ufeff".encode())
 
@@ -123,7 +118,7 @@ def test_every_other_byte_stays(name, tmp_path):
 def test_a_configuration_is_named_and_left_alone(text, tmp_path):
     path = tmp_path / ("a.json" if text[0] == "{" else "a.yaml")
     path.write_text(text)
-    shown = invoke("check", "--fix", path).output
+    shown = vlrft("check", "--fix", path).output
     assert "--train_type" in shown and "--tuner_type" in shown
     assert path.read_text() == text and len(list(tmp_path.iterdir())) == 1
 
@@ -134,12 +129,12 @@ def test_every_version_of_a_fixed_recipe_is_kept(tmp_path):
     versions = [f"swift rlhf --rlhf_type grpo --train_type lora --beta {n}\n" for n in range(3)]
     for version in versions:
         path.write_text(version)
-        shown = " ".join(invoke("check", "--fix", path).output.split())
+        shown = " ".join(vlrft("check", "--fix", path).output.split())
         (named,) = re.findall(r"backup: (\S+)", shown)
         assert Path(named).read_text() == version
     assert {file.read_text() for file in tmp_path.glob("run.sh.orig*")} == {*versions}
     # Nothing to fix: nothing is written.
-    assert "backup: " not in invoke("check", "--fix", path).output
+    assert "backup: " not in vlrft("check", "--fix", path).output
 
 
 def test_a_link_to_a_recipe_stays_a_link(tmp_path):
@@ -147,7 +142,7 @@ def test_a_link_to_a_recipe_stays_a_link(tmp_path):
     file, link = tmp_path / "shared" / "run.sh", tmp_path / "run.sh"
     file.write_text("swift rlhf --rlhf_type grpo --train_type lora\n")
     link.symlink_to(file)
-    invoke("check", "--fix", link)
+    vlrft("check", "--fix", link)
     assert link.is_symlink() and "tuner_type" in file.read_text()
     assert "train_type" in (tmp_path / "shared" / "run.sh.orig").read_text()
 
@@ -171,7 +166,7 @@ def test_a_slip_is_said_with_its_place_and_mended(row, tmp_path, monkeypatch):
         notes = [note for recipe in read(path, PATH)[:1] for note in recipe.notes]
         places.append([[n.line, n.column, n.kind] for n in notes if n.patches])
     assert places == [row["finds"]] * len(places)
-    invoke("check", "--fix", path)
+    vlrft("check", "--fix", path)
     recipe = run_recipes(path, PATH)[-1]
     flags = {f.name: " ".join(f.values) for f in recipe.flags}
     assert {n: v for n, v in flags.items() if n not in given or n in row["flags"]} == row["flags"]

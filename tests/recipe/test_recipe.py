@@ -52,7 +52,7 @@ def test_lines_and_flags():
 
 PLACES = """\ufeffexport MAX_PIXELS=${MAX_PIXELS:-401408}\r
 NPROC_PER_NODE='4' env B=1 swift rlhf --model "$M" --train_type "lo ra" \\\r
-  --x=3 --y > log 2>&1 &
+  --x=3 --y > log 2>&1 --z 4\r
 """
 
 
@@ -69,18 +69,8 @@ def test_where_everything_stands():
         (2, ("--train_type", True), [('"lo ra"', True)]),
         (3, ("--x", True), [("3", True)]),
         (3, ("--y", True), []),
+        (3, ("--z", True), [("4", True)]),
     ]
-
-
-def test_a_carriage_return_is_no_part_of_a_value(tmp_path):
-    (recipe,) = read_text("# \u00fc\nswift rlhf --x 1\r\n", environment={})
-    (flag,) = recipe.flags
-    written = [recipe.text[span.start : span.end] for span in (flag.span, *flag.value_spans)]
-    assert written == ["--x", "1"]
-    path = tmp_path / "windows.sh"
-    path.write_bytes(b"swift rlhf --model m \\\r\n  --x 1\r\n")
-    (recipe,) = read_recipes(path)
-    assert [note.kind for note in recipe.notes] == ["continuation"] and recipe.get("x") == "1"
 
 
 def test_what_is_not_set_and_what_is_not_known_differ():

@@ -4,8 +4,6 @@ import itertools
 import json
 import re
 import stat
-import subprocess
-import sys
 from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,9 +14,8 @@ import pytest
 from ms_swift_facts import CLASSES
 from recipe.bash import run_bash, write_programs
 from recipe.test_rules import SWIFT
-from typer.testing import CliRunner
+from support.command_line import vlrft
 
-from swift_vlrft.cli import app
 from swift_vlrft.recipe import gpus, tree
 from swift_vlrft.recipe.by_bash import run_recipes
 from swift_vlrft.recipe.facts import OF_OTHERS, OLD_FLAGS, facts
@@ -42,10 +39,6 @@ def no_gpu_of_this_machine(monkeypatch):
 def rules_of(text, rule, **environment):
     recipes = read_text(text, environment=environment)
     return [f for recipe in recipes for f in check_recipe(resolve(recipe)) if f.rule == rule]
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, ["check", *map(str, arguments)])
 
 
 # Our recipes --------------------------------------------------------------------------------------
@@ -78,7 +71,7 @@ def test_our_recipes_read_as_bash_runs_them_and_have_no_problem(path, tmp_path):
         assert recipe.environment["CUDA_VISIBLE_DEVICES"] == first
         for rollout in rollouts:
             assert rollout.environment["CUDA_VISIBLE_DEVICES"] == f"{count},{count + 1}"
-    shown = run("--json", path)
+    shown = vlrft("check", "--json", path)
     # A variable that the recipe itself asks for; what the template writes before each completion;
     # bitsandbytes and kernels, which some recipes need, are in no requirements file.
     rules = {finding["rule"] for finding in json.loads(shown.output)["findings"]}
@@ -98,28 +91,18 @@ def test_our_recipes_keep_what_a_recipe_must(path):
     assert path.stat().st_mode & stat.S_IXUSR
     variables = NEEDED | {"MODEL": "m", "OUTPUT_DIR": "o", "NPROC_PER_NODE": "3"}
     (recipe,) = [r for r in read_recipes(path, variables) if r.trains]
-    grpo, of_text = recipe.command[-1] == "rlhf", "text" in path.name
+    grpo = recipe.command[-1] == "rlhf"
     kept = {"model": "m", "output_dir": "o", "report_to": "tensorboard"}
     kept |= {"gradient_checkpointing": "true", "save_only_model": "no"}
-    kept |= {} if of_text else {"vit_gradient_checkpointing": "true"}
+    kept |= {} if "text" in path.name else {"vit_gradient_checkpointing": "true"}
     kept |= {"rlhf_type": "grpo", "log_completions": "true"} if grpo else {}
     kept |= {"num_generations_eval": "1"} if grpo else {}
     kept |= {} if grpo else {"eval_metric": recipe.get("metric_for_best_model")}
     assert {name: recipe.get(name, "no") for name in kept} == kept
     assert all(map(recipe.get, ("external_plugins", "seed", "save_steps")))
     assert {value.split(":")[0] for value in recipe.values("dataset")} == {"d"}  # several tasks
-    variables = {"NPROC_PER_NODE": "3", "CUDA_VISIBLE_DEVICES": "0,1,2"}
-    assert variables.items() <= recipe.environment.items()
     assert "expandable_segments" in recipe.environment["PYTORCH_CUDA_ALLOC_CONF"]
-    # Whose images no variable limits.
-    fixed = ("glm_4v_9b", "cogagent_9b", "internvl3_5_4b", "gemma_4_e4b")
-    if not of_text and path.parent.name not in fixed:
-        of_videos = "temporal" in path.name
-        assert recipe.environment["VIDEO_MAX_PIXELS" if of_videos else "MAX_PIXELS"]
-    head = " ".join(text.split("set -euo")[0].replace("\n#", " ").split())
-    for word in ("GPU", "ms-swift 4.6.0", "memory ", "run bash", "smaller"):
-        assert word in head
-    assert "Not run on" in head or "H100" in head
+    assert "temporal" not in path.name or recipe.environment["VIDEO_MAX_PIXELS"]
     # And a set to evaluate on, on fewer GPUs.
     more = ["--val_dataset", "v", "--eval_strategy", "steps"]
     more += ["--vllm_tensor_parallel_size", "1"] if grpo else []
@@ -289,7 +272,7 @@ def test_fix_of_a_file_that_cannot_be_written(tmp_path, monkeypatch):
     path.write_text(old := "swift rlhf --rlhf_type grpo --train_type lora\n")
     refused = PermissionError(13, "Permission denied", str(path))
     monkeypatch.setattr("swift_vlrft.recipe.fix.write_fixed", Mock(side_effect=refused))
-    shown = run("--fix", path)
+    shown = vlrft("check", "--fix", path)
     assert shown.exit_code == 2 and "Permission denied" in shown.output
     assert path.read_text() == old
 
@@ -297,32 +280,18 @@ def test_fix_of_a_file_that_cannot_be_written(tmp_path, monkeypatch):
 def test_exit_codes_and_several_recipes(tmp_path, monkeypatch):
     bad, none = tmp_path / "bad.sh", tmp_path / "none.sh"
     bad.write_text(f"export WANDB_API_KEY=1234567890abcdef\n{GOOD} --hub_token hf_topsecret\n")
-    assert run(RECIPES[0]).exit_code == 0
-    assert run(GOOD + "--tuner_typ lora").exit_code == 0  # a note
+    assert vlrft("check", RECIPES[0]).exit_code == 0
+    assert vlrft("check", GOOD + "--tuner_typ lora").exit_code == 0  # a note
     longer_than_a_file_name = GOOD + "--lora_rank 0 " + "--temperature 0.9 " * 30
-    assert run(longer_than_a_file_name).exit_code == 1
-    shown = run(RECIPES[0], bad)
+    assert vlrft("check", longer_than_a_file_name).exit_code == 1
+    shown = vlrft("check", RECIPES[0], bad)
     assert shown.exit_code == 1
     assert "WANDB_API_KEY" in shown.output and "--hub_token" in shown.output
     assert "1234567890abcdef" not in shown.output and "hf_topsecret" not in shown.output
-    shown = run("--json", bad, none)
+    shown = vlrft("check", "--json", bad, none)
     assert shown.exit_code == 2 and none.name in json.loads(shown.output)["unreadable"][0]
     monkeypatch.setattr("shutil.which", lambda name, path=None: None)
     tree.shfmt.cache_clear()
-    shown = run(GOOD + "--run_name another")
+    shown = vlrft("check", GOOD + "--run_name another")
     tree.shfmt.cache_clear()
     assert shown.exit_code == 2 and "shfmt-py" in shown.output  # which parses scripts
-
-
-def test_the_command_imports_neither_swift_nor_torch():
-    heavy = ("swift", "torch", "transformers", "vllm", "datasets", "pyarrow", "numpy", "PIL")
-    code = (
-        "import sys\n"
-        f"sys.argv = ['vlrft', 'check', {str(RECIPES[1])!r}]\n"
-        "from swift_vlrft.cli import app\n"
-        "try: app()\n"
-        f"except SystemExit: print([m for m in {heavy} if m in sys.modules])"
-    )
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
-    assert done.stdout.splitlines()[-1] == "[]"

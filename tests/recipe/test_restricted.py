@@ -12,9 +12,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from typer.testing import CliRunner
+from support.command_line import vlrft
 
-from swift_vlrft.cli import app
 from swift_vlrft.files.shipped import shipped_file
 from swift_vlrft.recipe import restricted
 from swift_vlrft.recipe.by_bash import run_recipes
@@ -86,8 +85,8 @@ def test_nothing_starts_and_nothing_is_written(row, script, tmp_path):
 
 def test_the_command_checks_every_turn(script):
     path = script("for N in 1 many; do\n  swift sft --model m --dataset d --max_steps $N\ndone\n")
-    done = CliRunner().invoke(app, ["check", "--run", "--json", str(path)])
+    done = vlrft("check", "--run", "--json", path)
     (finding,) = [f for f in json.loads(done.stdout)["findings"] if f["level"] == "problem"]
     assert done.exit_code == 1 and "many" in finding["text"] and finding["line"] == 2
-    both = CliRunner().invoke(app, ["check", "--run", "--fix", str(path)])
+    both = vlrft("check", "--run", "--fix", path)
     assert both.exit_code == 2 and "--fix" in both.output

@@ -1,8 +1,6 @@
 """Rows of drawn clips, 8 frames a second, for tests."""
 
-import json
 import random
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +29,3 @@ def clip_rows(folder: Path, count: int, seed: int = 0) -> list[dict[str, Any]]:
         rows.append({"videos": [f"{n}.mp4"], "problem": ASK.format(colour)})
         rows[-1]["solution"] = f"{start} to {end}"
     return rows
-
-
-def write_rows(path: Path, rows: Sequence[Any]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path

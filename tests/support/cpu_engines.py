@@ -1,15 +1,25 @@
-"""What a CPU needs beyond a recipe: passed as a second plugin, `--external_plugins vlrft.py
-cpu_engines.py`.
+"""What a CPU and a random model need beyond a recipe: passed as a second plugin,
+`--external_plugins vlrft.py cpu_engines.py`.
 
-DeepSpeed's accelerator for CPU asks for oneCCL unless its process group exists, and vLLM's CPU
-kernels pack linear weights into a form that a weight sync cannot load into. Neither applies to a
-GPU.
+A random model earns nothing, and without spread in a group there is no gradient: every second
+completion earns the reward ``coin``. DeepSpeed's accelerator for CPU asks for oneCCL unless its
+process group exists, and vLLM's CPU kernels pack linear weights into a form that a weight sync
+cannot load into. Neither applies to a GPU.
 """
 
 import importlib.util
 import os
 import sys
 from functools import wraps
+
+from swift.rewards import orms
+
+
+def coin(completions, **_):
+    return [float(i % 2) for i in range(len(completions))]
+
+
+orms["coin"] = lambda args=None, **_: coin
 
 # A `swift rollout` beside the trainers is no rank of theirs.
 if os.environ.get("VLRFT_TEST_DEEPSPEED") == "1" and "RANK" in os.environ:

@@ -7,8 +7,9 @@ processes. What is real: the command (`bash recipe.sh`, `swift`, torchrun and it
 it runs, its arguments, environment, folder, pipes, signals, exit status, and a process of its own
 for every rank. What is not: the libraries were imported before. A process is forked only where no
 variable that they read while being imported differs (`trainer_site/fork_client.py` starts another
-server for it), and nothing of this repository is imported before the fork. README's command, with
-vLLM on two ranks under ZeRO-3, runs without it (``plain=True``).
+server for it; what it leaves out, OF_A_RUN, none of them may read), and nothing of this repository
+is imported before the fork. README's command, with vLLM on two ranks under ZeRO-3, runs without it
+(``plain=True``).
 """
 
 import contextlib
@@ -78,9 +79,6 @@ class Request:
         self.environment: dict[str, str] = request["environment"]
         self.folder: str = request["folder"]
 
-    def differing(self, reads: dict[str, str | None]) -> list[str]:
-        return [n for n, v in reads.items() if n not in PUT_RIGHT and self.environment.get(n) != v]
-
     def become(self, changes: dict[str, str]) -> None:
         """Make this process the one that was asked for, up to its first line."""
         import logging
@@ -131,8 +129,8 @@ class Request:
 
 
 class Server:
-    def __init__(self, path: str, owner: int, reads: dict[str, str | None]) -> None:
-        self.owner, self.reads = owner, reads
+    def __init__(self, path: str, owner: int) -> None:
+        self.owner = owner
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(path + ".binding")
         self.listener.listen(64)
@@ -157,9 +155,8 @@ class Server:
     def accept(self) -> Request | None:
         connection, _ = self.listener.accept()
         request = Request(connection)
-        differing = request.differing(self.reads)
-        child = 0 if differing else os.fork()
-        if not differing and child == 0:
+        child = os.fork()
+        if child == 0:
             # A fork must not outlive a killed server: it would hold pipes that others wait on.
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             self.chosen.close()
@@ -168,11 +165,8 @@ class Server:
             return request
         for file in request.files:
             os.close(file)
-        if differing:
-            _answer(connection, {"differing": differing})
-        else:
-            self.running[child] = connection
-            self.chosen.register(connection, selectors.EVENT_READ)
+        self.running[child] = connection
+        self.chosen.register(connection, selectors.EVENT_READ)
         return None
 
     def forward(self, connection: socket.socket) -> None:
@@ -194,13 +188,9 @@ class Server:
                 connection = self.running.pop(child)
                 with contextlib.suppress(KeyError):
                     self.chosen.unregister(connection)
-                _answer(connection, {"code": os.waitstatus_to_exitcode(status)})
-
-
-def _answer(connection: socket.socket, answer: dict[str, Any]) -> None:
-    with contextlib.suppress(OSError):  # nobody waits for it any more
-        connection.sendall(json.dumps(answer).encode() + b"\n")
-    connection.close()
+                with contextlib.suppress(OSError):  # nobody waits for it any more
+                    connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+                connection.close()
 
 
 def _alive(pid: int) -> bool:
@@ -225,12 +215,15 @@ def main() -> None:
     if "vllm" in sys.modules:  # it imports all anew to ask what a model can, lest CUDA begins
         registry: Any = importlib.import_module("vllm.model_executor.models.registry")
         registry._run_in_subprocess = lambda ask: ask()
+    from fork_client import is_of_a_run
+
+    if wrong := {name for name in map(os.fsdecode, names) if is_of_a_run(name)} - PUT_RIGHT:
+        sys.exit(f"imports read {', '.join(wrong)}: take it out of OF_A_RUN")
     changes = {n: v for n, v in os.environ.items() if before.get(n) != v}
-    reads = {name: before.get(name) for name in names}  # an import may have set it since
     gc.collect()
     gc.freeze()
     print(f"ready after {time.process_time():.1f} s", flush=True)
-    request = Server(path, owner, reads).serve()
+    request = Server(path, owner).serve()
     if request:
         request.become(changes)
         _end(request.run)

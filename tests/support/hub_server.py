@@ -51,6 +51,7 @@ def hub_environment(url, home):
         "HOME": str(home),
         "HF_HOME": str(home / "hf"),
         "HF_ENDPOINT": url,
+        "HF_HUB_OFFLINE": "0",
         "HF_HUB_DISABLE_XET": "1",  # xet speaks to a storage of its own, which is not here
         "MODELSCOPE_ENDPOINT": url,
         "MODELSCOPE_CACHE": str(home / "ms"),
@@ -207,14 +208,8 @@ class Handler(BaseHTTPRequestHandler):
         if content is None:
             return self.answer({"error": "none"}, 404, X_Error_Code="EntryNotFound")
         etag = f'"{hashlib.sha1(content).hexdigest()}"'
-        headers = {"X_Repo_Commit": COMMIT, "ETag": etag, "Accept_Ranges": "bytes"}
-        headers["Content_Type"] = "application/octet-stream"
-        part = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        if not part:
-            return self.answer(content, **headers)
-        start, end = int(part[1]), min(int(part[2] or len(content)), len(content) - 1)
-        headers["Content_Range"] = f"bytes {start}-{end}/{len(content)}"
-        return self.answer(content[start : end + 1], 206, **headers)
+        headers = {"X_Repo_Commit": COMMIT, "ETag": etag}
+        return self.answer(content, Content_Type="application/octet-stream", **headers)
 
     # ---- ModelScope -------------------------------------------------------------------------
 

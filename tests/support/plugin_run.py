@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import subprocess
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,20 +14,20 @@ from swift_vlrft.recipe.run import resolve
 PLUGIN = REPOSITORY / "plugins" / "vlrft.py"
 
 
-def import_plugin(*flags: str, then: str = "") -> subprocess.CompletedProcess:
-    """Import the plugin as `swift rlhf FLAGS` does, twice, then run ``then``."""
-    code = (
-        "from swift.utils import import_external_file\n"
-        f"import_external_file({str(PLUGIN)!r})\n"
-        "from swift_vlrft import register\n"
-        f"register()\n{then}"
-    )
-    return run_python(code, *flags)
+IMPORT = f"""
+import json, sys
+from swift.utils import import_external_file
+import_external_file({str(PLUGIN)!r})
+from swift_vlrft import register
+register()
+"""
 
 
 def answer_of(*flags: str, then: str) -> tuple[Any, str]:
-    """What ``then`` prints last, which is JSON, and everything that was said."""
-    done = import_plugin(*flags, then=f"import json, sys\n{then}")
+    """Import the plugin as `swift rlhf FLAGS` does, twice, then run ``then``: what that prints
+    last, which is JSON, and everything that was said.
+    """
+    done = run_python(IMPORT + then, *flags)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.strip().splitlines()[-1]), done.stdout + done.stderr
 

@@ -1,4 +1,4 @@
-"""A way to run the real `swift rlhf` in a test, and to read what it logged."""
+"""Ways to run the real `swift rlhf` and `vlrft` in a test, and to read what a run logged."""
 
 import json
 import math
@@ -6,14 +6,17 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from support.own import free_port
 
 from swift_vlrft.files.environment import BARS
 
 HANGS = 1800  # seconds: beside eight busy loops a run of 300 takes five times as long
+VLRFT = str(Path(sys.executable).with_name("vlrft"))
 REPOSITORY = Path(__file__).resolve().parents[2]
 SUPPORT = REPOSITORY / "tests" / "support"
 # For a run's Python: sitecustomize.py, and `support` for the plugins there.
@@ -46,6 +49,8 @@ COLOCATED = (
     *("--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_max_model_len", "512"),
     *("--vllm_enforce_eager", "true"),
 )
+# A random model earns nothing: every second completion earns the coin (`cpu_engines.py`).
+COIN = ("--reward_funcs", "vlrft_classification", "vlrft_format", "coin")
 # Which of `cpu_engines.py` is wanted.
 VLLM_ON_CPU = {"VLRFT_TEST_VLLM": "1"}
 DEEPSPEED_ON_CPU = {"VLRFT_TEST_DEEPSPEED": "1"}
@@ -72,12 +77,14 @@ class Run:
 
 
 def grpo_command(
-    model: Path, dataset: str | Path, folder: Path, plugins: list[Path], *flags: str
+    model: Path, dataset: str | Path, folder: Path, *flags: str, plugins: Sequence[Path] = ()
 ) -> list[str]:
+    """With cpu_engines.py, and ``plugins`` beside it."""
+    ours = (REPOSITORY / "plugins" / "vlrft.py", SUPPORT / "cpu_engines.py")
     return [
         *("swift", "rlhf", "--rlhf_type", "grpo", "--model", str(model), "--dataset", str(dataset)),
         *("--output_dir", str(folder), "--add_version", "false"),
-        *("--external_plugins", str(REPOSITORY / "plugins" / "vlrft.py"), *map(str, plugins)),
+        *("--external_plugins", *map(str, (*ours, *plugins))),
         *("--reward_funcs", "vlrft_classification", "vlrft_format"),
         *("--tuner_type", "full", "--torch_dtype", "float32", "--use_cpu", "true"),
         *("--use_vllm", "false", "--beta", "0.04", "--top_k", "-1", "--max_length", "512"),
@@ -91,25 +98,28 @@ def grpo_command(
     ]
 
 
+def run_grpo(model: Path, dataset: str | Path, folder: Path, *flags: str, **more: Any) -> Run:
+    """The run of ``grpo_command``, to the end; ``more``: its ``plugins``, and variables."""
+    command = grpo_command(model, dataset, folder, *flags, plugins=more.pop("plugins", ()))
+    return run_swift(command, folder, **more)
+
+
 def run_swift(command: list[str], folder: Path, *, plain: bool = False, **variables: str) -> Run:
     """Run to the end; fail with the output's tail where it ends with an error."""
-    done = run_swift_unchecked(command, plain=plain, **variables)
+    done = run_command(command, plain=plain, **variables)
     assert done.returncode == 0, done.stdout[-6000:]
     return Run(done.stdout, folder)
 
 
-def run_swift_unchecked(
-    command: list[str], *, plain: bool = False, **variables: str
+def run_command(
+    command: Sequence[object], *, apart: bool = False, plain: bool = False, **variables: str
 ) -> subprocess.CompletedProcess:
-    """``plain``: no process is forked from one that has the imports done."""
-    environment = os.environ | ON_CPU | ({} if plain else forking()) | variables
-    # Two tests may run at a time, and with vLLM one process opens a port, too.
-    environment = {"MASTER_PORT": free_port()} | environment
+    """``apart``: errors are not in the output."""
     return subprocess.run(
-        command,
-        env=environment,
+        [*map(str, command)],
+        env=run_environment(plain=plain, **variables),
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=subprocess.PIPE if apart else subprocess.STDOUT,
         text=True,
         errors="replace",
         timeout=HANGS,
@@ -121,13 +131,14 @@ def run_python(code: str, *arguments: str, **variables: str) -> subprocess.Compl
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "forked.py"
         script.write_text(code)
-        return subprocess.run(
-            [sys.executable, str(script), *arguments],
-            env=os.environ | ON_CPU | forking() | {"MASTER_PORT": free_port()} | variables,
-            capture_output=True,
-            text=True,
-            timeout=HANGS,
-        )
+        return run_command([sys.executable, script, *arguments], apart=True, **variables)
+
+
+def run_environment(*, plain: bool = False, **variables: str) -> dict[str, str]:
+    """``plain``: no process is forked from one that has the imports done."""
+    # Two tests may run at a time, and with vLLM one process opens a port, too.
+    own = {"MASTER_PORT": free_port()} | dict(os.environ) | ON_CPU
+    return own | ({} if plain else forking()) | variables
 
 
 def forking() -> dict[str, str]:

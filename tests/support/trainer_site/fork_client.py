@@ -12,9 +12,9 @@ import sys
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
-# Set for every run anew and not read by an import: the server looks whether that is so.
+# Set for every run anew and not read by an import, or put right: the server sees to it.
 OF_A_RUN = {
     *("MODEL", "DATASET", "OUTPUT_DIR", "MAX_PIXELS", "MIN_PIXELS", "NPROC_PER_NODE", "PLUGIN"),
     *("REWARDS", "SWIFT_CONFIG_FILE", "VLLM_CPU_KVCACHE_SPACE", "VLLM_ENABLE_V1_MULTIPROCESSING"),
@@ -65,23 +65,21 @@ def _hand_over(arguments: list[str], servers: Path) -> NoReturn:
         line = answers.readline()
     if not line:
         raise ConnectionError("no answer")
-    answer: dict[str, Any] = json.loads(line)
-    if "differing" in answer:
-        _stop(f"imports read {', '.join(answer['differing'])}: take it out of OF_A_RUN")
-    if answer["code"] < 0:
+    code = int(line)
+    if code < 0:
         with contextlib.suppress(OSError):  # of SIGKILL there is no other
-            signal.signal(-answer["code"], signal.SIG_DFL)
-        os.kill(os.getpid(), -answer["code"])
-    os._exit(answer["code"])
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def is_of_a_run(name: str) -> bool:
+    return name in OF_A_RUN or name.startswith(OF_A_RUN_PREFIXES)
 
 
 def _connect(servers: Path, environment: dict[str, str]) -> socket.socket:
     """To the server of this environment, started where there is none."""
-    kept = {
-        name: value
-        for name, value in environment.items()
-        if name not in OF_A_RUN and not name.startswith(OF_A_RUN_PREFIXES)
-    }
+    kept = {name: value for name, value in environment.items() if not is_of_a_run(name)}
     key = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
     path = servers / key
     connection = socket.socket(socket.AF_UNIX)
