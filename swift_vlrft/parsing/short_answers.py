@@ -275,7 +275,7 @@ def choice(text: str) -> str | None:
     others = [other["sure"] or other["word"] for other in _OTHER.finditer(rest)]
     others += _ALONE.findall(rest)
     # The next option: A. cat B. dog, (b); but not the C. of "B. C. elegans"
-    mark = chr(ord(letter) + 1)
+    mark = re.escape(chr(ord(letter) + 1))
     marks = rf"(?:\w\W+|[^\x00-\x7f])(?<!['’.-]){mark}[.:、]|(?<![\w'’.-])[(\[]?{mark}[)\]]"
     listed = re.search(marks, rest, re.IGNORECASE)
     return None if listed or any(other.upper() != letter for other in others) else letter
