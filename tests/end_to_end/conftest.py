@@ -48,7 +48,7 @@ def tiny_qwen2_5_vl(tmp_path_factory) -> Path:
 def writing_images(tiny_qwen2_5_vl, tmp_path_factory) -> Path:
     """The same model, which writes tokens of images."""
     folder = tmp_path_factory.mktemp("tiny") / "writing_images"
-    return raise_row(tiny_qwen2_5_vl, folder, "<|image_pad|>", 5.0)
+    return raise_row(tiny_qwen2_5_vl, folder, "<|image_pad|>", 6.0)
 
 
 @pytest.fixture(scope="session")
