@@ -48,7 +48,7 @@ NO_ROWS = frozenset(
 """JSON that says something of a set: written by ``datasets``, the hubs, and ``vlrft data``."""
 NOT_READ = (".arrow", ".csv", ".gz", ".pq", ".tar", ".tsv", ".zip", ".zst")
 """Endings of files that may hold rows, but are not read."""
-NO_CSV = "write it as datasets.Dataset.from_csv(FILE).to_json(NEW)"
+NO_CSV = "write a row a line, as datasets.Dataset.from_csv(FILE).to_json('NEW.jsonl') does"
 SWIFT_COLUMNS = ("messages", "conversations", "conversation", "query", "response", "instruction")
 """Columns by which ms-swift's own loader knows its forms."""
 
@@ -239,10 +239,9 @@ def _row_files(path: Path) -> tuple[list[Path], list[Path]]:
     others = [file for file in data if file not in {*files}]
     if not files:
         kinds = f"no {', '.join(OPENERS)}, no save_to_disk, no {CONFIG} of a YOLO folder"
-        kinds += f"; {NO_CSV}" if any(file.suffix.lower() == ".csv" for file in others) else ""
-        text = f"{path} holds no known data set: {kinds}"
-        more = f". Of {listed(others, path)}, give the file of rows" if others else ""
-        raise DataError(text + more)
+        below = [file for file in others if file.suffix.lower() in OPENERS]
+        do = f"give the file of rows of {listed(below, path)}" if below else NO_CSV
+        raise DataError(f"{path} holds no known data set: {kinds}; {do}")
     return files, others
 
 

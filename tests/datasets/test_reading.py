@@ -170,7 +170,7 @@ OBJECTS = [{"id": 1, "image_id": 9, "category_id": 18, "bbox": [4, 5, 16, 10]}]
 COCO = {"images": IMAGES, "categories": [{"id": 18, "name": "dog"}], "annotations": OBJECTS}
 NO_SETS = [
     ("x.jsonl", "\n", "x.jsonl has no rows"),
-    ("notes.txt", "\n", "save_to_disk"),
+    ("notes.txt", "\n", "save_to_disk, no data.yaml of a YOLO folder; write a row a line"),
     *[(name, "[1, 2", f"{name}: not JSON") for name in ("x.json", "instances_x.json")],
     *[(name, "[" * 100_000, f"{name}: not JSON") for name in ("x.json", "instances_x.json")],
     ("x.json", LIST.encode("utf-32"), "x.json: not UTF-8"),
