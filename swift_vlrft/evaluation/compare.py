@@ -16,7 +16,7 @@ import msgspec
 from swift_vlrft.diagnostics.health import LEAST, Finding, Health, judge
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold
 from swift_vlrft.evaluation.intervals import intervals, resamples
-from swift_vlrft.evaluation.joined import by_key, ids_of, of_other_image, same_gold
+from swift_vlrft.evaluation.joined import by_id, of_other_image, same_gold
 from swift_vlrft.evaluation.metrics import Table, build_table
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions
 from swift_vlrft.evaluation.run import open_runs
@@ -205,9 +205,7 @@ def compare_runs(a: Path, b: Path, *, task: str | None = None, **draws: int) -> 
 
 def _paired(a: Predictions, b: Predictions) -> tuple[list[Prediction], list[Prediction]]:
     """The rows of both sides with the same ids, in one order."""
-    rows, others = (
-        by_key(side.rows, ids_of(side.rows, name), name) for side, name in ((a, "A"), (b, "B"))
-    )
+    rows, others = by_id(a.rows, "A"), by_id(b.rows, "B")
     pairs = [(row, others[key]) for key, row in rows.items() if key in others]
     if not pairs:
         some = [", ".join(row.id for row in side.rows[:3]) for side in (a, b)]

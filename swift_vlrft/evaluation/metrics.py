@@ -16,14 +16,12 @@ from numpy.typing import NDArray
 
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.evaluation.annotations import Gold
-from swift_vlrft.evaluation.coco import CocoScores, coco_scores
+from swift_vlrft.evaluation.coco import Array, CocoScores, coco_scores
 from swift_vlrft.evaluation.detections import detection_boxes
 from swift_vlrft.evaluation.misread import notes_of_answers
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions, Problems
 from swift_vlrft.evaluation.row_metrics import NO_TARGET, TARGET, row_metrics
 from swift_vlrft.rewards import PAYING, REWARDS, TASK_NAMES
-
-Array = NDArray[np.float64]
 
 
 def ratio(column: Array) -> float | None:
@@ -89,8 +87,7 @@ def build_table(predictions: Predictions, gold: Gold) -> Table:
 def reason_of(task: str, row: Prediction) -> Reason:
     """Return a row's score under the task's primary reward, and why."""
     columns = {"aliases": row.aliases, "tolerance": row.tolerance}
-    stated = {name: value for name, value in columns.items() if value is not None}
-    return explain(PAYING[task][0], row.completion, row.solution, **stated)
+    return explain(PAYING[task][0], row.completion, row.solution, **columns)
 
 
 def _ratios(task: str, rows: list[Prediction], reasons: list[Reason]) -> dict[str, Array]:

@@ -40,9 +40,9 @@ def test_an_answer_is_worth_the_same_in_every_format(frame, seen, said, tmp_path
     columns = {"task": "detection", "frame": "norm1000", "image_id": "1", "category": "dog"}
     row = Row(None, {}, PROMPT.replace("{category}", "dog"), gold, columns)
     asked = Query("0", row).rewritten(frame, STORED, seen)
-    assert asked.box_format == frame
     completion, file = f"<answer>{said}</answer>", tmp_path / "p.jsonl"
     line = json.loads(answer_line(asked, completion, image_id="1", size=STORED, tokens=9))
+    assert line["frame"] == frame
     box = {"image_id": 1, "category_id": 1, "bbox": [480, 270, 960, 270], "area": 960 * 270}
     crowd = {k: v for k, v in box.items() if k != "bbox"} | {"id": 2, "iscrowd": 1}
     content = {
