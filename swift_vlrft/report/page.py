@@ -152,9 +152,8 @@ def _settings(run: RunLog, evaluated: list[Evaluated]) -> list[tuple[str, Any]]:
     rows: list[tuple[str, Any]] = [("folder", str(run.folder))]
     manifests = {side.name: side.run.manifest for side in evaluated if side.run.manifest}
     installed = {"ms-swift": run.settings.get("swift_version")}
-    for manifest in manifests.values():
-        installed |= manifest.versions
     for name, manifest in manifests.items():
+        installed |= manifest.versions
         rows.append((name, f"{manifest.settings.model} on {manifest.settings.dataset}"))
     rows.append(("versions", ", ".join(f"{k} {v}" for k, v in installed.items() if v)))
     return [(name, value) for name, value in rows if value not in (None, [], "", {})]
