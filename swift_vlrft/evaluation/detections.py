@@ -130,9 +130,7 @@ def _entry(row: Prediction, image: Any, category: Any, box: Box) -> dict[str, An
 
 
 def boxes_of_annotations(
-    annotations: Annotations,
-    predictions: Predictions,
-    categories: Sequence[str] = (),
+    annotations: Annotations, predictions: Predictions, categories: Sequence[str]
 ) -> tuple[Predictions, BoxSet]:
     """Return the rows on images of the annotations, each query once, and their boxes."""
     instances, chosen = annotations.instances, annotations.chosen(categories)

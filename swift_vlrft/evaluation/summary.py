@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold
+from swift_vlrft.evaluation.coco import Scores
 from swift_vlrft.evaluation.intervals import intervals, resamples
 from swift_vlrft.evaluation.metrics import build_table, ratio
 from swift_vlrft.evaluation.predictions import EvaluationError, Predictions
@@ -24,9 +25,6 @@ PROTOCOL_NOTES = {
     "coco": "a list of boxes: every gold box that it lacks is missed, as in COCO's own evaluation",
     "rows": "protocol rows: the queries are those of the data set",
 }
-
-
-Scores = dict[str, dict[str, float | None]]
 
 
 class Measure(msgspec.Struct, frozen=True):
@@ -43,7 +41,7 @@ class Summary(msgspec.Struct):
     images: int
     headline: str
     metrics: dict[str, Measure]
-    by_class: Scores
+    by_class: dict[str, Scores]
     reasons: dict[str, int]
     problems: dict[str, int]
     named: dict[str, list[str]]
@@ -84,7 +82,7 @@ def summarise(
         name: Measure(value, *(bounds.get(name, ()) if value is not None else ()))
         for name, value in table.values.items()
     }
-    by_class: Scores = {
+    by_class: dict[str, Scores] = {
         name: {metric: ratio(column) for metric, column in columns.items()}
         for name, columns in table.classes.items()
     }
