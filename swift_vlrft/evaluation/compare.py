@@ -81,12 +81,7 @@ class Comparison(msgspec.Struct):
     notes: list[str] = []
 
 
-def compare(
-    a: Predictions,
-    b: Predictions,
-    gold: Gold = GOLD_OF_ROWS,
-    **draws: int,
-) -> Comparison:
+def compare(a: Predictions, b: Predictions, gold: Gold = GOLD_OF_ROWS, **draws: int) -> Comparison:
     """Compare the metrics of A and B over the rows with the same ids.
 
     ``draws``: bootstrap and seed. EvaluationError if A and B answer different queries.
@@ -113,10 +108,8 @@ def compare(
     metrics = {}
     for name in (name for name in first.values if name in second.values):
         before, after = first.values[name], second.values[name]
-        if before is not None and after is not None:
-            metrics[name] = Difference(before, after, after - before, *bounds.get(name, ()))
-        else:
-            metrics[name] = Difference(before, after, None)
+        apart = None if before is None or after is None else after - before
+        metrics[name] = Difference(before, after, apart, *bounds.get(name, ()))
     flips = []
     others = dict(zip((row.id for row in second.predictions.rows), second.reasons, strict=True))
     for row, reason in zip(first.predictions.rows, first.reasons, strict=True):

@@ -78,10 +78,7 @@ def summarise(
         )
     weights = resamples(len(table.units), bootstrap, seed) if bootstrap else None
     bounds = {} if weights is None else intervals(table, weights)
-    metrics = {
-        name: Measure(value, *(bounds.get(name, ()) if value is not None else ()))
-        for name, value in table.values.items()
-    }
+    metrics = {name: Measure(value, *bounds.get(name, ())) for name, value in table.values.items()}
     by_class: dict[str, Scores] = {
         name: {metric: ratio(column) for metric, column in columns.items()}
         for name, columns in table.classes.items()

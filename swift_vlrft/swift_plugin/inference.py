@@ -137,10 +137,9 @@ def load_engine(settings: Settings) -> tuple[Ask, int, str | None]:
             # Rounded up to one that vLLM supports.
             known = [step for step in (8, 16, 32, 64, 128, 256) if step >= max(map(int, ranks))]
             options["vllm_max_lora_rank"] = min(known, default=512)
-    unknown = set(settings.engine_options) - {f.name for f in fields(InferArguments)}
-    if unknown:
+    if unknown := set(settings.engine_options) - {f.name for f in fields(InferArguments)}:
         raise EvaluationError(
-            f"--engine-options: `swift infer` has no flag --{sorted(unknown)[0]}; its flags are "
+            f"--engine-options: `swift infer` has no flag --{min(unknown)}; its flags are "
             "those that `swift infer --help` lists"
         )
     runner = SwiftInfer(InferArguments(**{**options, **settings.engine_options}))
