@@ -134,7 +134,7 @@ def compare(a: Predictions, b: Predictions, gold: Gold = GOLD_OF_ROWS, **draws: 
         lost=[flip for flip in reversed(flips) if flip.b < RIGHT <= flip.a],
         changed=flips,
         bootstrap=len(weights),
-        protocol=first.protocol,
+        protocol=first.boxes.protocol,
         notes=list(dict.fromkeys(first.predictions.notes + second.predictions.notes)),
     )
 

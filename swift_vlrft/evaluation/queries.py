@@ -184,7 +184,7 @@ class QuerySet:
         settings, instances = self.settings, annotations.instances
         chosen = annotations.chosen(settings.categories)
         every = product(instances.images, chosen)
-        pairs = [pair for pair in every if annotations.is_told(pair)]
+        pairs = [pair for pair in every if annotations.is_told(*pair)]
         if settings.max_queries is not None and settings.max_queries < len(pairs):
             order = random.Random(settings.seed).sample(range(len(pairs)), settings.max_queries)
             pairs = [pairs[n] for n in sorted(order)]

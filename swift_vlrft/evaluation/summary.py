@@ -94,9 +94,9 @@ def summarise(
         for name, scores in table.ap.by_category.items():
             known = {m: scores[m] for m in ("AP", "AP50", "AP75")}
             by_class[str(name)] = known | by_class.get(str(name), {})
-        notes.append(PROTOCOL_NOTES[table.protocol or "rows"])
+        notes.append(PROTOCOL_NOTES[table.boxes.protocol or "rows"])
         notes += table.ap.notes
-        if not table.sizes_known:
+        if not table.boxes.sizes_known:
             notes.append("the images' sizes are not known: no AP by size")
     return Summary(
         task=predictions.task,
@@ -106,9 +106,9 @@ def summarise(
         metrics=metrics,
         by_class=dict(sorted(by_class.items())),
         reasons=dict(codes.most_common()),
-        problems=dict(table.problems.counts),
-        named=dict(table.problems.examples),
-        protocol=table.protocol,
+        problems=dict(table.predictions.problems.counts),
+        named=dict(table.predictions.problems.examples),
+        protocol=table.boxes.protocol,
         notes=notes,
         bootstrap=0 if weights is None else len(weights),
         run=run or {},
