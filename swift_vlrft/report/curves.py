@@ -124,8 +124,7 @@ def _band(
 
 def thinned(count: int, most: int) -> list[int]:
     """Return every n-th of ``count`` places and the last, about ``most`` of them."""
-    chosen = list(range(0, count, max(1, math.ceil(count / most))))
-    return chosen if chosen[-1] == count - 1 else [*chosen, count - 1]
+    return sorted({*range(0, count, max(1, math.ceil(count / most))), count - 1})
 
 
 def _limits(low: float, high: float) -> tuple[float, float]:
