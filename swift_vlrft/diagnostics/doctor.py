@@ -68,8 +68,9 @@ def run_checks(seconds: float = 3.0) -> list[Check]:
     """Run all checks in order; a hub gets ``seconds``, an import from a cold disk 20 times that."""
     long = 20 * seconds
     with ThreadPoolExecutor() as pool:
-        asked = _hubs() if version_of("requests") else {}
-        hubs = [pool.submit(_hub, name, address, seconds) for name, address in asked.items()]
+        mirror = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
+        asked = {"huggingface.co": mirror, "modelscope.cn": "https://www.modelscope.cn"}
+        hubs = [pool.submit(_hub, *of, seconds) for of in asked.items() if version_of("requests")]
         engines = [pool.submit(_imports, name, long) for name in ENGINES if version_of(name)]
         old = sys.version_info < (3, 11)
         version = ".".join(map(str, sys.version_info[:3]))
@@ -165,11 +166,6 @@ def _imports(package: str, seconds: float) -> Check:
     if printed is None:
         return _check(f"import {package}", f"no answer within {seconds:.0f} s", remedy, NOTE)
     return _check(f"import {package}", printed, remedy)
-
-
-def _hubs() -> dict[str, str]:
-    mirror = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
-    return {"huggingface.co": mirror, "modelscope.cn": "https://www.modelscope.cn"}
 
 
 def _hub(name: str, address: str, seconds: float) -> Check:

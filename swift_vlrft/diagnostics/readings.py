@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from swift_vlrft.datasets.box_format import written_boxes
-from swift_vlrft.datasets.image import try_image_size
+from swift_vlrft.datasets.image import image_size
+from swift_vlrft.datasets.storage import image_of
 from swift_vlrft.families import sizes_in_pixels
 from swift_vlrft.geometry.box_format import FORMATS
 from swift_vlrft.geometry.boxes import Box
@@ -128,12 +130,8 @@ def _size_of(row: Mapping[str, Any]) -> tuple[float, float] | None:
     width, height = row.get("width"), row.get("height")
     if isinstance(width, (int, float)) and isinstance(height, (int, float)):
         return (float(width), float(height)) if width > 0 < height else None
-    image = row.get("image") or row.get("images")
-    if isinstance(image, (list, tuple)) and len(image) == 1:
-        (image,) = image
-    if isinstance(image, str):
-        image = {"path": image, "bytes": None}
-    if not isinstance(image, dict) or not {"path", "bytes"} <= image.keys():
+    try:
+        size = image_size(image_of(row.get("image") or row.get("images"), Path(), None))
+    except ValueError:
         return None
-    size = try_image_size(image)
-    return None if isinstance(size, str) else (float(size.width), float(size.height))
+    return float(size.width), float(size.height)

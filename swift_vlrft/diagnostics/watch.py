@@ -39,14 +39,10 @@ def watch(name: str, function: RewardFunction) -> RewardFunction:
             return scores
         try:
             state, rows = columns.get("trainer_state"), _rows(completions, solution, columns)
-            reasons = [
-                explain(
-                    name, r["completion"], r["solution"], trainer_state=state, **reward_columns(r)
-                )
-                for r in rows
-            ]
             call = next(calls)
-            for row, reason in zip(rows, reasons, strict=True):
+            for row in rows:
+                told = reward_columns(row) | {"trainer_state": state}
+                reason = explain(name, row["completion"], row["solution"], **told)
                 group = group_of(row)
                 health.add(row, reason, group and (*group, call))
                 unscored.update([reason.text] * (reason.score is None))

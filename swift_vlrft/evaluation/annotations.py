@@ -18,9 +18,6 @@ from swift_vlrft.datasets.instances import Instances, not_exhaustive
 from swift_vlrft.datasets.opening import find_set
 from swift_vlrft.datasets.row import AnnotatedSize
 
-Pair = tuple[Any, Any]
-"""Ids of an image and a category."""
-
 
 @dataclass(frozen=True)
 class Annotations:
@@ -29,16 +26,15 @@ class Annotations:
     instances: Instances
     boxes: list[dict[str, Any]]
 
-    def is_told(self, pair: Pair) -> bool:
+    def is_told(self, image: Any, category: Any) -> bool:
         """Return whether the file says if the image holds the category, as LVIS does not always."""
-        (image, category), absent = pair, self.instances.absent
-        held = self.instances.boxes[category]
+        held, absent = self.instances.boxes[category], self.instances.absent
         return absent is None or image in held or image in absent[category]
 
-    def is_labelled(self, pair: Pair) -> bool:
+    def is_labelled(self, image: Any, category: Any) -> bool:
         """Return whether a box of the category is right or wrong by what the file says."""
-        image, category = pair
-        return self.is_told(pair) and not not_exhaustive(self.instances.images[image], category)
+        told, images = self.is_told(image, category), self.instances.images
+        return told and not not_exhaustive(images[image], category)
 
     def chosen(self, names: Sequence[str]) -> dict[Any, str]:
         """Return categories, or named lists of them, as id: name; all if none is named."""

@@ -16,7 +16,7 @@ import msgspec
 from swift_vlrft.diagnostics.health import LEAST, Finding, Health, judge
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold
 from swift_vlrft.evaluation.intervals import intervals, resamples
-from swift_vlrft.evaluation.joined import by_key, ids_of, of_other_image, same_gold
+from swift_vlrft.evaluation.joined import by_id, of_other_image, same_gold
 from swift_vlrft.evaluation.metrics import Table, build_table
 from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions
 from swift_vlrft.evaluation.run import open_runs
@@ -81,12 +81,7 @@ class Comparison(msgspec.Struct):
     notes: list[str] = []
 
 
-def compare(
-    a: Predictions,
-    b: Predictions,
-    gold: Gold = GOLD_OF_ROWS,
-    **draws: int,
-) -> Comparison:
+def compare(a: Predictions, b: Predictions, gold: Gold = GOLD_OF_ROWS, **draws: int) -> Comparison:
     """Compare the metrics of A and B over the rows with the same ids.
 
     ``draws``: bootstrap and seed. EvaluationError if A and B answer different queries.
@@ -113,10 +108,8 @@ def compare(
     metrics = {}
     for name in (name for name in first.values if name in second.values):
         before, after = first.values[name], second.values[name]
-        if before is not None and after is not None:
-            metrics[name] = Difference(before, after, after - before, *bounds.get(name, ()))
-        else:
-            metrics[name] = Difference(before, after, None)
+        apart = None if before is None or after is None else after - before
+        metrics[name] = Difference(before, after, apart, *bounds.get(name, ()))
     flips = []
     others = dict(zip((row.id for row in second.predictions.rows), second.reasons, strict=True))
     for row, reason in zip(first.predictions.rows, first.reasons, strict=True):
@@ -141,7 +134,7 @@ def compare(
         lost=[flip for flip in reversed(flips) if flip.b < RIGHT <= flip.a],
         changed=flips,
         bootstrap=len(weights),
-        protocol=first.protocol,
+        protocol=first.boxes.protocol,
         notes=list(dict.fromkeys(first.predictions.notes + second.predictions.notes)),
     )
 
@@ -205,9 +198,7 @@ def compare_runs(a: Path, b: Path, *, task: str | None = None, **draws: int) -> 
 
 def _paired(a: Predictions, b: Predictions) -> tuple[list[Prediction], list[Prediction]]:
     """The rows of both sides with the same ids, in one order."""
-    rows, others = (
-        by_key(side.rows, ids_of(side.rows, name), name) for side, name in ((a, "A"), (b, "B"))
-    )
+    rows, others = by_id(a.rows, "A"), by_id(b.rows, "B")
     pairs = [(row, others[key]) for key, row in rows.items() if key in others]
     if not pairs:
         some = [", ".join(row.id for row in side.rows[:3]) for side in (a, b)]

@@ -46,15 +46,15 @@ class BoxSet:
     units: dict[Any, str] = field(default_factory=dict)
     categories: list[str] = field(default_factory=list)
     sizes_known: bool = True
+    protocol: str | None = None
 
 
-def detection_boxes(predictions: Predictions, gold: Gold) -> tuple[Predictions, BoxSet, str]:
-    """Return the predictions that count, their boxes, and the protocol."""
-    boxes_alone, names = predictions.detections is not None, gold.categories
+def detection_boxes(predictions: Predictions, gold: Gold) -> tuple[Predictions, BoxSet]:
+    """Return the predictions that count, and their boxes."""
+    names = gold.categories
     if gold.annotations is not None:
-        protocol = "coco" if boxes_alone else "all"
-        return *boxes_of_annotations(gold.annotations, predictions, names), protocol
-    if boxes_alone:
+        return boxes_of_annotations(gold.annotations, predictions, names)
+    if predictions.detections is not None:
         raise EvaluationError(
             "these predictions hold boxes without gold; give `vlrft eval` the annotation file they "
             "were made on with --gold, such as instances_val2017.json"
@@ -65,12 +65,12 @@ def detection_boxes(predictions: Predictions, gold: Gold) -> tuple[Predictions, 
         chosen = set(chosen_categories(names, known))
         rows = [row for row in rows if row.category in chosen]
     boxes = boxes_of_rows(rows, problems)
-    return replace(predictions, rows=rows, problems=problems), boxes, "rows"
+    return replace(predictions, rows=rows, problems=problems), boxes
 
 
 def boxes_of_rows(rows: Sequence[Prediction], problems: Problems) -> BoxSet:
     """Return gold and predicted boxes of rows that have a solution."""
-    boxes, names, predicted = BoxSet(), set[str](), list[dict[str, Any]]()
+    boxes, names, predicted = BoxSet(protocol="rows"), set[str](), list[dict[str, Any]]()
     turns: Counter[tuple[str, str | None]] = Counter()
     numbers: dict[tuple[str, int], int] = {}
     for row in rows:
@@ -130,15 +130,14 @@ def _entry(row: Prediction, image: Any, category: Any, box: Box) -> dict[str, An
 
 
 def boxes_of_annotations(
-    annotations: Annotations,
-    predictions: Predictions,
-    categories: Sequence[str] = (),
+    annotations: Annotations, predictions: Predictions, categories: Sequence[str]
 ) -> tuple[Predictions, BoxSet]:
     """Return the rows on images of the annotations, each query once, and their boxes."""
     instances, chosen = annotations.instances, annotations.chosen(categories)
     problems = predictions.problems.joined()
     rows = _located(annotations, predictions.rows, chosen, problems)
-    boxes = BoxSet(categories=sorted(chosen.values()))
+    protocol = "all" if predictions.detections is None else "coco"
+    boxes = BoxSet(categories=sorted(chosen.values()), protocol=protocol)
     predicted = _listed(annotations, predictions.detections or (), problems)
     if not rows and not predicted and predictions.detections != []:
         images = ", ".join(map(str, [*instances.images][:3]))
@@ -163,7 +162,7 @@ def boxes_of_annotations(
         kept += [
             {**entry, "category_id": chosen[entry["category_id"]]}
             for entry in asked
-            if annotations.is_labelled((entry["image_id"], entry["category_id"]))
+            if annotations.is_labelled(entry["image_id"], entry["category_id"])
         ]
         if kept is boxes.predicted and (dropped := len(asked) - len(kept)):
             what = "boxes where LVIS does not say whether the image holds the category, left out"

@@ -18,10 +18,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from swift_vlrft.evaluation.coco import Array
 from swift_vlrft.evaluation.metrics import Table
 from swift_vlrft.evaluation.settings import DRAWS
 
-Array = NDArray[np.float64]
 Interval = tuple[float, float]
 
 MOST_NUMBERS = 50_000_000

@@ -39,8 +39,7 @@ def join_gold(predictions: Predictions, queries: QuerySet) -> Predictions:
     EvaluationError if an answer contradicts its row, or no answer has a row.
     """
     problems, dataset = predictions.problems.joined(), queries.settings.dataset
-    keys = ids_of(predictions.rows, "the predictions")
-    lines = by_key(predictions.rows, keys, "the predictions")
+    lines = by_id(predictions.rows, "the predictions")
     rows: dict[str, Prediction] = {}
     for query in queries.read(problems):
         row = _unanswered(query, dataset)
@@ -64,7 +63,7 @@ def join_gold(predictions: Predictions, queries: QuerySet) -> Predictions:
     if not lines.keys() & rows.keys():
         raise EvaluationError(
             f"no prediction belongs to a row of {dataset}: the first prediction has the id "
-            f"{keys[0]}, the set's first row {next(iter(rows))}"
+            f"{next(iter(lines))}, the set's first row {next(iter(rows))}"
         )
     return replace(predictions, rows=list(rows.values()), problems=problems)
 
@@ -139,18 +138,12 @@ def _meaning(text: str) -> str:
     return normalise(text.replace('"', "'")) or " ".join(text.split())
 
 
-def ids_of(rows: Sequence[Prediction], name: str) -> list[str]:
-    """Return the id that the file gives each row; EvaluationError for a row without one."""
-    for row in rows:
-        if row.own_id is None:
-            raise EvaluationError(f"{row.place} of {name} has no id, by which answers are joined")
-    return [str(row.own_id) for row in rows]
-
-
-def by_key(rows: Sequence[Prediction], keys: Sequence[str], name: str) -> dict[str, Prediction]:
-    """Return the rows by their keys; EvaluationError if two have the same."""
+def by_id(rows: Sequence[Prediction], name: str) -> dict[str, Prediction]:
+    """Return rows by the ids that their file gives them; EvaluationError for none, or for two."""
     known: dict[str, Prediction] = {}
-    for row, key in zip(rows, keys, strict=True):
+    for row in rows:
+        if (key := row.own_id) is None:
+            raise EvaluationError(f"{row.place} of {name} has no id, by which answers are joined")
         if (other := known.setdefault(key, row)) is not row:
             raise EvaluationError(
                 f"{other.place} and {row.place} of {name} answer the same row, {key}: keep one"

@@ -16,14 +16,12 @@ from numpy.typing import NDArray
 
 from swift_vlrft.diagnostics.reasons import Reason, explain
 from swift_vlrft.evaluation.annotations import Gold
-from swift_vlrft.evaluation.coco import CocoScores, coco_scores
-from swift_vlrft.evaluation.detections import detection_boxes
+from swift_vlrft.evaluation.coco import Array, CocoScores, coco_scores
+from swift_vlrft.evaluation.detections import BoxSet, detection_boxes
 from swift_vlrft.evaluation.misread import notes_of_answers
-from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions, Problems
+from swift_vlrft.evaluation.predictions import EvaluationError, Prediction, Predictions
 from swift_vlrft.evaluation.row_metrics import NO_TARGET, TARGET, row_metrics
 from swift_vlrft.rewards import PAYING, REWARDS, TASK_NAMES
-
-Array = NDArray[np.float64]
 
 
 def ratio(column: Array) -> float | None:
@@ -42,55 +40,51 @@ class Table:
     ratios: dict[str, Array]
     classes: dict[str, dict[str, Array]]
     reasons: list[Reason]
-    problems: Problems
+    boxes: BoxSet
+    """Of detection, else empty."""
     ap: CocoScores | None
-    sizes_known: bool
-    protocol: str | None
-    """Of detection."""
 
     @property
     def values(self) -> dict[str, float | None]:
         """Return every metric; AP by size only if the images' sizes are known."""
         ap = {} if self.ap is None else self.ap.mean
-        known = {n: v if self.sizes_known or n[:3] != "AP_" else None for n, v in ap.items()}
+        known = {n: v if self.boxes.sizes_known or n[:3] != "AP_" else None for n, v in ap.items()}
         return known | {name: ratio(column) for name, column in self.ratios.items()}
 
 
 def build_table(predictions: Predictions, gold: Gold) -> Table:
     """Compute every metric of the predictions. EvaluationError if they have no such gold."""
-    task, boxes, protocol = predictions.task, None, None
+    task, boxes = predictions.task, BoxSet()
     if task == "detection":
-        predictions, boxes, protocol = detection_boxes(predictions, gold)
+        predictions, boxes = detection_boxes(predictions, gold)
     elif gold.annotations or gold.categories:
         raise EvaluationError(
             f"--categories and annotations are for detection; these predictions are for {task}"
         )
     rows = predictions.rows
     notes = notes_of_answers(TASK_NAMES[task], rows) if TASK_NAMES[task].gold_has_boxes else []
-    predictions = replace(predictions, notes=[*predictions.notes, *notes])
     problems = predictions.problems.joined()
+    predictions = replace(predictions, notes=[*predictions.notes, *notes], problems=problems)
     reasons = [reason_of(task, row) for row in rows]
     for row, reason in zip(rows, reasons, strict=True):
         if reason.code == "bad_gold":
             problems.add("gold solutions that cannot be read, not scored", row.id)
-    units = sorted({row.image_id for row in rows} | set(boxes.units.values() if boxes else ()))
+    units = sorted({row.image_id for row in rows} | set(boxes.units.values()))
     place = {name: n for n, name in enumerate(units)}
     ap = None
-    if boxes is not None:
+    if task == "detection":
         drawn_by = {image: place[name] for image, name in boxes.units.items()}
         ap = coco_scores(boxes.gold, boxes.predicted, drawn_by.keys(), boxes.categories, drawn_by)
     unit = np.array([place[row.image_id] for row in rows], np.int64)
     ratios = _ratios(task, rows, reasons)
-    classes, sizes_known = _classes(task, rows, ratios), boxes is None or boxes.sizes_known
-    columns = unit, units, ratios, classes, reasons
-    return Table(predictions, *columns, problems, ap, sizes_known, protocol)
+    classes = _classes(task, rows, ratios)
+    return Table(predictions, unit, units, ratios, classes, reasons, boxes, ap)
 
 
 def reason_of(task: str, row: Prediction) -> Reason:
     """Return a row's score under the task's primary reward, and why."""
     columns = {"aliases": row.aliases, "tolerance": row.tolerance}
-    stated = {name: value for name, value in columns.items() if value is not None}
-    return explain(PAYING[task][0], row.completion, row.solution, **stated)
+    return explain(PAYING[task][0], row.completion, row.solution, **columns)
 
 
 def _ratios(task: str, rows: list[Prediction], reasons: list[Reason]) -> dict[str, Array]:

@@ -62,34 +62,24 @@ class Query:
     def category(self) -> str | None:
         return self.column("category") or category_of(self.row.problem)
 
-    @property
-    def box_format(self) -> str | None:
-        return self.row.columns.get("frame")
-
-    @property
-    def seen(self) -> Size | None:
-        """Return the size that boxes in pixels refer to."""
-        columns = self.row.columns
-        sides = columns.get("width"), columns.get("height")
-        return sides if self.box_format == "pixels" and None not in sides else None  # type: ignore[return-value]
-
     def unanswered(self, sample: int = 0) -> Prediction:
         """Return the prediction of an empty answer; ``sample`` numbers several answers."""
         columns, image = self.row.columns, self.row.image
+        box_format, width, height = map(columns.get, ("frame", "width", "height"))
         return Prediction(
             id=self.answer_ids[sample],
             completion="",
             solution=self.row.solution,
             image_id=self.column("image_id") or "",
             category=self.category,
-            box_format=self.box_format,
+            box_format=box_format,
             prompt=self.row.problem,
             task=columns.get("task"),
             aliases=columns.get("aliases"),
             tolerance=columns.get("tolerance"),
             row=self.number,
             image=image.get("path") if image.get("bytes") is None else None,
-            seen=self.seen,
+            seen=(width, height) if box_format == "pixels" and width and height else None,
             sample=None if self.samples == 1 else sample,
         )
 
@@ -194,7 +184,7 @@ class QuerySet:
         settings, instances = self.settings, annotations.instances
         chosen = annotations.chosen(settings.categories)
         every = product(instances.images, chosen)
-        pairs = [pair for pair in every if annotations.is_told(pair)]
+        pairs = [pair for pair in every if annotations.is_told(*pair)]
         if settings.max_queries is not None and settings.max_queries < len(pairs):
             order = random.Random(settings.seed).sample(range(len(pairs)), settings.max_queries)
             pairs = [pairs[n] for n in sorted(order)]

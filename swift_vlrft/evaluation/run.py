@@ -157,11 +157,10 @@ def finish(folder: Path, queries: QuerySet) -> Problems:
     done, problems = answered(folder), Problems()
     with beside(folder / "predictions.jsonl") as path, path.open("w", encoding="ascii") as file:
         for query in queries.read(problems):
-            lines = [done.get(key) for key in query.answer_ids]
-            if None in lines:
-                problems.add("queries without an answer", query.id)
+            if done.keys() >= {*query.answer_ids}:
+                file.writelines(done[key] for key in query.answer_ids)
             else:
-                file.writelines(line for line in lines if line is not None)
+                problems.add("queries without an answer", query.id)
     return problems
 
 

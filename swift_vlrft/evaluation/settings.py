@@ -26,37 +26,36 @@ CATEGORIES_HELP = (
 HOW_COMPUTED = ("engine", "batch_size")
 
 
+def told(text: str) -> Meta:
+    """Describe an option."""
+    return Meta(description=text)
+
+
 class Scoring(msgspec.Struct, frozen=True, kw_only=True):
     """Holds which answers are scored, with which gold, and where the results go."""
 
-    out: Annotated[
-        Path | None, Meta(description="Folder to write; default: runs/eval/MODEL-DATASET.")
-    ] = None
+    out: Annotated[Path | None, told("Folder to write; default: runs/eval/MODEL-DATASET.")] = None
     predictions: Annotated[
         Path | None,
-        Meta(
-            description="Score this file instead of running a model: our predictions, lines of id "
+        told(
+            "Score this file instead of running a model: our predictions, lines of id "
             "and completion (--join id), ms-swift's completions.jsonl, or COCO detections."
         ),
     ] = None
     gold: Annotated[
         Path | None,
-        Meta(
-            description="With --predictions: the COCO annotations or the data set they were made "
+        told(
+            "With --predictions: the COCO annotations or the data set they were made "
             "on; rows that are missing count as unanswered."
         ),
     ] = None
     join: Annotated[
-        str | None,
-        Meta(description="id: with --gold SET, lines belong to the rows with their ids."),
+        str | None, told("id: with --gold SET, lines belong to the rows with their ids.")
     ] = None
     workers: Annotated[
-        Positive | None,
-        Meta(description="Processes, each with a full model; default: one per GPU."),
+        Positive | None, told("Processes, each with a full model; default: one per GPU.")
     ] = None
-    bootstrap: Annotated[Count, Meta(description="Draws for AP's intervals; 0: no intervals.")] = (
-        DRAWS
-    )
+    bootstrap: Annotated[Count, told("Draws for AP's intervals; 0: no intervals.")] = DRAWS
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -65,42 +64,33 @@ class Settings(msgspec.Struct, frozen=True):
     model: str
     dataset: Path
     task: str
-    categories: Annotated[tuple[str, ...], Meta(description=CATEGORIES_HELP)] = ()
-    max_queries: Annotated[
-        Positive | None, Meta(description="Ask a sample of the queries, by --seed.")
-    ] = None
-    seed: Annotated[int, Meta(description="Seed of sample, engine and intervals.")] = 0
+    categories: Annotated[tuple[str, ...], told(CATEGORIES_HELP)] = ()
+    max_queries: Annotated[Positive | None, told("Ask a sample of the queries, by --seed.")] = None
+    seed: Annotated[int, told("Seed of sample, engine and intervals.")] = 0
     split: Annotated[
-        str | None,
-        Meta(description="Split to ask. Default: test, else validation, else train."),
+        str | None, told("Split to ask. Default: test, else validation, else train.")
     ] = None
-    images: Annotated[
-        Path | None, Meta(description="Folder that relative image paths start from.")
-    ] = None
+    images: Annotated[Path | None, told("Folder that relative image paths start from.")] = None
     engine: Annotated[
-        str,
-        Meta(description="vllm, transformers, or auto: vLLM if installed and with a GPU."),
+        str, told("vllm, transformers, or auto: vLLM if installed and with a GPU.")
     ] = "auto"
-    batch_size: Annotated[Positive, Meta(description="Queries at once.")] = 8
-    max_tokens: Annotated[Positive, Meta(description="Longest answer, in tokens.")] = 1024
+    batch_size: Annotated[Positive, told("Queries at once.")] = 8
+    max_tokens: Annotated[Positive, told("Longest answer, in tokens.")] = 1024
     temperature: Annotated[float, Meta(ge=0, description="0: greedy.")] = 0.0
     samples: Annotated[
-        Positive,
-        Meta(description="Answers per row: the first counts in the metrics, all are written."),
+        Positive, told("Answers per row: the first counts in the metrics, all are written.")
     ] = 1
     max_turns: Annotated[
-        Positive, Meta(description="Above 1, the model may call image_zoom_in_tool first.")
+        Positive, told("Above 1, the model may call image_zoom_in_tool first.")
     ] = 1
     dtype: Annotated[
-        str | None,
-        Meta(description="bfloat16, float16 or float32; default: the checkpoint's."),
+        str | None, told("bfloat16, float16 or float32; default: the checkpoint's.")
     ] = None
-    base_model: Annotated[
-        str | None, Meta(description="Base model of an adapter that does not name it.")
-    ] = None
+    base_model: Annotated[str | None, told("Base model of an adapter that does not name it.")] = (
+        None
+    )
     engine_options: Annotated[
-        dict[str, Any],
-        Meta(description='Flags of `swift infer`, as JSON: {"vllm_max_model_len": 4096}.'),
+        dict[str, Any], told('Flags of `swift infer`, as JSON: {"vllm_max_model_len": 4096}.')
     ] = {}
     box_format: str = msgspec.field(default="norm1000", name="frame")
     resolution: dict[str, str] = {}

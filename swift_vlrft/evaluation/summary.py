@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from swift_vlrft.evaluation.annotations import GOLD_OF_ROWS, Gold
+from swift_vlrft.evaluation.coco import Scores
 from swift_vlrft.evaluation.intervals import intervals, resamples
 from swift_vlrft.evaluation.metrics import build_table, ratio
 from swift_vlrft.evaluation.predictions import EvaluationError, Predictions
@@ -24,9 +25,6 @@ PROTOCOL_NOTES = {
     "coco": "a list of boxes: every gold box that it lacks is missed, as in COCO's own evaluation",
     "rows": "protocol rows: the queries are those of the data set",
 }
-
-
-Scores = dict[str, dict[str, float | None]]
 
 
 class Measure(msgspec.Struct, frozen=True):
@@ -43,7 +41,7 @@ class Summary(msgspec.Struct):
     images: int
     headline: str
     metrics: dict[str, Measure]
-    by_class: Scores
+    by_class: dict[str, Scores]
     reasons: dict[str, int]
     problems: dict[str, int]
     named: dict[str, list[str]]
@@ -80,11 +78,8 @@ def summarise(
         )
     weights = resamples(len(table.units), bootstrap, seed) if bootstrap else None
     bounds = {} if weights is None else intervals(table, weights)
-    metrics = {
-        name: Measure(value, *(bounds.get(name, ()) if value is not None else ()))
-        for name, value in table.values.items()
-    }
-    by_class: Scores = {
+    metrics = {name: Measure(value, *bounds.get(name, ())) for name, value in table.values.items()}
+    by_class: dict[str, Scores] = {
         name: {metric: ratio(column) for metric, column in columns.items()}
         for name, columns in table.classes.items()
     }
@@ -99,9 +94,9 @@ def summarise(
         for name, scores in table.ap.by_category.items():
             known = {m: scores[m] for m in ("AP", "AP50", "AP75")}
             by_class[str(name)] = known | by_class.get(str(name), {})
-        notes.append(PROTOCOL_NOTES[table.protocol or "rows"])
+        notes.append(PROTOCOL_NOTES[table.boxes.protocol or "rows"])
         notes += table.ap.notes
-        if not table.sizes_known:
+        if not table.boxes.sizes_known:
             notes.append("the images' sizes are not known: no AP by size")
     return Summary(
         task=predictions.task,
@@ -111,9 +106,9 @@ def summarise(
         metrics=metrics,
         by_class=dict(sorted(by_class.items())),
         reasons=dict(codes.most_common()),
-        problems=dict(table.problems.counts),
-        named=dict(table.problems.examples),
-        protocol=table.protocol,
+        problems=dict(table.predictions.problems.counts),
+        named=dict(table.predictions.problems.examples),
+        protocol=table.boxes.protocol,
         notes=notes,
         bootstrap=0 if weights is None else len(weights),
         run=run or {},

@@ -56,7 +56,7 @@ def curve(
         up = min(1.0, max(0.0, (value - bottom) / (top - bottom)))
         return round(LEFT + across * (RIGHT - LEFT), 1), round(BOTTOM - up * (BOTTOM - TOP), 1)
 
-    smoothed = _tenth(len(rows)) > 1
+    smoothed = tenth(len(rows)) > 1
     hovered = [chosen[n] for n in thinned(len(chosen), MOST_VALUES)]
     texts = [
         f"step {tick(rows[n][0])}: {short(rows[n][1])}" + f", mean {short(means[n])}" * smoothed
@@ -93,16 +93,17 @@ def is_drawable(value: float) -> bool:
 
 def ends(values: Sequence[float]) -> tuple[float, float]:
     """Return the means of the first and the last tenth of the steps."""
-    tenth = _tenth(len(values))
-    return fmean(values[:tenth]), fmean(values[-tenth:])
+    part = tenth(len(values))
+    return fmean(values[:part]), fmean(values[-part:])
 
 
 def trailing_mean(values: Sequence[float], n: int) -> float:
     """Return the mean of the tenth of the steps that ends with the n-th; the last is ends()[1]."""
-    return fmean(values[max(0, n + 1 - _tenth(len(values))) : n + 1])
+    return fmean(values[max(0, n + 1 - tenth(len(values))) : n + 1])
 
 
-def _tenth(count: int) -> int:
+def tenth(count: int) -> int:
+    """Return how many steps are a tenth of them; at least one."""
     return max(1, count // 10)
 
 
@@ -123,8 +124,7 @@ def _band(
 
 def thinned(count: int, most: int) -> list[int]:
     """Return every n-th of ``count`` places and the last, about ``most`` of them."""
-    chosen = list(range(0, count, max(1, math.ceil(count / most))))
-    return chosen if chosen[-1] == count - 1 else [*chosen, count - 1]
+    return sorted({*range(0, count, max(1, math.ceil(count / most))), count - 1})
 
 
 def _limits(low: float, high: float) -> tuple[float, float]:

@@ -16,13 +16,22 @@ from swift_vlrft.evaluation.summary import Summary, summarise
 from swift_vlrft.files.writing import write_atomically
 from swift_vlrft.report.curves import curve, ends
 from swift_vlrft.report.html import render, short
-from swift_vlrft.report.run_log import RunLog, Series, parts_of, read_run
+from swift_vlrft.report.run_log import RunLog, parts_of, read_run, reward_means
 from swift_vlrft.report.samples import samples
 from swift_vlrft.rewards import PAYING, TASK_NAMES
 
 SHOWN = 2
 """The rows of each kind that a page shows."""
 K3 = "KL of their log-probabilities, k3; `vlrft agree` compares them by token"
+RAN = {
+    "resumed from": "resume_from_checkpoint",
+    "model": "model",
+    "adapters": "adapters",
+    "data": "dataset",
+    "rewards": "reward_funcs",
+    "processes": "global_world_size",
+}
+"""What of args.json stands at the head of the page, by its name there."""
 ZERO_VARIANCE = "all completions of a prompt earn the same, which teaches nothing"
 
 
@@ -97,16 +106,10 @@ def _ran(run: RunLog) -> list[tuple[str, Any]]:
     said = run.settings
     steps = f"{run.steps}{f' of {run.planned}' if run.planned else ''}"
     rows: list[tuple[str, Any]] = [("steps", f"{steps} in {run.elapsed}" if run.elapsed else steps)]
-    rows.append(("resumed from", said.get("resume_from_checkpoint")))
-    rows += [(key, said.get(key)) for key in ("model", "adapters")]
-    rows.append(("data", said.get("dataset")))
-    rows.append(("rewards", said.get("reward_funcs")))
-    rows.append(("processes", said.get("global_world_size")))
-    return [
-        (name, ", ".join(map(str, value)) if isinstance(value, list) else value)
-        for name, value in rows
-        if value
-    ]
+    for name, key in RAN.items():
+        if value := said.get(key):
+            rows.append((name, ", ".join(map(str, value)) if isinstance(value, list) else value))
+    return rows
 
 
 def _verdict(run: RunLog, result: Comparison | None) -> Verdict:
@@ -126,7 +129,7 @@ def _headline(
     """The numbers that are written large, each with its text."""
     cards = []
     # Each reward by itself: their weighted sum, which ms-swift logs as "reward", says little.
-    means = _means(run) or {n: run.series[n] for n in ("reward",) if n in run.series}
+    means = reward_means(run.series) or {n: run.series[n] for n in ("reward",) if n in run.series}
     for name, points in means.items():
         first, last = map(short, ends([value for _, value in points]))
         cards.append((f"{first} → {last}", f"{name} in training"))
@@ -145,19 +148,12 @@ def _headline(
     return cards
 
 
-def _means(run: RunLog) -> dict[str, Series]:
-    """The means of every reward by its name."""
-    names = [n for n in run.series if n.startswith("rewards/") and n.endswith("/mean")]
-    return {name.split("/")[1]: run.series[name] for name in names}
-
-
 def _settings(run: RunLog, evaluated: list[Evaluated]) -> list[tuple[str, Any]]:
     rows: list[tuple[str, Any]] = [("folder", str(run.folder))]
     manifests = {side.name: side.run.manifest for side in evaluated if side.run.manifest}
     installed = {"ms-swift": run.settings.get("swift_version")}
-    for manifest in manifests.values():
-        installed |= manifest.versions
     for name, manifest in manifests.items():
+        installed |= manifest.versions
         rows.append((name, f"{manifest.settings.model} on {manifest.settings.dataset}"))
     rows.append(("versions", ", ".join(f"{k} {v}" for k, v in installed.items() if v)))
     return [(name, value) for name, value in rows if value not in (None, [], "", {})]
@@ -174,7 +170,7 @@ def _curves(run: RunLog) -> list[str]:
             {"std": series.get("reward_std", ()), "note": weighted},
         )
     ]
-    for name, values in sorted(_means(run).items()):
+    for name, values in sorted(reward_means(series).items()):
         std = series.get(f"rewards/{name}/std", ())
         figures.append((name, values, {"std": std, "note": "band: standard deviation"}))
     for _, values, options in figures:

@@ -15,18 +15,19 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
-from swift_vlrft.diagnostics.health import Facts, Finding, Health, Pair, distinct, group_of, judge
+from swift_vlrft.diagnostics.health import Facts, Finding, Health, distinct, group_of, judge
 from swift_vlrft.diagnostics.reasons import explain
 from swift_vlrft.evaluation.predictions import EvaluationError
 from swift_vlrft.files.completions import read_completions
 from swift_vlrft.files.jsonl import finite, json_lines, read_json
 from swift_vlrft.files.secrets import is_secret_name
-from swift_vlrft.report.curves import is_drawable
+from swift_vlrft.report.curves import ends, is_drawable, tenth
 from swift_vlrft.rewards import REWARDS, reward_columns
 
 Series = list[tuple[float, float]]
+T = TypeVar("T")
 
 MOST_EXPLAINED = 20_000
 """The most completions that are explained; of a longer log they are evenly spread."""
@@ -162,33 +163,32 @@ def parts_of(series: Mapping[str, Series]) -> list[Part]:
     parts = []
     for name, points in series.items():
         if found := re.fullmatch(r"memory/(\w+)_seconds", name):
-            part = found[1]
-            gib = max(
-                (value for _, value in series.get(f"memory/{part}_card_gib", ())), default=None
-            )
-            parts.append(Part(part, fmean(value for _, value in points), gib))
+            gib = [value for _, value in series.get(f"memory/{found[1]}_card_gib", ())]
+            seconds = fmean(value for _, value in points)
+            parts.append(Part(found[1], seconds, max(gib, default=None)))
     return sorted((part for part in parts if part.seconds), key=lambda part: -part.seconds)
+
+
+def reward_means(series: Mapping[str, T]) -> dict[str, T]:
+    """Return the means of every reward by its name."""
+    names = [n for n in series if n.startswith("rewards/") and n.endswith("/mean")]
+    return {n[len("rewards/") : -len("/mean")]: series[n] for n in names}
 
 
 def of_series(series: Mapping[str, Series]) -> list[Facts]:
     """Return the facts of a run's metrics, which are named as in ms-swift's log."""
+    long = {n: [v for _, v in points] for n, points in series.items() if len(points) >= LEAST_STEPS}
     of_rewards: list[Facts] = []
-    ends: dict[str, Pair] = {}
-    for name, points in series.items():
-        values, part = [value for _, value in points], max(1, len(points) // 10)
-        if len(values) < LEAST_STEPS:
-            continue
-        last = values[-part:]
-        ends[name] = fmean(values[:part]), fmean(last)
-        if name.startswith("rewards/") and name.endswith("/mean"):
-            flat = 1 if min(values) >= 1 else None if any(last) else 0
-            reward, of = name[8:-5], f"the last {len(last)} steps"
-            of_rewards.append(Facts(reward, of, score=ends[name], flat=flat))
+    for reward, values in reward_means(long).items():
+        last = values[-tenth(len(values)) :]
+        flat = 1 if min(values) >= 1 else None if any(last) else 0
+        of = f"the last {len(last)} steps"
+        of_rewards.append(Facts(reward, of, score=ends(values), flat=flat))
     scores = [facts.score for facts in of_rewards if facts.score and not facts.of_format]
     of_run = Facts(
         "the sum of the rewards",
         "the last steps",
         score=max(scores, key=lambda pair: pair[1] - pair[0], default=None),
-        zero_variance=ends.get("frac_reward_zero_std", (0.0, 0.0))[1],
+        zero_variance=ends(long.get("frac_reward_zero_std", [0.0]))[1],
     )
     return [*of_rewards, of_run]

@@ -106,7 +106,7 @@ def _sample(task: str, rows: dict[str, Prediction], url: str) -> Sample:
     video = row.image if url and TASK_NAMES[task].has_spans else None
     sides, boxes = [], []
     if task in BOX_TASKS:
-        boxes = drawn_boxes(row, read_boxes(row.solution), "gold")
+        boxes = drawn_boxes(read_boxes(row.solution), row.box_range, "gold")
     if video:
         boxes = drawn_spans(read_spans(gold_text(row.solution)), video, "gold")
     for name, answer in rows.items():
@@ -114,24 +114,23 @@ def _sample(task: str, rows: dict[str, Prediction], url: str) -> Sample:
         said = [text for turn in turns for text in (turn["text"], turn.get("said")) if text]
         sides.append(Side(name, "\n".join([*said, answer.completion]), reason.score, reason.text))
         for turn in turns:
-            boxes += boxes_drawn(read_boxes(gold_text(turn.get("crop"))), IN_THOUSANDTHS, name)
+            boxes += drawn_boxes(read_boxes(gold_text(turn.get("crop"))), IN_THOUSANDTHS, name)
         if task in BOX_TASKS:
             points = TASK_NAMES[task].has_points
             placed = read(answer.completion).placed(points=points)
-            boxes += drawn_boxes(answer, placed, f"{name} point" if points else name)
+            boxes += drawn_boxes(placed, answer.box_range, f"{name} point" if points else name)
         if video:
             boxes += drawn_spans(read(answer.completion).spans, video, name)
     return Sample(row, sides, url, boxes)
 
 
-def drawn_boxes(row: Prediction, boxes: BoxList | None, kind: str) -> list[DrawnBox]:
-    """Return the valid boxes of an answer; none if the row's box format is not known."""
-    return [] if row.box_range is None else boxes_drawn(boxes, row.box_range, kind)
-
-
-def boxes_drawn(boxes: BoxList | None, size: tuple[float, float], kind: str) -> list[DrawnBox]:
-    """Return the first valid boxes, over an image whose coordinates run to ``size``."""
-    valid = [box for box in boxes.boxes if box is not None] if boxes else []
+def drawn_boxes(
+    boxes: BoxList | None, size: tuple[float, float] | None, kind: str
+) -> list[DrawnBox]:
+    """Return the first valid boxes, over an image whose coordinates run to ``size`` if known."""
+    if boxes is None or size is None:
+        return []
+    valid = [box for box in boxes.boxes if box is not None]
     return [DrawnBox(box, size, kind) for box in valid[:MOST_BOXES]]
 
 

@@ -67,19 +67,17 @@ def _shown(row: Row | BadRow) -> dict[str, Any]:
 
 def _add_boxes(shown: dict[str, Any], row: Row, size: tuple[int, int]) -> None:
     """Add the row's boxes, a colour for each label, and remarks on odd ones."""
-    golds = read_boxes(gold_text(row.solution))
+    golds, remarks = read_boxes(gold_text(row.solution)), shown["remarks"]
     if golds is None:
-        shown["remarks"].append("the solution does not read as boxes")
+        remarks.append("the solution does not read as boxes")
         return
     shown["empty"] = "" if len(golds) else "No Objects"
     labels = list(dict.fromkeys(golds.labels))
     for number, (box, label) in enumerate(zip(golds.boxes, golds.labels, strict=True), 1):
         if box is None:
-            text = f"box {number} is invalid: not four numbers, inverted or without area"
-            shown["remarks"].append(text)
+            remarks.append(f"box {number} is invalid: not four numbers, inverted or without area")
             continue
         if min(box) < 0 or box[2] > size[0] or box[3] > size[1]:
-            text = f"box {number} reaches outside {size[0]} x {size[1]}"
-            shown["remarks"].append(text)
+            remarks.append(f"box {number} reaches outside {size[0]} x {size[1]}")
         name = str(label or row.columns.get("category") or number)
         shown["boxes"].append(DrawnBox(box, size, f"c{labels.index(label) % COLOURS}", name))

@@ -87,10 +87,7 @@ class Faults(SwiftsTrainer):
 
     def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> Any:
         self._move_on()
-        self._refuse_weights(not_finite(self.model))
-        return super()._maybe_log_save_evaluate(*args, **kwargs)
-
-    def _refuse_weights(self, bad: list[str]) -> None:
+        bad = not_finite(self.model)
         if self._on_any_rank(bool(bad)):
             where = (
                 f"{bad[0]} and {len(bad) - 1} more weights" if bad else "a weight of another rank"
@@ -98,6 +95,7 @@ class Faults(SwiftsTrainer):
             raise FloatingPointError(
                 f"NaN or infinity in {where}; no checkpoint holds them. {ADVICE}"
             )
+        return super()._maybe_log_save_evaluate(*args, **kwargs)
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         super().log(logs, *args, **kwargs)

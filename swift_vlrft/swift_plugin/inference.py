@@ -29,7 +29,6 @@ from swift_vlrft.evaluation.queries import Query, QuerySet
 from swift_vlrft.evaluation.run import Manifest, answer_line, answered, new_part, pending
 from swift_vlrft.evaluation.settings import Settings
 from swift_vlrft.families import family_of
-from swift_vlrft.families.image_resize import ImageResize
 from swift_vlrft.files.checkpoints import weights_problem
 from swift_vlrft.files.environment import errors_only
 from swift_vlrft.files.records import read_record, write_record
@@ -37,7 +36,7 @@ from swift_vlrft.files.writing import free_space, space_named
 from swift_vlrft.recipe.run import Run
 from swift_vlrft.swift_plugin import video
 from swift_vlrft.swift_plugin.command_line import run_of_model
-from swift_vlrft.swift_plugin.model import register_model_of, wanted_box_format
+from swift_vlrft.swift_plugin.model import WantedFormat, register_model_of, wanted_box_format
 
 ENGINES = ("auto", "vllm", "transformers")
 VLLM_CHUNK = 256
@@ -138,20 +137,15 @@ def load_engine(settings: Settings) -> tuple[Ask, int, str | None]:
             # Rounded up to one that vLLM supports.
             known = [step for step in (8, 16, 32, 64, 128, 256) if step >= max(map(int, ranks))]
             options["vllm_max_lora_rank"] = min(known, default=512)
-    unknown = set(settings.engine_options) - {f.name for f in fields(InferArguments)}
-    if unknown:
+    if unknown := set(settings.engine_options) - {f.name for f in fields(InferArguments)}:
         raise EvaluationError(
-            f"--engine-options: `swift infer` has no flag --{sorted(unknown)[0]}; its flags are "
+            f"--engine-options: `swift infer` has no flag --{min(unknown)}; its flags are "
             "those that `swift infer --help` lists"
         )
     runner = SwiftInfer(InferArguments(**{**options, **settings.engine_options}))
     at_once = max(VLLM_CHUNK, settings.batch_size) if engine == "vllm" else settings.batch_size
     ask = partial(runner.infer_engine.infer, use_tqdm=False, **runner.infer_kwargs)
     return ask, at_once, runner.infer_engine.template.template_meta.default_system
-
-
-WantedFormat = tuple[str, str | None, ImageResize | None]
-"""A box format, the key of its boxes, and for pixels how the model's images are resized."""
 
 
 def _run(model: str, settings: Settings) -> Run:
@@ -192,13 +186,11 @@ def answer_batch(
         except ValueError as error:
             problems.add("rows whose boxes cannot be put into the box format, skipped", error)
     times = settings.samples // config.n
-    requests = [
-        InferRequest(with_prompt(query.row), videos=[query.row.image["path"]])
-        if query.row.image.get("video")
-        else InferRequest(with_prompt(query.row), images=[image])
-        for query, image in ready
-        for _ in range(times)
-    ]
+    requests: list[Any] = []
+    for query, image in ready:
+        of = query.row.image
+        media = {"videos": [of["path"]]} if of.get("video") else {"images": [image]}
+        requests += [InferRequest(with_prompt(query.row), **media) for _ in range(times)]
     answers = ask(requests, config) if requests else []
     turns: list[Any] = [None] * len(answers)
     if settings.max_turns > 1 and answers:

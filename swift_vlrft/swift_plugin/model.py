@@ -10,7 +10,6 @@ from pathlib import Path
 from swift_vlrft.datasets.box_format import native_format
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.families import IMAGE_TYPES, family_of, known_family
-from swift_vlrft.families.family import Family
 from swift_vlrft.families.image_resize import ImageResize
 from swift_vlrft.families.resize import RESOLUTION
 from swift_vlrft.geometry.box_format import NATIVE
@@ -18,24 +17,15 @@ from swift_vlrft.recipe.rules.model import resize_of
 from swift_vlrft.recipe.run import Run
 
 
-def is_glm4v(run: Run) -> bool:
-    """Return whether the run's model is GLM-4V or CogAgent, which ms-swift cannot load."""
-    return any(family.own_classes for family in _families(run))
-
-
-def _families(run: Run) -> list[Family]:
-    named = [run.text("model"), run.text("resume_from_checkpoint"), *run.texts("adapters")]
-    families = [family_of(model_type=run.text("model_type"), name=name) for name in named]
-    return list(filter(None, families))
-
-
 def register_model_of(run: Run, *, check: bool = True) -> None:
     """Put a model that ms-swift cannot load or run into its registries. ValueError, with ``check``:
     what is wrong with its folder.
     """
-    for module in {family.registers for family in _families(run)} - {None}:
+    named = [run.text("model"), run.text("resume_from_checkpoint"), *run.texts("adapters")]
+    families = [family_of(model_type=run.text("model_type"), name=name) for name in named]
+    for module in {family.registers for family in families if family} - {None}:
         import_module(f"swift_vlrft.swift_plugin.{module}").register()
-    if not is_glm4v(run):
+    if not any(family.own_classes for family in families if family):
         return
     from swift_vlrft.swift_plugin import chatglm4v
 
@@ -59,10 +49,12 @@ def image_resize_of(run: Run) -> ImageResize | None:
     return resize_of(run, family)
 
 
-def wanted_box_format(
-    run: Run, subset: str, dataset: str
-) -> tuple[str, str | None, ImageResize | None]:
-    """Return the box format of a subset, the key of its boxes, and how the model resizes images.
+WantedFormat = tuple[str, str | None, ImageResize | None]
+"""A box format, the key of its boxes, and how the model's images are resized."""
+
+
+def wanted_box_format(run: Run, subset: str, dataset: str) -> WantedFormat:
+    """Return the box format of a subset of a set.
 
     DataError for ``pixels`` or ``native`` says what to give where the model is not known, or that
     it was not trained to write boxes.

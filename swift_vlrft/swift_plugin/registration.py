@@ -68,10 +68,8 @@ def register(
     MODEL_TYPE["given"] = model_type or MODEL_TYPE["given"]
     shared_prefix.switched_on()  # a wrong value is reported now, not after the model is loaded
     if datasets is not None:
-        run, check = (
-            run_of(["--dataset", *(os.fspath(name) for name in datasets)], model_type),
-            True,
-        )
+        words = ["--dataset", *(os.fspath(name) for name in datasets)]
+        run, check = run_of(words, model_type), True
     else:
         run, is_child = running_run(model_type), multiprocessing.parent_process() is not None
         check = not is_child and os.environ.get("RANK", "0") == "0"

@@ -104,9 +104,8 @@ def answer_in_turns(
         begun.append(RolloutInferRequest(request.messages, images=pictures, data_dict=frame))
 
     def rollout(further: list[Any], config: Any) -> list[RolloutOutput]:
-        return (
-            [RolloutOutput(response=answer) for answer in ask(further, config)] if further else []
-        )
+        answered = ask(further, config) if further else []
+        return [RolloutOutput(response=answer) for answer in answered]
 
     first = [RolloutOutput(response=answer) for answer in answers]
     done = run_multi_turn(begun, first, scheduler, rollout, config, scheduler.most)

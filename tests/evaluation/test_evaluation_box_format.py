@@ -12,7 +12,7 @@ from swift_vlrft.evaluation.predictions import Problems, read_predictions
 from swift_vlrft.evaluation.queries import Query
 from swift_vlrft.evaluation.run import answer_line
 from swift_vlrft.families.image_resize import ImageResize
-from swift_vlrft.parsing.answers import gold_text, read_boxes
+from swift_vlrft.parsing.answers import read_boxes
 from swift_vlrft.report.html import place
 from swift_vlrft.report.samples import drawn_boxes
 
@@ -40,9 +40,9 @@ def test_an_answer_is_worth_the_same_in_every_format(frame, seen, said, tmp_path
     columns = {"task": "detection", "frame": "norm1000", "image_id": "1", "category": "dog"}
     row = Row(None, {}, PROMPT.replace("{category}", "dog"), gold, columns)
     asked = Query("0", row).rewritten(frame, STORED, seen)
-    assert asked.box_format == frame
     completion, file = f"<answer>{said}</answer>", tmp_path / "p.jsonl"
     line = json.loads(answer_line(asked, completion, image_id="1", size=STORED, tokens=9))
+    assert line["frame"] == frame
     box = {"image_id": 1, "category_id": 1, "bbox": [480, 270, 960, 270], "area": 960 * 270}
     crowd = {k: v for k, v in box.items() if k != "bbox"} | {"id": 2, "iscrowd": 1}
     content = {
@@ -63,5 +63,5 @@ def test_an_answer_is_worth_the_same_in_every_format(frame, seen, said, tmp_path
     assert boxes.sizes_known
     assert boxes.predicted[0]["bbox"] == pytest.approx([499.2, 270, 921.6, 270], abs=near)
     assert boxes.gold[0]["bbox"] == pytest.approx([480, 270, 960, 270], abs=near)
-    (drawn,) = drawn_boxes(prediction, read_boxes(gold_text(prediction.solution)), "gold")
+    (drawn,) = drawn_boxes(read_boxes(prediction.solution), prediction.box_range, "gold")
     assert place(drawn).startswith("left:25.")
