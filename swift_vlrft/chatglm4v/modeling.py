@@ -203,12 +203,6 @@ class ChatGLM4VForConditionalGeneration(ChatGLM4VPreTrainedModel, GenerationMixi
         self.transformer = ChatGLM4VModel(config)
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Module:
-        return self.transformer.get_input_embeddings()
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.transformer.set_input_embeddings(value)
-
     def get_output_embeddings(self) -> nn.Module:
         return self.transformer.output_layer
 

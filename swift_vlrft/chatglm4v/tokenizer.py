@@ -15,17 +15,10 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from tokenizers import (
-    AddedToken,
-    Regex,
-    Tokenizer,
-    decoders,
-    models,
-    pre_tokenizers,
-    processors,
-)
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from tokenizers.pre_tokenizers import PreTokenizer
 from transformers import PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from swift_vlrft.families.chatglm4v import SPECIAL_IDS
 
@@ -35,11 +28,7 @@ PIECES = (
 )
 """How text is cut before merging: no token crosses a cut."""
 
-_PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
-_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
-_LETTERS = {byte: chr(byte) for byte in _PRINTABLE} | {
-    b: chr(256 + i) for i, b in enumerate(_OTHERS)
-}
+_LETTERS = bytes_to_unicode()
 _BYTES = {letter: byte for byte, letter in _LETTERS.items()}
 
 PREFIX = ("[gMASK]", "<sop>")
@@ -92,7 +81,8 @@ def fast_tokenizer(
     ranks: Mapping[bytes, int], chat_template: str | None = None
 ) -> PreTrainedTokenizerFast:
     """Build a tokenizer with tiktoken's ids for these ranks and the published special tokens."""
-    tokenizer = Tokenizer(models.BPE(_vocabulary(ranks), _merges(ranks), ignore_merges=True))
+    vocabulary = {as_text(token): rank for token, rank in ranks.items()} | SPECIAL_IDS
+    tokenizer = Tokenizer(models.BPE(vocabulary, _merges(ranks), ignore_merges=True))
     tokenizer.pre_tokenizer = pieces()
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(t, normalized=False) for t in SPECIAL_IDS])
@@ -118,10 +108,6 @@ def pieces() -> PreTokenizer:
     cut = pre_tokenizers.Split(Regex(PIECES), behavior="isolated")
     letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     return pre_tokenizers.Sequence([cut, letters])
-
-
-def _vocabulary(ranks: Mapping[bytes, int]) -> dict[str, int]:
-    return {as_text(token): rank for token, rank in ranks.items()} | SPECIAL_IDS
 
 
 def _merges(ranks: Mapping[bytes, int]) -> list[tuple[str, str]]:

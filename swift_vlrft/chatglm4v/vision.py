@@ -14,9 +14,9 @@ from argparse import Namespace
 import torch
 from torch import nn
 from transformers import initialization as init
-from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
+from transformers.models.clip.modeling_clip import CLIPMLP
 from transformers.models.glm.modeling_glm import eager_attention_forward
 
 from swift_vlrft.chatglm4v.configuration import ChatGLM4VConfig
@@ -62,17 +62,6 @@ class VisionAttention(nn.Module):
         return self.dense(context.flatten(2))
 
 
-class VisionMLP(nn.Module):
-    def __init__(self, vision: Namespace) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(vision.hidden_size, vision.intermediate_size)
-        self.fc2 = nn.Linear(vision.intermediate_size, vision.hidden_size)
-        self.activation = ACT2FN[vision.hidden_act]
-
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        return self.fc2(self.activation(self.fc1(states)))
-
-
 class ChatGLM4VVisionLayer(GradientCheckpointingLayer):
     """``input_layernorm`` is the checkpoint's name; it stands behind the attention."""
 
@@ -80,7 +69,7 @@ class ChatGLM4VVisionLayer(GradientCheckpointingLayer):
         super().__init__()
         self.input_layernorm = nn.LayerNorm(vision.hidden_size, eps=vision.layer_norm_eps)
         self.attention = VisionAttention(config, vision)
-        self.mlp = VisionMLP(vision)
+        self.mlp = CLIPMLP(vision)
         self.post_attention_layernorm = nn.LayerNorm(vision.hidden_size, eps=vision.layer_norm_eps)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
@@ -127,6 +116,8 @@ class ChatGLM4VVisionModel(PreTrainedModel):
     input_modalities = ("image",)
     supports_gradient_checkpointing = True
     _no_split_modules = ["ChatGLM4VVisionLayer"]
+    # Its output must ask for gradients under reentrant checkpointing.
+    _input_embed_layer = "patch_embedding"
     _supports_sdpa = True
     _supports_flash_attn = True
 
@@ -147,10 +138,6 @@ class ChatGLM4VVisionModel(PreTrainedModel):
         for name in ("cls_embedding", "boi", "eoi"):
             if isinstance(vector := getattr(module, name, None), nn.Parameter):
                 init.normal_(vector, std=self.config.initializer_range)
-
-    def get_input_embeddings(self) -> nn.Module:
-        """Return the layer whose output must ask for gradients under reentrant checkpointing."""
-        return self.patch_embedding
 
     def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
         vision = self.config.vision_config
