@@ -114,18 +114,14 @@ def _fit_rows(source: Path, split: str, box_format: str, notes: list[str]) -> li
     return fit
 
 
-def _picture(row: dict[str, Any]) -> str:
-    return image_hash(row["image"])
-
-
 def _divided(rows: list[dict[str, Any]], seed: int) -> Items:
     """Divide the rows by picture: none is in both halves, however many rows ask about it."""
-    pictures = sorted(set(map(_picture, rows)))
-    count = round(HELD_OUT_SHARE * len(pictures))
-    held_out = set(random.Random(seed).sample(pictures, count))
+    hashes = [image_hash(row["image"]) for row in rows]
+    pictures = sorted(set(hashes))
+    held_out = set(random.Random(seed).sample(pictures, round(HELD_OUT_SHARE * len(pictures))))
     items: Items = {"train": [], "test": []}
-    for row in rows:
-        items["test" if _picture(row) in held_out else "train"].append(row)
+    for row, picture in zip(rows, hashes, strict=True):
+        items["test" if picture in held_out else "train"].append(row)
     return items
 
 
@@ -143,7 +139,7 @@ def _without_lone_tasks(items: Items) -> list[str]:
 
 def _refuse(source: Path, rows: Sequence[dict[str, Any]], why: str) -> None:
     """Raise DataError where there are too few pictures, or all answers are the same."""
-    pictures = len(set(map(_picture, rows)))
+    pictures = len({image_hash(row["image"]) for row in rows})
     if pictures < LEAST:
         raise DataError(
             f"{source}: it has {pictures} different pictures that are fit to train on; {LEAST} or "

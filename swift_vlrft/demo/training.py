@@ -9,7 +9,6 @@ What it prints goes to runs/try/mine/sft.log; its --output_dir is runs/try/mine/
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -20,6 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from swift_vlrft.files.jsonl import json_lines
 
 POLL = 0.5  # seconds
 
@@ -83,10 +84,8 @@ def _steps(process: subprocess.Popen[bytes], out: Path) -> Iterator[tuple[int, d
 def logged_steps(out: Path) -> list[tuple[int, dict[str, Any]]]:
     """Return each step and its metrics, from ms-swift's logging.jsonl as far as it is written."""
     file = out / "logging.jsonl"
-    if not file.exists():
-        return []
-    lines = [line for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
-    rows = [json.loads(line) for line in lines if line.strip()]
+    lines = json_lines(file) if file.exists() else ()
+    rows = [row for _, row in lines if isinstance(row, dict)]
     key = "global_step/max_steps"
     # The last lines sum the run up.
     return [(int(row[key].partition("/")[0]), row) for row in rows if key in row and "loss" in row]
