@@ -1,8 +1,8 @@
 """Run a training command of ms-swift, and follow what it logs.
 
     with training(["swift", "sft", ...], Path("runs/try/mine/sft")) as logged:
-        for step, metrics in logged:
-            ...         1, {"loss": 7.25, "token_acc": 0.1, ...}
+        for metrics in logged:      # of every step, with --logging_steps 1
+            ...                     {"loss": 7.25, "global_step/max_steps": "1/400", ...}
 
 What it prints goes to runs/try/mine/sft.log; its --output_dir is runs/try/mine/sft.
 """
@@ -39,8 +39,8 @@ def flags_of(values: Mapping[str, object]) -> list[str]:
 @contextmanager
 def training(
     command: Sequence[str], out: Path, **variables: str
-) -> Iterator[Iterator[tuple[int, dict[str, Any]]]]:
-    """Run a command beside the block, and give the steps and metrics that it logs.
+) -> Iterator[Iterator[dict[str, Any]]]:
+    """Run a command beside the block, and give the metrics that it logs.
 
     It ends with the block, also by a signal that ends this process.
     """
@@ -66,7 +66,7 @@ def training(
             process.wait()
 
 
-def _steps(process: subprocess.Popen[bytes], out: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _steps(process: subprocess.Popen[bytes], out: Path) -> Iterator[dict[str, Any]]:
     ended, seen = False, 0
     while not ended:
         ended = process.poll() is not None
@@ -81,11 +81,9 @@ def _steps(process: subprocess.Popen[bytes], out: Path) -> Iterator[tuple[int, d
         raise TrialError(f"training ended with exit code {process.returncode}; {log} ends:\n{tail}")
 
 
-def logged_steps(out: Path) -> list[tuple[int, dict[str, Any]]]:
-    """Return each step and its metrics, from ms-swift's logging.jsonl as far as it is written."""
+def logged_steps(out: Path) -> list[dict[str, Any]]:
+    """Return each step's metrics, from ms-swift's logging.jsonl as far as it is written."""
     file = out / "logging.jsonl"
     lines = json_lines(file) if file.exists() else ()
-    rows = [row for _, row in lines if isinstance(row, dict)]
-    key = "global_step/max_steps"
     # The last lines sum the run up.
-    return [(int(row[key].partition("/")[0]), row) for row in rows if key in row and "loss" in row]
+    return [row for _, row in lines if isinstance(row, dict) and "loss" in row]

@@ -84,7 +84,7 @@ ON_CARD = {"torch_dtype": "bfloat16", "deepspeed": "zero2", "dataloader_num_work
 """Those that differ on a GPU. DeepSpeed keeps 32-bit copies of the weights."""
 
 Progress = Callable[[int, str], None]
-"""A function of the steps done, and a note."""
+"""A function of the steps done since its last call, and a note."""
 
 
 class WarmStart(msgspec.Struct):
@@ -105,7 +105,7 @@ def write_warm_start(
     side: int = 112,
     card: Card | None = None,
     seed: int = 0,
-    progress: Progress = lambda step, note: None,
+    progress: Progress = lambda steps, note: None,
 ) -> WarmStart:
     """Write a checkpoint of that family to ``directory``, which appears when it is trained.
 
@@ -134,8 +134,8 @@ def write_warm_start(
     one_thread = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     variables = card.variables | {"NPROC_PER_NODE": "1"} if card else one_thread
     with training(["swift", "sft", *flags_of(flags)], making / "sft", **variables) as logged:
-        for step, metrics in logged:
-            progress(step, f"loss {metrics['loss']:.2f}")
+        for metrics in logged:
+            progress(1, f"loss {metrics['loss']:.2f}")
     checkpoint = making / "sft" / f"checkpoint-{steps}"
     write_record(checkpoint / RECORD, start)
     checkpoint.rename(directory)
