@@ -166,11 +166,7 @@ def write_lessons(
     tokenizer, parameters = write_compact(
         family, folder / "random", prompts, texts, side=side, size=size, seed=seed
     )
-
-    def tokens(text: str) -> int:
-        return len(tokenizer(LOOK + text)["input_ids"]) + 1
-
-    lengths = [*map(tokens, answers)]
+    lengths = [len(tokenizer(LOOK + said)["input_ids"]) + 1 for said in answers]
     short = [n for n, length in enumerate(lengths) if length <= LONGEST]
     if not short:
         raise DataError(
