@@ -77,19 +77,6 @@ class ChatGLM4VVisionLayer(GradientCheckpointingLayer):
         return states + self.post_attention_layernorm(self.mlp(states))
 
 
-class VisionTransformer(nn.Module):
-    def __init__(self, config: ChatGLM4VConfig, vision: Namespace) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(
-            ChatGLM4VVisionLayer(config, vision) for _ in range(vision.num_hidden_layers)
-        )
-
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            states = layer(states)
-        return states
-
-
 class VisionAdapter(nn.Module):
     """Apply a linear layer and a gated layer, in the width of the text model."""
 
@@ -125,7 +112,8 @@ class ChatGLM4VVisionModel(PreTrainedModel):
         super().__init__(config)
         vision = Namespace(**(config.vision_config or {}))
         self.patch_embedding = PatchEmbedding(vision)
-        self.transformer = VisionTransformer(config, vision)
+        layers = (ChatGLM4VVisionLayer(config, vision) for _ in range(vision.num_hidden_layers))
+        self.transformer = nn.ModuleDict({"layers": nn.Sequential(*layers)})
         self.conv = nn.Conv2d(vision.hidden_size, config.hidden_size, kernel_size=2, stride=2)
         self.linear_proj = VisionAdapter(config)
         self.boi = nn.Parameter(torch.zeros(1, 1, config.hidden_size))
@@ -148,7 +136,7 @@ class ChatGLM4VVisionModel(PreTrainedModel):
                 f"pixel_values is {shape}, the model takes [images, {str(sides)[1:-1]}]"
             )
         pixel_values = pixel_values.to(self.patch_embedding.proj.weight)
-        states = self.transformer(self.patch_embedding(pixel_values))[:, 1:]
+        states = self.transformer["layers"](self.patch_embedding(pixel_values))[:, 1:]
         square = states.transpose(1, 2).unflatten(2, (self.config.grid, self.config.grid))
         states = self.linear_proj(self.conv(square).flatten(2).transpose(1, 2))
         ends = [end.expand(len(states), -1, -1).to(states.device) for end in (self.boi, self.eoi)]
