@@ -22,7 +22,7 @@ from swift_vlrft.datasets.splits import WORDS
 from swift_vlrft.datasets.validate import RowRules
 from swift_vlrft.datasets.video_rows import write_video_rows
 from swift_vlrft.datasets.writer import write_folder
-from swift_vlrft.rewards import REWARDS, TASK_NAMES
+from swift_vlrft.rewards import PAYING, REWARDS, TASK_NAMES
 
 HELD_OUT_SHARE = 0.2
 """The share of the pictures that are held out."""
@@ -47,14 +47,11 @@ class Halves(msgspec.Struct):
         return any(TASK_NAMES[task].has_spans for task in self.train)
 
     def rewards(self) -> dict[str, str]:
-        """Choose the reward of each task: a soft one, as a tiny model starts far off, else the
-        first.
+        """Choose the main reward of each task, if there is one its soft form: a tiny model starts
+        far off.
         """
-        chosen = {}
-        for task in self.train:
-            fit = [name for name, of in REWARDS.items() if of.task and of.task.name == task]
-            chosen[task] = next((name for name in fit if name.endswith("_soft")), fit[0])
-        return chosen
+        mains = ((task, PAYING[task][0]) for task in self.train)
+        return {task: f"{main}_soft" if f"{main}_soft" in REWARDS else main for task, main in mains}
 
 
 def write_halves(source: Path, folder: Path, seed: int = 0, box_format: str = "norm1000") -> Halves:
