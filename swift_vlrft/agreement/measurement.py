@@ -92,8 +92,7 @@ def figures(rows: Iterable[Row], bound: float) -> Figures | None:
         return None
     beyond = sum(size > bound for size in sizes) / len(sizes)
     ratios = [exp(size) if size < MAX_EXPONENT else inf for size in sizes]
-    mean = sum(sizes) / len(sizes)
-    return Figures(len(sizes), mean, max(sizes), beyond, fmean(ratios))
+    return Figures(len(sizes), fmean(sizes), max(sizes), beyond, fmean(ratios))
 
 
 def first_apart(ours: Sequence[int], theirs: Sequence[int]) -> int | None:

@@ -38,8 +38,6 @@ LIMITS = {
     "float16": Limit(6e-3, 1e-1, 0.01),
     "bfloat16": Limit(5e-2, 7e-1, 0.01),
 }
-
-
 RATIO = 1.05
 """NeMo RL's threshold (docs/adding-new-models.md), which a few tokens far apart exceed, too."""
 

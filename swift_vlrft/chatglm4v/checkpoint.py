@@ -9,7 +9,6 @@ tokenizer, images and model are this package's, under the names of the published
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 
 from swift_vlrft.chatglm4v.configuration import VISION, ChatGLM4VConfig
@@ -83,20 +82,18 @@ def expected_weights(config: ChatGLM4VConfig) -> Shapes:
 
 
 def _compare(folder: Path, expected: Shapes, weights: Shapes) -> None:
-    missing = [name for name in expected if name not in weights]
-    unknown = [name for name in weights if name not in expected and name != COMPUTED]
-    other = [
-        f"{name} is {list(weights[name])}, not {list(expected[name])}"
-        for name in expected
-        if name in weights and weights[name] != expected[name]
-    ]
+    found = {
+        "weights are missing": [name for name in expected if name not in weights],
+        "are unknown": [n for n in weights if n not in expected and n != COMPUTED],
+        "have another shape": [
+            f"{name} is {list(weights[name])}, not {list(shape)}"
+            for name, shape in expected.items()
+            if weights.get(name, shape) != shape
+        ],
+    }
     problems = [
-        f"{len(names)} {what} ({_some(names)})"
-        for names, what in (
-            (missing, "weights are missing"),
-            (unknown, "are unknown"),
-            (other, "have another shape"),
-        )
+        f"{len(names)} {what} ({', '.join(names[:2])}{', ...' * (len(names) > 2)})"
+        for what, names in found.items()
         if names
     ]
     if problems:
@@ -104,8 +101,3 @@ def _compare(folder: Path, expected: Shapes, weights: Shapes) -> None:
             f"{folder}: the weights are not those of its config.json: {'; '.join(problems)}. "
             f"They are of another revision or model: {AGAIN}"
         )
-
-
-def _some(names: Iterable[str], most: int = 2) -> str:
-    names = list(names)
-    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")

@@ -25,13 +25,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from swift_vlrft.chatglm4v.configuration import ChatGLM4VConfig
-from swift_vlrft.chatglm4v.text import (
-    ChatGLM4VTextLayer,
-    TextAttention,
-    TextEncoder,
-    WordEmbedding,
-    rotary,
-)
+from swift_vlrft.chatglm4v.text import ChatGLM4VTextLayer, TextAttention, TextEncoder, rotary
 from swift_vlrft.chatglm4v.vision import ChatGLM4VVisionModel
 
 
@@ -92,7 +86,8 @@ class ChatGLM4VModel(ChatGLM4VPreTrainedModel):
     def __init__(self, config: ChatGLM4VConfig) -> None:
         super().__init__(config)
         config.check()
-        self.embedding = WordEmbedding(config)
+        words = nn.Embedding(config.padded_vocab_size, config.hidden_size)
+        self.embedding = nn.ModuleDict({"word_embeddings": words})
         self.encoder = TextEncoder(config)
         self.output_layer = nn.Linear(config.hidden_size, config.padded_vocab_size, bias=False)
         self.vision = ChatGLM4VVisionModel(config)
@@ -100,10 +95,10 @@ class ChatGLM4VModel(ChatGLM4VPreTrainedModel):
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
-        return self.embedding.word_embeddings
+        return self.embedding["word_embeddings"]
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        self.embedding.word_embeddings = value
+        self.embedding["word_embeddings"] = value
 
     def _tower_runs_everywhere(self) -> bool:
         """Say whether the vision tower has to run even for a batch without images.
@@ -170,7 +165,7 @@ class ChatGLM4VModel(ChatGLM4VPreTrainedModel):
                 "a filled cache needs position_ids: the placeholders of an image share one "
                 "position, so the length does not tell the next"
             )
-        words = self.embedding(input_ids)
+        words = self.get_input_embeddings()(input_ids)
         embeddings = self._with_images(words, input_ids, pixel_values, seen)
         if position_ids is None:
             flat = attention_mask is not None and attention_mask.ndim == 2
@@ -202,12 +197,6 @@ class ChatGLM4VForConditionalGeneration(ChatGLM4VPreTrainedModel, GenerationMixi
         super().__init__(config)
         self.transformer = ChatGLM4VModel(config)
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.transformer.get_input_embeddings()
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.transformer.set_input_embeddings(value)
 
     def get_output_embeddings(self) -> nn.Module:
         return self.transformer.output_layer

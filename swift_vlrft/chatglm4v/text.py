@@ -125,12 +125,3 @@ class TextEncoder(nn.Module):
         for layer in self.layers:
             states = layer(states, **kwargs)
         return self.final_layernorm(states)
-
-
-class WordEmbedding(nn.Module):
-    def __init__(self, config: ChatGLM4VConfig) -> None:
-        super().__init__()
-        self.word_embeddings = nn.Embedding(config.padded_vocab_size, config.hidden_size)
-
-    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        return self.word_embeddings(input_ids)

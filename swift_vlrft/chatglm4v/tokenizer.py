@@ -14,18 +14,12 @@ import base64
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from tokenizers import (
-    AddedToken,
-    Regex,
-    Tokenizer,
-    decoders,
-    models,
-    pre_tokenizers,
-    processors,
-)
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from tokenizers.pre_tokenizers import PreTokenizer
 from transformers import PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import TikTokenConverter, bytes_to_unicode
 
 from swift_vlrft.families.chatglm4v import SPECIAL_IDS
 
@@ -35,12 +29,7 @@ PIECES = (
 )
 """How text is cut before merging: no token crosses a cut."""
 
-_PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
-_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
-_LETTERS = {byte: chr(byte) for byte in _PRINTABLE} | {
-    b: chr(256 + i) for i, b in enumerate(_OTHERS)
-}
-_BYTES = {letter: byte for byte, letter in _LETTERS.items()}
+_BYTES = {letter: byte for byte, letter in bytes_to_unicode().items()}
 
 PREFIX = ("[gMASK]", "<sop>")
 """What begins every prompt: the tokenizer writes it."""
@@ -88,11 +77,20 @@ def read_ranks(file: Path) -> dict[bytes, int]:
     return ranks
 
 
+class _OfRanks(TikTokenConverter):
+    """Converts ranks that are read already, where transformers names a file."""
+
+    @staticmethod
+    def load_tiktoken_bpe(ranks: Any) -> Any:
+        return ranks
+
+
 def fast_tokenizer(
     ranks: Mapping[bytes, int], chat_template: str | None = None
 ) -> PreTrainedTokenizerFast:
     """Build a tokenizer with tiktoken's ids for these ranks and the published special tokens."""
-    tokenizer = Tokenizer(models.BPE(_vocabulary(ranks), _merges(ranks), ignore_merges=True))
+    vocabulary, merges = _OfRanks().extract_vocab_merges_from_model(ranks)
+    tokenizer = Tokenizer(models.BPE(vocabulary | SPECIAL_IDS, merges, ignore_merges=True))
     tokenizer.pre_tokenizer = pieces()
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(t, normalized=False) for t in SPECIAL_IDS])
@@ -120,26 +118,6 @@ def pieces() -> PreTokenizer:
     return pre_tokenizers.Sequence([cut, letters])
 
 
-def _vocabulary(ranks: Mapping[bytes, int]) -> dict[str, int]:
-    return {as_text(token): rank for token, rank in ranks.items()} | SPECIAL_IDS
-
-
-def _merges(ranks: Mapping[bytes, int]) -> list[tuple[str, str]]:
-    """Return every pair of tokens whose union is a token, by the rank of the union."""
-    pairs = [
-        (rank, ranks[token[:cut]], ranks[token[cut:]], token[:cut], token[cut:])
-        for token, rank in ranks.items()
-        for cut in range(1, len(token))
-        if token[:cut] in ranks and token[cut:] in ranks
-    ]
-    return [(as_text(left), as_text(right)) for *_, left, right in sorted(pairs)]
-
-
-def as_text(token: bytes) -> str:
-    """Write a letter for every byte, as ``pre_tokenizers.ByteLevel`` does."""
-    return "".join(_LETTERS[byte] for byte in token)
-
-
 def as_bytes(token: str) -> bytes:
-    """Undo ``as_text``."""
+    """Return a token's bytes, for each of which ``pre_tokenizers.ByteLevel`` writes a letter."""
     return bytes(_BYTES[letter] for letter in token)

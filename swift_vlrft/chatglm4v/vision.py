@@ -14,9 +14,9 @@ from argparse import Namespace
 import torch
 from torch import nn
 from transformers import initialization as init
-from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
+from transformers.models.clip.modeling_clip import CLIPMLP
 from transformers.models.glm.modeling_glm import eager_attention_forward
 
 from swift_vlrft.chatglm4v.configuration import ChatGLM4VConfig
@@ -62,17 +62,6 @@ class VisionAttention(nn.Module):
         return self.dense(context.flatten(2))
 
 
-class VisionMLP(nn.Module):
-    def __init__(self, vision: Namespace) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(vision.hidden_size, vision.intermediate_size)
-        self.fc2 = nn.Linear(vision.intermediate_size, vision.hidden_size)
-        self.activation = ACT2FN[vision.hidden_act]
-
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        return self.fc2(self.activation(self.fc1(states)))
-
-
 class ChatGLM4VVisionLayer(GradientCheckpointingLayer):
     """``input_layernorm`` is the checkpoint's name; it stands behind the attention."""
 
@@ -80,25 +69,12 @@ class ChatGLM4VVisionLayer(GradientCheckpointingLayer):
         super().__init__()
         self.input_layernorm = nn.LayerNorm(vision.hidden_size, eps=vision.layer_norm_eps)
         self.attention = VisionAttention(config, vision)
-        self.mlp = VisionMLP(vision)
+        self.mlp = CLIPMLP(vision)
         self.post_attention_layernorm = nn.LayerNorm(vision.hidden_size, eps=vision.layer_norm_eps)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         states = states + self.input_layernorm(self.attention(states))
         return states + self.post_attention_layernorm(self.mlp(states))
-
-
-class VisionTransformer(nn.Module):
-    def __init__(self, config: ChatGLM4VConfig, vision: Namespace) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(
-            ChatGLM4VVisionLayer(config, vision) for _ in range(vision.num_hidden_layers)
-        )
-
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            states = layer(states)
-        return states
 
 
 class VisionAdapter(nn.Module):
@@ -127,6 +103,8 @@ class ChatGLM4VVisionModel(PreTrainedModel):
     input_modalities = ("image",)
     supports_gradient_checkpointing = True
     _no_split_modules = ["ChatGLM4VVisionLayer"]
+    # Its output must ask for gradients under reentrant checkpointing.
+    _input_embed_layer = "patch_embedding"
     _supports_sdpa = True
     _supports_flash_attn = True
 
@@ -134,7 +112,8 @@ class ChatGLM4VVisionModel(PreTrainedModel):
         super().__init__(config)
         vision = Namespace(**(config.vision_config or {}))
         self.patch_embedding = PatchEmbedding(vision)
-        self.transformer = VisionTransformer(config, vision)
+        layers = (ChatGLM4VVisionLayer(config, vision) for _ in range(vision.num_hidden_layers))
+        self.transformer = nn.ModuleDict({"layers": nn.Sequential(*layers)})
         self.conv = nn.Conv2d(vision.hidden_size, config.hidden_size, kernel_size=2, stride=2)
         self.linear_proj = VisionAdapter(config)
         self.boi = nn.Parameter(torch.zeros(1, 1, config.hidden_size))
@@ -148,10 +127,6 @@ class ChatGLM4VVisionModel(PreTrainedModel):
             if isinstance(vector := getattr(module, name, None), nn.Parameter):
                 init.normal_(vector, std=self.config.initializer_range)
 
-    def get_input_embeddings(self) -> nn.Module:
-        """Return the layer whose output must ask for gradients under reentrant checkpointing."""
-        return self.patch_embedding
-
     def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
         vision = self.config.vision_config
         sides = (vision["in_channels"], vision["image_size"], vision["image_size"])
@@ -161,7 +136,7 @@ class ChatGLM4VVisionModel(PreTrainedModel):
                 f"pixel_values is {shape}, the model takes [images, {str(sides)[1:-1]}]"
             )
         pixel_values = pixel_values.to(self.patch_embedding.proj.weight)
-        states = self.transformer(self.patch_embedding(pixel_values))[:, 1:]
+        states = self.transformer["layers"](self.patch_embedding(pixel_values))[:, 1:]
         square = states.transpose(1, 2).unflatten(2, (self.config.grid, self.config.grid))
         states = self.linear_proj(self.conv(square).flatten(2).transpose(1, 2))
         ends = [end.expand(len(states), -1, -1).to(states.device) for end in (self.boi, self.eoi)]

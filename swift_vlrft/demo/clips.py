@@ -1,6 +1,6 @@
 """Draw clips in which a coloured disk, on noise, is there from one second to another.
 
-    write_clips(Path("clips"), {"train": 512, "test": 64}, random.Random(0))
+    write_drawn(Path("clips"))
 
 clips/0.mp4, and in clips/train.jsonl {"videos": ["0.mp4"], "problem": "When is the red disk there?
 ...", "solution": "1 to 4"}
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -23,23 +23,18 @@ TRIAL: dict[str, Any] = {"family": "qwen2_5_vl", "side": 56, "warm_steps": 300, 
 ASK = "When is the {} disk there? Give start and end in seconds. " + FORMAT
 
 
-def write_clips(folder: Path, splits: Mapping[str, int], rng: random.Random) -> None:
-    """Write so many rows of each split to ``folder``, and a clip of each, two frames a second."""
-    folder.mkdir(parents=True)
-    for split, count in splits.items():
-        with (folder / f"{split}.jsonl").open("w") as file:
-            for number in range(count):
-                start, end = sorted(rng.sample(range(SECONDS + 1), 2))
-                colour, name = rng.choice(list(COLOURS)), f"{split}_{number}.mp4"
-                times = [n / 2 for n in range(2 * SECONDS)]
-                draw_clip(folder / name, (start, end), times, rng=rng, side=56, colour=colour)
-                row = {"videos": [name], "problem": ASK.format(colour)}
-                file.write(json.dumps(row | {"solution": f"{start} to {end}"}) + "\n")
-
-
-def write_drawn(folder: Path, seed: int = 0) -> None:
+def write_drawn(folder: Path, seed: int = 0, count: int = 640) -> None:
     """Write the set of `vlrft demo --task clips`, of whose rows 512 train and 128 do not."""
-    write_clips(folder, {"train": 640}, random.Random(seed))
+    rng = random.Random(seed)
+    times = [n / 2 for n in range(2 * SECONDS)]
+    folder.mkdir(parents=True)
+    with (folder / "train.jsonl").open("w") as file:
+        for number in range(count):
+            start, end = sorted(rng.sample(range(SECONDS + 1), 2))
+            colour, name = rng.choice(list(COLOURS)), f"{number}.mp4"
+            draw_clip(folder / name, (start, end), times, rng=rng, side=56, colour=colour)
+            row = {"videos": [name], "problem": ASK.format(colour)}
+            file.write(json.dumps(row | {"solution": f"{start} to {end}"}) + "\n")
 
 
 def draw_clip(

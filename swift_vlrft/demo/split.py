@@ -22,7 +22,7 @@ from swift_vlrft.datasets.splits import WORDS
 from swift_vlrft.datasets.validate import RowRules
 from swift_vlrft.datasets.video_rows import write_video_rows
 from swift_vlrft.datasets.writer import write_folder
-from swift_vlrft.rewards import REWARDS, TASK_NAMES
+from swift_vlrft.rewards import PAYING, REWARDS, TASK_NAMES
 
 HELD_OUT_SHARE = 0.2
 """The share of the pictures that are held out."""
@@ -47,14 +47,11 @@ class Halves(msgspec.Struct):
         return any(TASK_NAMES[task].has_spans for task in self.train)
 
     def rewards(self) -> dict[str, str]:
-        """Choose the reward of each task: a soft one, as a tiny model starts far off, else the
-        first.
+        """Choose the main reward of each task, if there is one its soft form: a tiny model starts
+        far off.
         """
-        chosen = {}
-        for task in self.train:
-            fit = [name for name, of in REWARDS.items() if of.task and of.task.name == task]
-            chosen[task] = next((name for name in fit if name.endswith("_soft")), fit[0])
-        return chosen
+        mains = ((task, PAYING[task][0]) for task in self.train)
+        return {task: f"{main}_soft" if f"{main}_soft" in REWARDS else main for task, main in mains}
 
 
 def write_halves(source: Path, folder: Path, seed: int = 0, box_format: str = "norm1000") -> Halves:
@@ -114,18 +111,14 @@ def _fit_rows(source: Path, split: str, box_format: str, notes: list[str]) -> li
     return fit
 
 
-def _picture(row: dict[str, Any]) -> str:
-    return image_hash(row["image"])
-
-
 def _divided(rows: list[dict[str, Any]], seed: int) -> Items:
     """Divide the rows by picture: none is in both halves, however many rows ask about it."""
-    pictures = sorted(set(map(_picture, rows)))
-    count = round(HELD_OUT_SHARE * len(pictures))
-    held_out = set(random.Random(seed).sample(pictures, count))
+    hashes = [image_hash(row["image"]) for row in rows]
+    pictures = sorted(set(hashes))
+    held_out = set(random.Random(seed).sample(pictures, round(HELD_OUT_SHARE * len(pictures))))
     items: Items = {"train": [], "test": []}
-    for row in rows:
-        items["test" if _picture(row) in held_out else "train"].append(row)
+    for row, picture in zip(rows, hashes, strict=True):
+        items["test" if picture in held_out else "train"].append(row)
     return items
 
 
@@ -143,7 +136,7 @@ def _without_lone_tasks(items: Items) -> list[str]:
 
 def _refuse(source: Path, rows: Sequence[dict[str, Any]], why: str) -> None:
     """Raise DataError where there are too few pictures, or all answers are the same."""
-    pictures = len(set(map(_picture, rows)))
+    pictures = len({image_hash(row["image"]) for row in rows})
     if pictures < LEAST:
         raise DataError(
             f"{source}: it has {pictures} different pictures that are fit to train on; {LEAST} or "

@@ -1,15 +1,14 @@
 """Run a training command of ms-swift, and follow what it logs.
 
     with training(["swift", "sft", ...], Path("runs/try/mine/sft")) as logged:
-        for step, metrics in logged:
-            ...         1, {"loss": 7.25, "token_acc": 0.1, ...}
+        for metrics in logged:      # of every step, with --logging_steps 1
+            ...                     {"loss": 7.25, "global_step/max_steps": "1/400", ...}
 
 What it prints goes to runs/try/mine/sft.log; its --output_dir is runs/try/mine/sft.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -20,6 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from swift_vlrft.files.jsonl import json_lines
 
 POLL = 0.5  # seconds
 
@@ -38,8 +39,8 @@ def flags_of(values: Mapping[str, object]) -> list[str]:
 @contextmanager
 def training(
     command: Sequence[str], out: Path, **variables: str
-) -> Iterator[Iterator[tuple[int, dict[str, Any]]]]:
-    """Run a command beside the block, and give the steps and metrics that it logs.
+) -> Iterator[Iterator[dict[str, Any]]]:
+    """Run a command beside the block, and give the metrics that it logs.
 
     It ends with the block, also by a signal that ends this process.
     """
@@ -65,7 +66,7 @@ def training(
             process.wait()
 
 
-def _steps(process: subprocess.Popen[bytes], out: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _steps(process: subprocess.Popen[bytes], out: Path) -> Iterator[dict[str, Any]]:
     ended, seen = False, 0
     while not ended:
         ended = process.poll() is not None
@@ -80,13 +81,9 @@ def _steps(process: subprocess.Popen[bytes], out: Path) -> Iterator[tuple[int, d
         raise TrialError(f"training ended with exit code {process.returncode}; {log} ends:\n{tail}")
 
 
-def logged_steps(out: Path) -> list[tuple[int, dict[str, Any]]]:
-    """Return each step and its metrics, from ms-swift's logging.jsonl as far as it is written."""
+def logged_steps(out: Path) -> list[dict[str, Any]]:
+    """Return each step's metrics, from ms-swift's logging.jsonl as far as it is written."""
     file = out / "logging.jsonl"
-    if not file.exists():
-        return []
-    lines = [line for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
-    rows = [json.loads(line) for line in lines if line.strip()]
-    key = "global_step/max_steps"
+    lines = json_lines(file) if file.exists() else ()
     # The last lines sum the run up.
-    return [(int(row[key].partition("/")[0]), row) for row in rows if key in row and "loss" in row]
+    return [row for _, row in lines if isinstance(row, dict) and "loss" in row]

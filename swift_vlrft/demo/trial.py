@@ -214,9 +214,9 @@ def _train(
         if card is None:
             _evaluate(config, folder, "before", start, rows, max_tokens)
         advance = _progress("swift rlhf --rlhf_type grpo", config.steps)
-        for step, metrics in logged:
+        for metrics in logged:
             means = {name: metrics.get(f"rewards/{name}/mean") for name in (*rewards, FORMAT)}
-            advance(step, " ".join(f"{name} {v:.2f}" for name, v in means.items() if v is not None))
+            advance(1, " ".join(f"{name} {v:.2f}" for name, v in means.items() if v is not None))
     if not last.is_dir():
         raise TrialError(f"{out} holds no {last.name}; see {out}.log")
 
@@ -232,13 +232,7 @@ def _evaluate(
     """Write greedy answers on the held-out pictures into OUT/eval, those that are not there."""
     from swift_vlrft.swift_plugin.evaluate import evaluate
 
-    advance, done = _progress(f"held-out images, {side}", sum(rows.values())), 0
-
-    def answered(total: int, n: int) -> None:
-        nonlocal done
-        done += n
-        advance(done, "")
-
+    advance = _progress(f"held-out images, {side}", sum(rows.values()))
     for task in rows:
         out = _of_task(folder / "eval" / side, task, rows)
         if (out / "summary.json").exists():
@@ -254,7 +248,7 @@ def _evaluate(
             dtype="float32" if config.device == "cpu" else "bfloat16",
             max_tokens=max_tokens,
             workers=1,
-            progress=answered,
+            progress=lambda total, n: advance(n, ""),
         )
 
 
@@ -287,8 +281,11 @@ def _compared(sides: list[Path], reward: str) -> dict[str, Any]:
 
 def _progress(stage: str, total: int) -> Progress:
     """Return a function that says where a stage is, at every tenth of its steps."""
+    done = 0
 
-    def advance(done: int, note: str) -> None:
+    def advance(steps: int, note: str) -> None:
+        nonlocal done
+        done += steps
         if done % max(1, total // 10) == 0 or done == total:
             print(f"{stage}: {done}/{total} {note}", file=sys.stderr, flush=True)
 

@@ -18,7 +18,6 @@ import os
 import random
 import shutil
 from collections.abc import Callable
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ import msgspec
 
 from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.box_format import native_format, with_numbers
+from swift_vlrft.datasets.image import image_hash
 from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.row import POINT_TASKS
 from swift_vlrft.datasets.training import LoadOptions, training_set
@@ -84,7 +84,7 @@ ON_CARD = {"torch_dtype": "bfloat16", "deepspeed": "zero2", "dataloader_num_work
 """Those that differ on a GPU. DeepSpeed keeps 32-bit copies of the weights."""
 
 Progress = Callable[[int, str], None]
-"""A function of the steps done, and a note."""
+"""A function of the steps done since its last call, and a note."""
 
 
 class WarmStart(msgspec.Struct):
@@ -105,7 +105,7 @@ def write_warm_start(
     side: int = 112,
     card: Card | None = None,
     seed: int = 0,
-    progress: Progress = lambda step, note: None,
+    progress: Progress = lambda steps, note: None,
 ) -> WarmStart:
     """Write a checkpoint of that family to ``directory``, which appears when it is trained.
 
@@ -134,8 +134,8 @@ def write_warm_start(
     one_thread = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     variables = card.variables | {"NPROC_PER_NODE": "1"} if card else one_thread
     with training(["swift", "sft", *flags_of(flags)], making / "sft", **variables) as logged:
-        for step, metrics in logged:
-            progress(step, f"loss {metrics['loss']:.2f}")
+        for metrics in logged:
+            progress(1, f"loss {metrics['loss']:.2f}")
     checkpoint = making / "sft" / f"checkpoint-{steps}"
     write_record(checkpoint / RECORD, start)
     checkpoint.rename(directory)
@@ -166,11 +166,7 @@ def write_lessons(
     tokenizer, parameters = write_compact(
         family, folder / "random", prompts, texts, side=side, size=size, seed=seed
     )
-
-    def tokens(text: str) -> int:
-        return len(tokenizer(LOOK + text)["input_ids"]) + 1
-
-    lengths = [*map(tokens, answers)]
+    lengths = [len(tokenizer(LOOK + said)["input_ids"]) + 1 for said in answers]
     short = [n for n, length in enumerate(lengths) if length <= LONGEST]
     if not short:
         raise DataError(
@@ -193,7 +189,7 @@ def _file(image: dict[str, Any], folder: Path) -> str:
     """Return the path of an image; bytes go to a file, once."""
     if (content := image["bytes"]) is None:
         return str(image["path"])
-    file = folder / "images" / sha256(content).hexdigest()[:32]
+    file = folder / "images" / image_hash(image)
     if not file.exists():
         file.write_bytes(content)
     return str(file)
@@ -213,9 +209,10 @@ def _answer(row: dict[str, Any], box_format: str) -> str:
     """Return the gold as the model is to write it: boxes on the grid, where there are fewer numbers
     to learn; the middles of the boxes where the row asks for points.
     """
-    size = (row.get("width") or 0, row.get("height") or 0)
-    gold = _on_grid(row["solution"], box_format, size, CELLS) if row["frame"] else row["solution"]
-    text, boxes = gold_text(gold), read_boxes(gold_text(gold))
+    text = gold_text(row["solution"])
+    if row["frame"]:
+        text = _on_grid(text, box_format, (row.get("width") or 0, row.get("height") or 0))
+    boxes = read_boxes(text)
     if row["task"] in POINT_TASKS and boxes is not None and boxes.boxes:
         middles = [((x1 + x2) / 2, (y1 + y2) / 2) for x1, y1, x2, y2 in filter(None, boxes.boxes)]
         decimals = FORMATS[box_format].decimals
@@ -224,22 +221,19 @@ def _answer(row: dict[str, Any], box_format: str) -> str:
     return f"<answer>{text}</answer>"
 
 
-def _on_grid(solution: str, name: str, size: Size, cells: int) -> str:
-    """Return the solution with its box edges on a grid of ``cells`` x ``cells``.
-
-    The grid lies over an image of ``size`` in pixels; a solution without boxes stays as it is.
-    """
-    parsed, form = read_boxes(gold := gold_text(solution)), box_format(name)
+def _on_grid(gold: str, name: str, size: Size) -> str:
+    """Return the gold with its box edges on the grid over an image of ``size`` in pixels."""
+    parsed, form = read_boxes(gold), box_format(name)
     if parsed is None or None in parsed.boxes or not parsed.boxes:
-        return solution
-    steps = [edge / cells for edge in form.edges(size)]
+        return gold
+    steps = [edge / CELLS for edge in form.edges(size)]
 
     def ends(low: float, high: float, step: float) -> tuple[float, float]:
-        first = min(round(low / step), cells - 1)
+        first = min(round(low / step), CELLS - 1)
         return first * step, max(round(high / step), first + 1) * step
 
     boxes: list[Corners | None] = []
     for x1, y1, x2, y2 in filter(None, parsed.boxes):
         (left, right), (top, bottom) = ends(x1, x2, steps[0]), ends(y1, y2, steps[1])
         boxes.append((left, top, right, bottom))
-    return solution.replace(gold, with_numbers(gold, boxes, form), 1)
+    return with_numbers(gold, boxes, form)

@@ -13,8 +13,6 @@ from contextlib import contextmanager
 
 TRUE, FALSE = ("true", "1", "yes", "t", "y"), ("false", "0", "no", "f", "n")
 """Words that transformers' argument parser takes (hf_argparser.py: string_to_bool)."""
-
-
 VARIABLES = {
     "VLRFT_SHARED_PREFIX": "compute each prompt and image of a micro-batch once",
     "VLRFT_TRACK_MEMORY": "log the peak memory of every phase",

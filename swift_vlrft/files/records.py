@@ -34,17 +34,15 @@ def strict_json(data: Any) -> str:
 
 
 def read_record(path: Path, kind: type[Record]) -> Record:
-    """Read a record; LineError if the file holds none, FileNotFoundError if there is no file."""
-    return record_of(read_json(path), kind, str(path))
-
-
-def record_of(value: Any, kind: type[Record], place: str) -> Record:
-    """Return ``value``, decoded JSON, as a record. LineError names ``place`` and the field."""
+    """Read a record; LineError names the field if the file holds none, FileNotFoundError if there
+    is no file.
+    """
+    value = read_json(path)
     try:
         return msgspec.convert(value, kind, dec_hook=lambda expected, raw: expected(raw))
     except (msgspec.ValidationError, TypeError, UnicodeError) as error:
         raise LineError(
-            place,
+            path,
             f"cannot be read: it is no {kind.__name__} of `vlrft` ({error}); write it again, or "
             "move it aside",
         ) from None

@@ -66,18 +66,13 @@ class FeatureCache:
         """
 
         def keep(_module: Any, _arguments: Any, output: Any) -> None:
-            levels = [
-                level.flatten(0, -2)
-                for level in (
-                    getattr(output, "pooler_output", output),
-                    *(getattr(output, "deepstack_features", None) or []),
-                )
-            ]
-            start = 0
-            for digest, count in zip(digests, tokens, strict=True):
-                parts = [level[start : start + count] for level in levels]
+            levels = (
+                getattr(output, "pooler_output", output),
+                *(getattr(output, "deepstack_features", None) or []),
+            )
+            images = (level.flatten(0, -2).split(list(tokens)) for level in levels)
+            for digest, *parts in zip(digests, *images, strict=True):
                 size = sum(part.nbytes for part in parts)
-                start += count
                 if (id(encoder), digest) in self._kept or self.bytes + size > self.limit:
                     continue
                 # Copies: a slice would hold on to the features of the whole batch.

@@ -20,8 +20,6 @@ import torch
 
 from swift_vlrft.shared_prefix.images import CannotPack, Images
 
-__all__ = ["CannotPack", "Group", "Packed", "pack"]
-
 
 @dataclass(frozen=True)
 class Group:

@@ -26,8 +26,8 @@ from swift_vlrft.shared_prefix.attention import NAME, use_shared_attention
 from swift_vlrft.shared_prefix.delta_net import has_another_forward
 from swift_vlrft.shared_prefix.features import FeatureCache, encoders
 from swift_vlrft.shared_prefix.forward import forward, unpack, values_of
-from swift_vlrft.shared_prefix.images import Images
-from swift_vlrft.shared_prefix.layout import CannotPack, Packed, pack
+from swift_vlrft.shared_prefix.images import CannotPack, Images
+from swift_vlrft.shared_prefix.layout import Packed, pack
 from swift_vlrft.shared_prefix.settings import KEPT, SWITCH, switched_on
 from swift_vlrft.swift_plugin.mixin import SwiftsTrainer
 

@@ -1,7 +1,6 @@
 """What `vlrft try` makes of a set before anything is trained."""
 
 import json
-import random
 import re
 
 import pytest
@@ -11,7 +10,7 @@ from swift_vlrft.datasets import DataError
 from swift_vlrft.datasets.opening import open_set
 from swift_vlrft.datasets.read import rows_of
 from swift_vlrft.datasets.writer import write_folder
-from swift_vlrft.demo.clips import write_clips
+from swift_vlrft.demo.clips import write_drawn
 from swift_vlrft.demo.rows import FORMAT, Row, stored
 from swift_vlrft.demo.split import LEAST, write_halves
 from swift_vlrft.demo.training import TrialError
@@ -174,7 +173,7 @@ def test_only_an_earlier_trial_is_removed(tmp_path):
 
 
 def test_videos_lie_where_they_are_and_none_is_in_both_halves(tmp_path):
-    write_clips(tmp_path / "set", {"all": 42}, random.Random(0))
+    write_drawn(tmp_path / "set", count=42)
     halves = write_halves(tmp_path / "set", tmp_path / "data")
     assert (halves.train, halves.test) == ({"temporal": 34}, {"temporal": 8})
     train, test = (

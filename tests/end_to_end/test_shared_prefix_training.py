@@ -17,7 +17,7 @@ from support.swift_run import (
     run_grpo,
 )
 
-from swift_vlrft.shared_prefix.layout import CannotPack
+from swift_vlrft.shared_prefix.images import CannotPack
 from swift_vlrft.swift_plugin.shared_prefixes import _pack
 from swift_vlrft.tiny.checkpoint import write_tiny
 

@@ -15,8 +15,8 @@ from swift_vlrft.shared_prefix.attention import use_shared_attention
 from swift_vlrft.shared_prefix.delta_net import has_another_forward
 from swift_vlrft.shared_prefix.features import FeatureCache, encoders
 from swift_vlrft.shared_prefix.forward import forward, unpack, values_of
-from swift_vlrft.shared_prefix.images import Images
-from swift_vlrft.shared_prefix.layout import CannotPack, pack
+from swift_vlrft.shared_prefix.images import CannotPack, Images
+from swift_vlrft.shared_prefix.layout import pack
 
 pytestmark = pytest.mark.slow  # torch is imported
 
