@@ -96,9 +96,9 @@ _VALUES |= {"nine": 9, "ten": 10, "eleven": 11, "twelve": 12, "thirteen": 13, "f
 _VALUES |= {"fifteen": 15, "sixteen": 16, "seventeen": 17, "eighteen": 18, "nineteen": 19}
 _TENS = {"twenty": 20, "thirty": 30, "forty": 40, "fifty": 50}
 _TENS |= {"sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90}
-_WORDS = "|".join(_VALUES)
+_WORDS = f"(?a:{'|'.join(_VALUES)})"  # (?i) alone takes ı and İ, too, for i
 _VALUES["one"] = 1  # left out of the words: "4 dogs, one of them black"
-_IN_WORDS = re.compile(rf"(?i)\b(?:({'|'.join(_TENS)})(?:[\s-]+(one|{_WORDS}))?|(one|{_WORDS}))\b")
+_IN_WORDS = re.compile(rf"\b(?ai:({'|'.join(_TENS)})(?:[\s-]+(one|{_WORDS}))?|(one|{_WORDS}))\b")
 _COUNTERS = "个只条头匹辆架艘位名张把块件本朵棵"
 _CHINESE = dict(zip("零一二两三四五六七八九十", (0, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9, 10), strict=True))
 _IN_CHINESE = re.compile(
