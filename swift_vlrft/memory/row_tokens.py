@@ -65,8 +65,7 @@ def turns_of(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
     if turns == 1 or not model.sees:
         return {}
     rule = rule_of(run, model)
-    sizes = rule.parts(*rule.largest())
-    grids = settings.grids + _grids(model, sizes) * (turns - 1)
+    grids = settings.grids + _grids(model, rule.parts(*rule.largest())) * (turns - 1)
     tokens = replace(settings, grids=grids).image_tokens - settings.image_tokens
     notes.append(
         f"{turns} turns, each with an answer of {settings.completion} tokens, and a "
@@ -79,8 +78,7 @@ def turns_of(run: Run, settings: Settings, notes: list[str]) -> dict[str, Any]:
 
 def images_of(run: Run, model: Model, longest: Longest | None, notes: list[str]) -> dict[str, Any]:
     """Return image patches and text tokens of the longest row."""
-    by = _pixels_by(run, model)
-    prompt = (longest and longest.text) or PROMPT_TEXT
+    by, prompt = _pixels_by(run, model), (longest and longest.text) or PROMPT_TEXT
     values: dict[str, Any] = {"pixels": by, "prompt": prompt}
     if longest and longest.text:
         notes.append(f"text of the longest row of {longest.source}: {prompt} tokens (characters/3)")
@@ -96,7 +94,9 @@ def images_of(run: Run, model: Model, longest: Longest | None, notes: list[str])
         if (known := family(run)) and not known.has_videos:
             raise ValueError(f"{known.name}: its videos are not planned")
         video = VideoRule(model.patch * model.merge).of(run.recipe.environment)
-        frames, (width, height) = video.most_frames, video.size(*rule.largest(), video.most_frames)
+        if (frames := video.most_frames // 2 * 2) == 0:  # smart_nframes of qwen-vl-utils
+            raise ValueError("FPS_MAX_FRAMES=1: frames are read in pairs; write 2 or more")
+        width, height = video.size(*rule.largest(), frames)
         notes.append(f"one video a row: {frames} frames of {width} x {height} pixels, the most")
         return values | {"grids": ((frames // 2, height // model.patch, width // model.patch),)}
     most, by_length = run.optional("max_length"), False

@@ -215,8 +215,7 @@ def test_what_a_hub_hands_over_becomes_rows(tmp_path):
 
     texts = {"problem": Value("string"), "solution": Value("string")}
     virft = Dataset.from_dict(columns(), features=Features({"image": Image()} | texts))
-    source = Source("laolao77/ViRFT_COCO", "detection", "norm1000")
-    rows = rows_of(virft.select([2, 1, 0]), source)
+    rows = rows_of(virft.select([2, 1, 0]), Source("laolao77/ViRFT_COCO", "detection", "norm1000"))
     assert ["No Objects" in row["solution"] for row in rows] == [True, False, False]
     assert [row["task"] for row in rows] == ["detection"] * 3
     assert rows[0]["images"][0]["bytes"] == picture()
@@ -238,6 +237,7 @@ def test_what_a_hub_hands_over_becomes_rows(tmp_path):
         ),
         ({name: talk[name] for name in texts}, {}, "lacks the column image"),
         (columns(), {"streaming": True}, "leave --streaming out"),
+        (columns(), {"source": Source("me/set", "detection", "pixels")}, "declared as pixels"),
     ):
         with pytest.raises(ValueError, match=named):
             rows_of(Dataset.from_dict(refused), **how)
