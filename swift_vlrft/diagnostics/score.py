@@ -196,7 +196,7 @@ def _under_own(name: str, function: RewardFunction, rows: Sequence[Completion]) 
     texts = [_texts(row.row)[0] for row in rows]
     try:
         scores = function(texts, **{key: [row.row.get(key) for row in rows] for key in keys})
-        scores = [finite(score) for score in scores]
+        scores = [None if score is None else finite(float(score)) for score in scores]
     except Exception as error:
         raise ValueError(f"{name}: this reward of a plugin failed: {error!r}") from error
     if len(scores) != len(rows):

@@ -121,18 +121,18 @@ def test_rewards_of_a_plugin_are_asked(tmp_path):
         "from swift.rewards import ORM, orms\n"
         "class Half(ORM):\n"
         "    def __call__(self, completions, solution, **columns):\n"
-        "        return [None if s == 'x' else 0.5 for s in solution]\n"
+        "        return [{'x': None, 'y': True}.get(s, 0.5) for s in solution]\n"
         "orms['half_own'] = Half\n"
         "orms['failing_own'] = lambda args=None: lambda completions, **columns: 1 / 0\n"
     )
     (tmp_path / "broken.py").write_text("def (")
     (tmp_path / "taken.py").write_text("from swift.rewards import orms\norms['vlrft_format'] = 1\n")
-    rows = [{"completion": RIGHT, "solution": gold} for gold in (GOLD, "x")]
+    rows = [{"completion": RIGHT, "solution": gold} for gold in (GOLD, "x", "y")]
     file, plugin = write(tmp_path / "c.jsonl", *rows), str(tmp_path / "mine.py")
     names = ("--reward", "half_own", "--reward", "vlrft_format")
     code, said = score(file, *names, "--json", *("--external_plugins", plugin) * 2)
     half, whole = json.loads(said)["rewards"].values()
-    assert code == 0 and (half["mean"], half["scored"], half["skipped"]) == (0.5, 1, 1)
+    assert code == 0 and (half["mean"], half["scored"], half["skipped"]) == (0.75, 2, 1)
     assert whole["mean"] == 1.0
     for more, named in (
         (("--reward", "failing_own", "--external_plugins", plugin), "failing_own: this reward"),
