@@ -125,9 +125,11 @@ def clashes(run: Run) -> Iterator[Finding]:
 def idle(run: Run) -> Iterator[Finding]:
     """Yield one finding a flag: of the first thing that it lacks."""
     for name, flag in run.given.items() if run.command == "rlhf" else ():
-        value = run.as_given(name)
-        off = value in (False, 0, None) or (value == 1 and name.endswith("parallel_size"))
-        for row in TABLE["idle"] if not off and name in run.flags else ():
+        with suppress(NoValue):  # what is not known may be on
+            value = run.as_given(name)
+            if value in (False, 0, None) or (value == 1 and name.endswith("parallel_size")):
+                continue
+        for row in TABLE["idle"] if name in run.flags else ():
             with suppress(NoValue):
                 if re.fullmatch(row.flag, name) and _applies(run, row):
                     kind, ours = run.text("rlhf_type"), OF_OTHERS.get(name, "")
