@@ -147,6 +147,13 @@ class Run:
             raise ValueError("it is not a JSON object")
         return value
 
+    def json_or_empty(self, name: str) -> dict[str, Any]:
+        """Return a JSON object as ``json`` does, empty where that fails: another rule says so."""
+        try:
+            return self.json(name)
+        except (OSError, ValueError):
+            return {}
+
     @property
     def command(self) -> str:
         return self.recipe.command[-1]
