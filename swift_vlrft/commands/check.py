@@ -126,7 +126,7 @@ def _rewrite(recipe: Recipe, quiet: bool) -> bool:
         raise RecipeError(f"{error.filename}: cannot be written: {error.strerror}") from None
     if quiet:
         return True
-    for line in difference(before, after, path).split("\n")[:-1]:
+    for line in difference(before, after, path):
         say_styled((line, {"+": "green", "-": "red"}.get(line[:1], "dim")))
     say(f"{path} rewritten; backup: {backup}")
     return True
@@ -135,10 +135,7 @@ def _rewrite(recipe: Recipe, quiet: bool) -> bool:
 def _print(findings: Sequence[Finding], name: str) -> None:
     for finding in findings:
         level = finding.level, "red" if finding.level == "problem" else "yellow"
-        place = (
-            f"line {finding.line}"
-            if str(finding.path) in (name, "command")
-            else f"{finding.path}:{finding.line}"
-        )
+        here = str(finding.path) in (name, "command")
+        place = f"line {finding.line}" if here else f"{finding.path}:{finding.line}"
         place += f", column {finding.column}" if finding.column else ""
         say_styled(f"  {place}  ", level, f"  {finding.text}")

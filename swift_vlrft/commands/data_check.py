@@ -5,11 +5,11 @@ vlrft data check data/my_set --reward vlrft_detection_iou
 
 from __future__ import annotations
 
-import json
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from swift_vlrft.commands.output import print_json, say, say_marked, table
@@ -166,13 +166,10 @@ def asked_format(
 def renamed(columns: str) -> dict[str, str]:
     """Return the value of ``--columns``, in the form of ms-swift's flag of that name."""
     try:
-        rename = json.loads(columns)
-        if not isinstance(rename, dict) or not all(isinstance(v, str) for v in rename.values()):
-            raise ValueError
-    except ValueError:
+        return msgspec.json.decode(columns, type=dict[str, str])
+    except (msgspec.DecodeError, UnicodeError):
         expected = 'expected JSON such as {"question": "problem"}'
         raise ValueError(f"--columns {columns}: {expected}") from None
-    return rename
 
 
 def _fitting_rewards(report: Report) -> dict[str, list[int]]:

@@ -44,7 +44,12 @@ def evaluate(
 
     A killed run resumes when it is started again. Exit code 2: the input cannot be used.
     """
-    options["engine_options"] = engine_flags(options["engine_options"])
+    text = options["engine_options"]
+    try:
+        options["engine_options"] = msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        problem = f"--engine-options is not a JSON object ({error}): {text[:80]}"
+        raise ValueError(problem) from None
     from swift_vlrft.swift_plugin import evaluate as runs
 
     if options["out"] is None and model is not None and dataset is not None:
@@ -73,14 +78,6 @@ def answers_bar() -> Iterator[Callable[[int, int], None]]:
             bar.update(bar.tasks[0].id, advance=n)
 
         yield progress
-
-
-def engine_flags(text: str) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.DecodeError as error:
-        problem = f"--engine-options is not a JSON object ({error}): {text[:80]}"
-        raise ValueError(problem) from None
 
 
 def print_summary(summary: Any) -> None:

@@ -23,7 +23,7 @@ from swift_vlrft.recipe.reader import (
     read_recipes,
     recipes_of,
 )
-from swift_vlrft.recipe.restricted import MARK, Started, make_inert, started
+from swift_vlrft.recipe.restricted import MARK, make_inert, started
 from swift_vlrft.recipe.script import Script
 from swift_vlrft.recipe.tree import Mistake, Note, Span, parse
 from swift_vlrft.recipe.words import Value, Variable
@@ -69,6 +69,11 @@ def run_recipes(
         programs = [w for n in around for w in n.Cmd.Args if PROGRAM.fullmatch(w.text)]
         command.line = (programs or around or [command])[0].line
         name = command.words[0]
+        words = [_value(word, command.line) for word in command.words]
+        script.variables = {
+            variable: Variable(replace(_value(value, command.line), notes=()), exported=True)
+            for variable, value in command.environment.items()
+        }
         if name == "cd":
             script.folder = None
         elif name in ("source", ".", "eval"):
@@ -76,7 +81,7 @@ def run_recipes(
                 continue
             script.lost = Note(command.line, "unread", f"{name} is not followed under --run")
             script.notes.append(script.lost)
-        elif not script.program(_words(script, command)) and (
+        elif not script.program(words) and (
             why := not_read(" ".join(command.words).replace(MARK, "$(...)"))
         ):
             script.notes.append(Note(command.line, "unread", why))
@@ -84,15 +89,6 @@ def run_recipes(
     for recipe in recipes:
         recipe.flags = [*_placed(recipe.flags, text, recipe.line)]
     return recipes
-
-
-def _words(script: Script, command: Started) -> list[Value]:
-    """Give the script a command's variables, and return its words."""
-    script.variables = {
-        name: Variable(replace(_value(value, command.line), notes=()), exported=True)
-        for name, value in command.environment.items()
-    }
-    return [_value(word, command.line) for word in command.words]
 
 
 def _value(text: str, line: int) -> Value:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -33,10 +33,10 @@ def patched(text: str, findings: Iterable[Finding]) -> str:
     return text
 
 
-def difference(before: str, after: str, path: Path) -> str:
-    """Return a unified diff, empty if nothing changed."""
-    lines = (before.splitlines(keepends=True), after.splitlines(keepends=True))
-    return "".join(difflib.unified_diff(*lines, str(path), f"{path} (fixed)", n=1))
+def difference(before: str, after: str, path: Path) -> Iterator[str]:
+    """Return the lines of a unified diff, none if nothing changed."""
+    old, new = (text.removesuffix("\n").split("\n") for text in (before, after))
+    return difflib.unified_diff(old, new, str(path), f"{path} (fixed)", n=1, lineterm="")
 
 
 def write_fixed(path: Path, text: str, mode: int | None = None) -> Path | None:

@@ -140,11 +140,8 @@ def _lost(text: str, above: Node, node: Node) -> Iterator[Note]:
     goes_on = "\\\n" in gap.replace("\r", "") or node.line == above.End.line + 1
     deeper = _indent(text, node.Pos.at) > _indent(text, above.Pos.at)
     deeper |= [word.text for word in above.Cmd.Args] == ["swift"]  # its command is lost
-    if (
-        not GAP.fullmatch(gap)
-        or not FLAG.match(words[0])
-        and not (goes_on and deeper and _runs_swift(above) and not above.Background)
-    ):
+    belongs = goes_on and deeper and _runs_swift(above) and not above.Background
+    if not GAP.fullmatch(gap) or not (belongs or FLAG.match(words[0])):
         return
     why, patch = end_of(text, above, node)
     lost = ", ".join(flags) if flags else f"`{' '.join(words)[:60]}`"

@@ -69,8 +69,7 @@ class Recipe(Command):
 
     def flag(self, name: str) -> Flag | None:
         """Return the flag that counts: the last of its name, as in argparse."""
-        flags = [flag for flag in self.flags if flag.name == name]
-        return flags[-1] if flags else None
+        return next((flag for flag in reversed(self.flags) if flag.name == name), None)
 
     def omits(self, *names: str) -> bool:
         """Return whether none of the flags is given, for certain."""
@@ -230,9 +229,8 @@ def recipes_of(script: Script, path: Path, text: str, statements: Sequence[Node]
             recipe.environment = {n: v for n, v in recipe.environment.items() if n not in spoilt}
             recipe.missed |= {*map(flag_name, lost)}
             recipe.flags = [
-                replace(flag, known=flag.known and not (flag.name in recipe.missed or bad))
-                for flag in recipe.flags
-                for bad in [bool(lost & {*flag.values})]
+                replace(f, known=False) if f.name in recipe.missed or lost & {*f.values} else f
+                for f in recipe.flags
             ]
     return recipes
 

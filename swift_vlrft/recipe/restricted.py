@@ -228,15 +228,11 @@ def _depends(node: Node) -> bool:
     elif node.Type == "BinaryCmd" and node.Op == "||":
         behind = [inner.Value for inner in node.Y.walk() if inner.Type == "Lit"]
         tests = [node.X] if "swift" in behind else []
-    return any(_starts(inner) for test in tests for inner in test.walk())
+    calls = [n for test in tests for n in test.walk() if n.Type == "CallExpr" and n.Args]
+    return any(call.Args[0].text not in BUILTINS for call in calls)
 
 
 BUILTINS = {
     *("[", "[[", "test", "true", "false", ":", "echo", "printf", "read", "return", "exit", "set"),
     *("shift", "let", "declare", "local", "export", "basename", "dirname", "expr", "seq", "nproc"),
 }
-
-
-def _starts(node: Node) -> bool:
-    """Say whether the node is a command that is no builtin of bash."""
-    return node.Type == "CallExpr" and bool(node.Args) and node.Args[0].text not in BUILTINS

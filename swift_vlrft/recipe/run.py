@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,6 @@ class NotTaken(NoValue):
 class Run:
     recipe: Recipe
     facts: ms_swift.Facts
-    _settings: dict[str, Value | NoValue] = field(default_factory=dict)
 
     @cached_property
     def flags(self) -> dict[str, ms_swift.Flag]:
@@ -83,48 +82,36 @@ class Run:
         longer = [flag for option, flag in spelled.items() if option.startswith(name)]
         return longer[0] if len(longer) == 1 else name
 
-    def setting(self, name: str) -> Value | NoValue:
-        """Return the value that ms-swift uses beside other flags, or the error of reading it."""
-        if name not in self._settings:
-            value = self.as_given(name)
-            if name in DECIDED and self.trains and not isinstance(value, NoValue):
-                try:
-                    value = _derived(self, name, value)
-                except NoValue as error:
-                    value = error
-            self._settings[name] = value
-        return self._settings[name]
+    def read(self, name: str) -> Value:
+        """Return the value that ms-swift uses beside other flags."""
+        value = self.as_given(name)
+        return _derived(self, name, value) if name in DECIDED and self.trains else value
 
-    def as_given(self, name: str) -> Value | NoValue:
+    def as_given(self, name: str) -> Value:
         """Return the recipe's value or the argument class's default; other flags change nothing."""
         recipe, flag, fact = self.recipe, self.given.get(name), self.flags.get(name)
         if flag is None and not recipe.omits(name):
-            return NotKnown(f"{recipe.path}:{recipe.line}: --{name} {UNREAD}")
+            raise NotKnown(f"{recipe.path}:{recipe.line}: --{name} {UNREAD}")
         if flag is None:
             default = fact.default if fact else None
             return tuple(default) if isinstance(default, list) else default
         what = f"{recipe.path}:{flag.line}: {written(flag)}"
         if not flag.known:
-            return NotKnown(f"{what}{UNREAD}")
+            raise NotKnown(f"{what}{UNREAD}")
         try:
             return typed(fact, flag.values, self.facts.bounds.get(name))
         except ValueError as error:
-            empty = not flag.values and fact and fact.kind in PLURAL
-            return () if empty else NotTaken(f"{what}{error}")
+            if not flag.values and fact and fact.kind in PLURAL:
+                return ()
+            raise NotTaken(f"{what}{error}") from None
 
     def omits(self, *names: str) -> bool:
         """Say whether none of the flags is given; NotKnown if that is not certain."""
-        absent = not any(name in self.given for name in names)
-        return absent and all(self.value_of(self.as_given(name)) or True for name in names)
-
-    @staticmethod
-    def value_of(setting: Value | NoValue) -> Value:
-        if isinstance(setting, NoValue):
-            raise setting
-        return setting
-
-    def read(self, name: str) -> Value:
-        return self.value_of(self.setting(name))
+        if any(name in self.given for name in names):
+            return False
+        for name in names:
+            self.as_given(name)  # which raises it
+        return True
 
     def integer(self, name: str) -> int:
         return int(self.read(name) or 0)  # type: ignore[arg-type]
@@ -159,6 +146,13 @@ class Run:
         if not isinstance(value, dict):
             raise ValueError("it is not a JSON object")
         return value
+
+    def json_or_empty(self, name: str) -> dict[str, Any]:
+        """Return a JSON object as ``json`` does, empty where that fails: another rule says so."""
+        try:
+            return self.json(name)
+        except (OSError, ValueError):
+            return {}
 
     @property
     def command(self) -> str:
@@ -288,11 +282,9 @@ def scalar(kind: str, text: str, bounds: str | None = None) -> Value:
 def within(value: float, bounds: str) -> bool:
     """Say whether a number lies in an interval that is written as `(0, 1]` or `[1, inf)`."""
     low, high = map(float, bounds[1:-1].split(","))
-    return (
-        low < value < high
-        or (value == low and bounds[0] == "[")
-        or (value == high and bounds[-1] == "]")
-    )
+    above = value >= low if bounds[0] == "[" else value > low
+    below = value <= high if bounds[-1] == "]" else value < high
+    return above and below
 
 
 # How ms-swift derives flags from others (rlhf_args.py, sft_args.py, trainers/arguments.py)
@@ -309,7 +301,7 @@ def _derived(run: Run, name: str, value: Value) -> Value:
     match name:
         case "eval_strategy":
             sets = ("val_dataset", "cached_val_dataset", "eval_dataset")
-            ratio = run.value_of(run.as_given("split_dataset_ratio"))
+            ratio = run.as_given("split_dataset_ratio")
             if not ratio and not any(map(run.texts, sets)):
                 return "no"
             return run.text("save_strategy") if value is None else value
@@ -323,7 +315,7 @@ def _derived(run: Run, name: str, value: Value) -> Value:
         case "max_completion_length":
             for older in ("response_length", "max_new_tokens"):
                 if older in run.given and older in run.flags:
-                    return run.value_of(run.as_given(older))
+                    return run.as_given(older)
         case "gradient_accumulation_steps" if value is None and not run.grpo:
             rows = run.integer("per_device_train_batch_size") * run.processes
             return max(1, math.ceil(16 / rows))

@@ -85,13 +85,9 @@ class Script(Words):
         self.notes.append(note)
         self._functions |= {n.Name.Value: n for n in node.walk() if n.Type == "FuncDecl"}
         if CHANGES.search(text):
-            self.lose(note)
+            self.variables, self.arguments, self.folder, self.lost = {}, None, None, note
         elif moves:
             self.folder = None
-
-    def lose(self, note: Note) -> None:
-        """Take every variable as unknown, and the arguments and the folder."""
-        self.variables, self.arguments, self.folder, self.lost = {}, None, None, note
 
     # One command -------------------------------------------------------------------------------
 

@@ -112,17 +112,13 @@ class Node:
         """Return the place of a word."""
         return Span(self.Pos.at, self.End.at, bool(self.Parts) and all(map(_literal, self.Parts)))
 
-    def children(self) -> Iterator[Node]:
-        for value in self.__dict__.values():
-            for node in value if isinstance(value, list) else [value]:
-                if isinstance(node, Node):
-                    yield node
-
     def walk(self) -> Iterator[Node]:
         """Yield the node itself and all nodes below it."""
         yield self
-        for child in self.children():
-            yield from child.walk()
+        for value in self.__dict__.values():
+            for node in value if isinstance(value, list) else [value]:
+                if isinstance(node, Node):
+                    yield from node.walk()
 
 
 def _literal(part: Node) -> bool:

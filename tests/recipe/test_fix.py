@@ -97,6 +97,7 @@ BYTES = {
     + OLD.replace(" --", " \\\r\n  --")
     + "\r\necho \u00e9\r\n",
     "byte order mark": f"\ufeff{OLD}\n",
+    "no line end": OLD,
     "trailing blanks": f"{OLD.replace('lora', 'lora  ')}   \n\n \n",
     "unicode": f"# \u4e2d\u6587\u2028\x0c\n{OLD} --system '\u2028'",
 }
@@ -107,7 +108,7 @@ def test_every_other_byte_stays(name, tmp_path):
     path = tmp_path / "run.sh"
     before = BYTES[name].encode()
     path.write_bytes(before)
-    vlrft("check", "--fix", path)
+    assert "--tuner_type lora" in vlrft("check", "--fix", path).output
     after = before.replace(b"train_type", b"tuner_type").replace(b"\r\n", b"\n")
     assert path.read_bytes() == after.removeprefix("\ufeff".encode())
 

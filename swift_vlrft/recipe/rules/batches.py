@@ -128,15 +128,10 @@ def engine_mode(run: Run) -> str | None:
     return run.text("vllm_mode") or ("server" if run.text("vllm_server_host") else "colocate")
 
 
-def vllm_mode(run: Run) -> str | None:
-    """Return the mode of GRPO's engine."""
-    return engine_mode(run) if run.grpo else None
-
-
 def tensor_parallel(run: Run) -> Iterator[Finding]:
     """vLLM parts the attention heads; colocated, it also parts the processes into groups."""
     rollout = run.command == "rollout"
-    if not rollout and vllm_mode(run) != "colocate":
+    if not rollout and not (run.grpo and engine_mode(run) == "colocate"):
         return
     parallel = run.integer("vllm_tensor_parallel_size")
     parts = {} if rollout else {"processes": run.processes}
@@ -154,7 +149,7 @@ def tensor_parallel(run: Run) -> Iterator[Finding]:
 def lengths(run: Run) -> Iterator[Finding]:
     """infer_engine.py: set_default_max_tokens cuts the answer to what the prompt leaves."""
     longest = run.optional("vllm_max_model_len")
-    if vllm_mode(run) in (None, "server") or not longest:
+    if not run.grpo or engine_mode(run) != "colocate" or not longest:
         return  # the server has its own
     needed = (run.optional("max_length") or 1) + run.integer("max_completion_length")
     if needed > longest:

@@ -64,12 +64,6 @@ def _named_so(run: Run) -> bool:
     return sees_images(Path(run.text("model") or "").name)
 
 
-def _videos_allowed(run: Run) -> object:
-    with suppress(OSError, ValueError):  # which another rule names
-        return run.json("vllm_limit_mm_per_prompt").get("video")
-    return None
-
-
 def _of_text(run: Run) -> set[str]:
     flags = ("template", "model_type")
     return {flag for flag in flags if run.text(flag) in run.facts.names[f"{flag} of text"]}
@@ -85,7 +79,7 @@ STATES: dict[str, Callable[[Run], object]] = {
     "launcher": lambda run: run.recipe.launcher,
     "start": lambda run: " ".join([run.recipe.launcher, *(w.text for w in run.recipe.words[:1])]),
     "videos": of_videos,
-    "videos allowed": _videos_allowed,
+    "videos allowed": lambda run: run.json_or_empty("vllm_limit_mm_per_prompt").get("video"),
     "video room": lambda run: (
         (run.optional("max_length") or math.inf) - 64 * float(run.variable("FPS_MAX_FRAMES") or 0)
     ),
@@ -125,9 +119,11 @@ def clashes(run: Run) -> Iterator[Finding]:
 def idle(run: Run) -> Iterator[Finding]:
     """Yield one finding a flag: of the first thing that it lacks."""
     for name, flag in run.given.items() if run.command == "rlhf" else ():
-        value = run.as_given(name)
-        off = value in (False, 0, None) or (value == 1 and name.endswith("parallel_size"))
-        for row in TABLE["idle"] if not off and name in run.flags else ():
+        with suppress(NoValue):  # what is not known may be on
+            value = run.as_given(name)
+            if value in (False, 0, None) or (value == 1 and name.endswith("parallel_size")):
+                continue
+        for row in TABLE["idle"] if name in run.flags else ():
             with suppress(NoValue):
                 if re.fullmatch(row.flag, name) and _applies(run, row):
                     kind, ours = run.text("rlhf_type"), OF_OTHERS.get(name, "")

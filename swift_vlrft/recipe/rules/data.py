@@ -155,10 +155,7 @@ def _adds_forms(run: Run) -> bool:
 
 def renamed(run: Run) -> dict[str, str]:
     """--columns, if it can be read."""
-    try:
-        return {name: str(new) for name, new in run.json("columns").items()}
-    except (OSError, ValueError):
-        return {}
+    return {name: str(new) for name, new in run.json_or_empty("columns").items()}
 
 
 def data_sets(run: Run, judge: Judge = first_images) -> Iterator[Finding]:

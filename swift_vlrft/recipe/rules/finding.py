@@ -85,8 +85,7 @@ def left_out(text: str, flag: Flag) -> tuple[Patch, ...]:
     if len(spans) <= len(flag.value_spans) or not all(re.fullmatch(GAP, gap) for gap in between):
         return ()
     start, end = spans[0].start, spans[-1].end
-    before = BEFORE.search(text[:start])
-    begin = before.start() if before else start
+    begin = len(BEFORE.sub("", text[:start]))
     line, stop = text.rfind("\n", 0, begin) + 1, text.find("\n", end)
     if stop >= 0 and not (text[line:begin] + text[end:stop]).strip():
         return (Patch(line, stop + 1, ""),)

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 
 from swift_vlrft.recipe.rules.finding import Finding, problem
 from swift_vlrft.recipe.run import Run
@@ -29,9 +28,7 @@ def turns(run: Run) -> Iterator[Finding]:
     """Find turns that the engine does not take."""
     most = most_turns(run)
     if most > 1 and run.true("use_vllm") and run.text("vllm_mode") != "server":
-        allowed = None
-        with suppress(OSError, ValueError):
-            allowed = run.json("vllm_limit_mm_per_prompt").get("image")
+        allowed = run.json_or_empty("vllm_limit_mm_per_prompt").get("image")
         if type(allowed) is int and allowed < most:
             text = f"{most} turns show up to {most} images: vLLM allows "
             text += f"{allowed} and ends the run; write '{{\"image\": {most}}}'"
