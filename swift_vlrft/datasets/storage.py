@@ -164,8 +164,8 @@ def left_out_notes(stored: StoredSet) -> list[str]:
 
 
 def file_notes(stored: StoredSet) -> list[str]:
-    """Say which columns to rename the set does not have, which files of a folder were not read, and
-    which shards are missing by the names of the others.
+    """Say what a set lacks: columns that are to be renamed, files that are not read, and shards
+    that are missing by the names of the others.
     """
     path, notes = stored.path, []
     if unknown := [name for name in stored.rename if name not in stored.names]:
