@@ -16,7 +16,7 @@ from support.box_forms import FORMS
 from support.stored_sets import GOLD, picture, train_on
 from support.written_sets import check, write_rows
 
-from swift_vlrft.datasets import Row, RowLocation
+from swift_vlrft.datasets import Row
 from swift_vlrft.datasets.box_format import row_in_box_format
 from swift_vlrft.datasets.build import PROMPT
 from swift_vlrft.datasets.prompt_sentences import RANGES, said_of_coordinates, without_box_format
@@ -30,8 +30,7 @@ DOG = PROMPT.replace("{category}", "dog")
 
 
 def converted(problem, solution, after, before="norm1000", size=SIZE, seen=None, key=None, task=""):
-    columns = {"frame": before, "task": task or "detection"}
-    row = Row(RowLocation(Path("set")), {}, problem, solution, columns)
+    row = Row(None, {}, problem, solution, {"frame": before, "task": task or "detection"})
     shown = row_in_box_format(row, after, size, seen or size, key)
     return shown.problem, shown.solution
 
