@@ -59,9 +59,8 @@ class UnknownSentence(ValueError):
 
 
 class Subset(NamedTuple):
-    """What ``--dataset PATH:subset`` asks for: a box format, and the rows of some tasks.
-
-    The format may be ``native``; no task means all rows.
+    """What ``--dataset PATH:subset`` asks for: a box format, which may be ``native``, and the rows
+    of some tasks; no task means all rows.
     """
 
     box_format: str = "norm1000"
@@ -133,41 +132,21 @@ def row_in_box_format(row: Row, frame: str, size: Size, seen: Size, key: str | N
                 f"rewritten in {frame}: state the task in a column task"
             )
         return row
-    problem, solution = in_box_format(
-        row.problem,
-        row.solution,
-        stored_in,
-        frame,
-        size=size,
-        to_size=seen,
-        key=key,
-        points=row.columns.get("task") in POINT_TASKS,
-    )
+    problem, solution = _rewritten(row, frame, size, seen, key)
     sides = {"width": seen[0], "height": seen[1]} if frame == "pixels" else {}
     columns = row.columns | {"frame": frame} | sides
     return replace(row, problem=problem, solution=solution, columns=columns)
 
 
-def in_box_format(
-    problem: str,
-    solution: str,
-    from_format: str,
-    to_format: str,
-    *,
-    size: Size,
-    to_size: Size,
-    key: str | None = None,
-    points: bool = False,
+def _rewritten(
+    row: Row, frame: str, size: Size, to_size: Size, asked_key: str | None
 ) -> tuple[str, str]:
-    """Return prompt and gold solution in ``to_format``.
-
-    Boxes are under ``key`` if given, or if the order of a format needs a key. ``size`` is the
-    stored image's, ``to_size`` the size that the model sees; ``points``: the prompt asks for
-    points. A row that is so already stays as it is. ValueError if its boxes cannot be rewritten, or
-    its prompt says something of coordinates in words that are not in the table.
+    """Prompt and gold solution in another format, or as they are if they are so already. Boxes are
+    under the asked key, or that which the order of a format needs.
     """
-    before, after, asked_key = box_format(from_format), box_format(to_format), key
-    key = after.key or key
+    problem, solution, points = row.problem, row.solution, row.columns.get("task") in POINT_TASKS
+    before, after = box_format(row.columns["frame"]), box_format(frame)
+    key = after.key or asked_key
     same = before == after and (before.scale is not None or size == to_size)
     as_it_is = same and before.scale is not None and key == before.key
     if key is None and before.y_first:  # boxes become x-first, under ViRFT's key

@@ -1,17 +1,14 @@
 """COCO's instances become detection rows with boxes in norm1000: a row a picture, whose prompt asks
-for every category, or, in ViRFT's form, a row for each category of a picture.
+for every category, or, in ViRFT's form, a row for each category of a picture. That of instances.py:
 
-    in    {"images": [{"id": 9, "file_name": "9.jpg", "width": 640, "height": 480}],
-           "categories": [{"id": 18, "name": "dog"}],
-           "annotations": [{"image_id": 9, "category_id": 18, "bbox": [64, 48, 320, 240]}]}
-    out   problem   "Detect all objects of these categories in the image: dog. ..."
-          solution  "<answer>[{'Position': [100, 100, 600, 600], 'Confidence': 1,
-                              'label': 'dog'}]</answer>"
+    problem   "Detect all objects of these categories in the image: dog. ..."
+    solution  "<answer>[{'Position': [100, 100, 600, 600], 'Confidence': 1,
+                         'label': 'dog'}]</answer>"
 
-Images whose gold would be incomplete are left out, and counted: those where a crowd region or a box
-without area stands for a category that is asked for, or where LVIS did not label every one. A
-negative, gold "No Objects", is an image without what is asked for; in LVIS, whose annotations cover
-only some categories of each image, only one that ``neg_category_ids`` lists it for.
+Images that are ``unsure`` for a category that is asked for are left out, and counted: their gold
+would be incomplete. A negative, gold "No Objects", is an image without what is asked for; in LVIS,
+whose annotations cover only some categories of each image, only one that ``neg_category_ids`` lists
+it for.
 """
 
 from __future__ import annotations
@@ -148,11 +145,7 @@ def held_out(rows: Sequence[PlannedRow], share: float, seed: int = 0) -> set[Any
 
 
 def detection_row(
-    image: Any,
-    category: str | None,
-    boxes: Boxes,
-    labels: Sequence[str] = (),
-    prompt: str = PROMPT,
+    image: Any, category: str | None, boxes: Boxes, labels: Sequence[str] = (), prompt: str = PROMPT
 ) -> dict[str, Any]:
     """Make a row with boxes in norm1000, each with its label if it has one; no boxes: "No Objects".
     A ``category`` is put into the prompt and a column; ValueError if its name is blank.

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from itertools import islice, product
+from itertools import chain, islice, product, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,13 +20,7 @@ from swift_vlrft.datasets.read import rows_of, sized_rows
 from swift_vlrft.datasets.row import STOPS, BadRow, Kind, Row, RowLocation
 from swift_vlrft.datasets.source import DataError
 from swift_vlrft.datasets.storage import MAX_SHOWN, StoredSet, file_notes, left_out_notes
-from swift_vlrft.datasets.validate import (
-    RowRules,
-    fitting_tasks,
-    lacks,
-    routed,
-    training_row,
-)
+from swift_vlrft.datasets.validate import RowRules, fitting_tasks, lacks, routed, training_row
 from swift_vlrft.rewards import REWARDS
 from swift_vlrft.rewards.contract import Asked
 
@@ -73,11 +67,9 @@ class Report:
         self.box_formats[row.columns.get("frame") or "none"] += 1
         if len(tasks) > 1:
             self.shared[" and ".join(tasks)] += 1
-        for task in tasks:
-            self.scored[task] += 1
+        self.scored.update(tasks)
         prompt = f"{row.columns.get('system') or system}\n{row.problem}"
-        for task, asked in product(("", *tasks), lacks(prompt)):
-            self.unasked[task, asked] += 1
+        self.unasked.update(product(("", *tasks), lacks(prompt)))
 
     def finish(self, *, strict: bool = False, tasks: Sequence[str] = ()) -> None:
         """Finish the report when all rows were read. DataError where no row is left, where a gold
@@ -244,7 +236,11 @@ def check_rows(
     stored: StoredSet, rules: RowRules, report: Report, *, images: bool | int = True
 ) -> Iterator[GoodRow | BadRow]:
     """Yield every good row and every problem; when all were read, ``report`` also has the notes."""
-    yield from validate_rows(_with_sizes(stored, images), rules, report)
+    sized: Iterable[tuple[Row | BadRow, ImageSize | str | None]] = sized_rows(stored)
+    if images is not True:  # the bytes of further images stay unread
+        sizes = [size for _, size in islice(sized, images)]
+        sized = zip(rows_of(stored, without_images=True), chain(sizes, repeat(None)), strict=False)
+    yield from validate_rows(sized, rules, report)
     report.left_out = sum(map(len, stored.left_out.values()))
     texts, rows = report.scored["classification"], report.tasks[NO_TASK]
     # Some of the texts may be broken boxes.
@@ -254,20 +250,6 @@ def check_rows(
             "may be classes: state the task in a column task"
         )
     report.notes += [*left_out_notes(stored), *file_notes(stored)]
-
-
-def _with_sizes(
-    stored: StoredSet, images: bool | int
-) -> Iterator[tuple[Row | BadRow, ImageSize | str | None]]:
-    """Yield rows with the size of their images, or of so many first ones: the other bytes stay
-    unread.
-    """
-    if images is True:
-        yield from sized_rows(stored)
-        return
-    sizes = iter([size for _, size in islice(sized_rows(stored), images)])
-    for row in rows_of(stored, without_images=True):
-        yield row, next(sizes, None)
 
 
 def unasked(

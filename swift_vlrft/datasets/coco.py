@@ -1,10 +1,6 @@
-"""COCO has two forms. Plain, annotations/instances_train2017.json and the images in train2017/:
-
-    {"images": [{"id": 9, "file_name": "9.jpg", "width": 640, "height": 480}],
-     "categories": [{"id": 18, "name": "dog"}],
-     "annotations": [{"image_id": 9, "category_id": 18, "bbox": [64, 48, 320, 240]}]}
-
-In Parquet as ``detection-datasets/coco`` stores it, all objects of an image in one row:
+"""COCO has two forms. Plain, annotations/instances_train2017.json and the images in train2017/, is
+read by instances.py. In Parquet as ``detection-datasets/coco`` stores it, all objects of an image
+are in one row:
 
     image     {"bytes": b"\\xff\\xd8...", "path": "000000000009.jpg"}, width 640, height 480
     objects   {"bbox": [[1.08, 187.69, 612.67, 473.53], ...], "category": [45, ...]}
@@ -100,7 +96,7 @@ def image_folder(instances: Instances, root: Path | None) -> Path:
     around = [here.parent, here] if root is None else [Path(os.path.abspath(root))]
     split = instances.path.stem.partition("_")[2]  # instances_train2017
     tried = [*(at / split for at in around), *reversed(around)]
-    names = [file_of(image) or "" for image in islice(instances.images.values(), LOOKED_FOR)]
+    names = [file_of(image) for image in islice(instances.images.values(), LOOKED_FOR)]
     for folder in tried:
         if not names or any(os.path.lexists(folder / name) for name in names):  # or a broken link
             return folder

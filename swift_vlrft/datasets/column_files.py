@@ -10,7 +10,7 @@ row stood: json_files.py.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -66,9 +66,13 @@ class ColumnFiles(StoredSet):
         return chain.from_iterable(self._rows(file, names) for file in self.files)
 
     def _rows(self, file: Path, names: list[str]) -> Records:
+        import pyarrow.parquet as pq
+
         row = 0
         with damage_named(file, lambda: f" after row {row - 1}" if row else ""):
-            for batch in batches(file, names):
+            opened = pq.ParquetFile(file, memory_map=True, pre_buffer=False)
+            # A few rows at a time: a group of rows may be gigabytes of photographs.
+            for batch in opened.iter_batches(BATCH_ROWS, columns=names):
                 for record in batch.to_pylist():
                     yield RowLocation(file, row), record
                     row += 1
@@ -76,29 +80,17 @@ class ColumnFiles(StoredSet):
 
 def saved_dataset(folder: Path) -> Table:
     """Open what ``save_to_disk`` wrote, memory-mapped."""
-    from datasets import Dataset, load_from_disk
+    from datasets import load_from_disk
 
     with damage_named(folder):
-        rows = load_from_disk(str(folder))
-        assert isinstance(rows, Dataset)
-    return table_of(folder, rows)
+        return table_of(folder, load_from_disk(str(folder)))
 
 
 def table_of(path: Path, rows: Dataset) -> Table:
     """Return rows that are in memory, or mapped, as a set."""
     rows = rows if rows._indices is None else rows.flatten_indices()
     labels = labels_of(rows.features.to_dict())
-    stored = Table(path, [path], list(rows.column_names), labels, kind="Arrow")
-    stored.table = rows.data.table
-    return stored
-
-
-def batches(file: Path, columns: list[str] | None = None) -> Iterable[Any]:
-    """Read Parquet a few rows at a time: a group of rows may be gigabytes of photographs."""
-    import pyarrow.parquet as pq
-
-    opened = pq.ParquetFile(file, memory_map=True, pre_buffer=False)
-    yield from opened.iter_batches(BATCH_ROWS, columns=columns)
+    return Table(path, [path], list(rows.column_names), labels, kind="Arrow", table=rows.data.table)
 
 
 @contextmanager
@@ -122,7 +114,7 @@ def damage_named(file: Path, where: Callable[[], str] = lambda: "") -> Iterator[
         raise FileError(file, f"cannot be read{where()} ({why}); {remedy}") from error
 
 
-def labels_of(features: Any) -> dict[str, list[str]]:
+def labels_of(features: dict[str, Any]) -> dict[str, list[str]]:
     """Return, by column, the names of the first ClassLabel anywhere in its features."""
 
     def names(inside: Any) -> list[str]:
@@ -133,5 +125,4 @@ def labels_of(features: Any) -> dict[str, list[str]]:
         parts = inside if isinstance(inside, list) else []
         return next((classes for part in parts if (classes := names(part))), [])
 
-    items = features.items() if isinstance(features, dict) else ()
-    return {column: classes for column, inside in items if (classes := names(inside))}
+    return {column: classes for column, inside in features.items() if (classes := names(inside))}

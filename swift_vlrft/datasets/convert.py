@@ -19,8 +19,8 @@ from swift_vlrft.datasets.image import stored_image
 from swift_vlrft.datasets.opening import open_set, splits_of
 from swift_vlrft.datasets.row import BadRow, Kind, Row
 from swift_vlrft.datasets.source import DataError
-from swift_vlrft.datasets.splits import listed
-from swift_vlrft.datasets.storage import file_notes, unread_rows
+from swift_vlrft.datasets.splits import listed, splits_told
+from swift_vlrft.datasets.storage import file_notes
 from swift_vlrft.datasets.validate import RowRules
 from swift_vlrft.datasets.writer import Item, Written, write_folder
 from swift_vlrft.parsing.answers import gold_text
@@ -46,7 +46,8 @@ def convert_folder(
     wanted = list(splits) or splits_of(source)
     opened = {split: open_set(source, split=split, **options) for split in wanted}
     first = opened[wanted[0]]
-    if not splits and (unread := unread_rows(first)):
+    unread = [file for file in first.other if splits_told(file, first.path)]
+    if unread and not splits:
         raise DataError(
             f"{source}: {listed(unread, source)} would be left out:\n"
             + "\n".join(file_notes(first))
@@ -77,11 +78,10 @@ def _items(rows: Iterable[GoodRow | BadRow], base: Path, end: str) -> Iterator[I
             continue
         assert one.size is not None
         try:
-            item = written_row(one.row, stored_image(one.row.image, base, one.size))
+            image = stored_image(one.row.image, base, one.size)
+            yield written_row(one.row, image) | {"problem": one.row.problem + end}
         except ValueError as error:
             yield BadRow(one.row.place, str(error))
-        else:
-            yield item | {"problem": one.row.problem + end}
 
 
 def written_row(row: Row, image: dict[str, Any]) -> dict[str, Any]:

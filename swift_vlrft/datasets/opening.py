@@ -46,6 +46,7 @@ NO_ROWS = frozenset(
     ("config.json", "dataset_info.json", "dataset_infos.json", "state.json", "left_out.jsonl")
 )
 """JSON that says something of a set: written by ``datasets``, the hubs, and ``vlrft data``."""
+READ = (".parquet", ".jsonl", ".json")
 NOT_READ = (".arrow", ".csv", ".gz", ".pq", ".tar", ".tsv", ".zip", ".zst")
 """Endings of files that may hold rows, but are not read."""
 NO_CSV = "write a row a line, as datasets.Dataset.from_csv(FILE).to_json('NEW.jsonl') does"
@@ -232,14 +233,14 @@ def _row_files(path: Path) -> tuple[list[Path], list[Path]]:
     the folder itself, as a folder of images may hold a JSON file for each.
     """
     known = [path] if path.is_file() else [f for f in walk(path) if f.name not in NO_ROWS]
-    data = [file for file in known if file.suffix.lower() in (*OPENERS, *NOT_READ)]
+    data = [file for file in known if file.suffix.lower() in (*READ, *NOT_READ)]
     files = [file for file in data if file.suffix.lower() == ".parquet"]
     here = [file for file in data if path in (file, file.parent)]
-    files = files or [file for file in here if file.suffix.lower() in OPENERS]
+    files = files or [file for file in here if file.suffix.lower() in READ]
     others = [file for file in data if file not in {*files}]
     if not files:
-        kinds = f"no {', '.join(OPENERS)}, no save_to_disk, no {CONFIG} of a YOLO folder"
-        below = [file for file in others if file.suffix.lower() in OPENERS]
+        kinds = f"no {', '.join(READ)}, no save_to_disk, no {CONFIG} of a YOLO folder"
+        below = [file for file in others if file.suffix.lower() in READ]
         do = f"give the file of rows of {listed(below, path)}" if below else NO_CSV
         raise DataError(f"{path} holds no known data set: {kinds}; {do}")
     return files, others
@@ -256,25 +257,20 @@ def _of_files(path: Path, files: list[Path], other: list[Path]) -> StoredSet:
             f"{path} holds several files that may be the set: {listed(files, path)}. Give the "
             "file of rows, or one of their folders, or put train, validation or test into the names"
         )
-    stored = OPENERS[ending](path, files)
+    stored = _empty(path, files)
     for file in files:
         stored.add(file)
     stored.other = other
     return stored
 
 
-def _json(path: Path, files: Sequence[Path]) -> StoredSet:
-    """COCO's annotations, which are one file, or lists of rows."""
-    if len(files) == 1 and not is_lines(files[0]):
+def _empty(path: Path, files: Sequence[Path]) -> StoredSet:
+    """The set before its files are added; a single JSON file may hold COCO's annotations."""
+    ending = files[0].suffix.lower()
+    if ending == ".parquet":
+        return ColumnFiles(path)
+    if ending == ".json" and len(files) == 1 and not is_lines(files[0]):
         content = decoded(files[0])
         if isinstance(content, dict) and {"images", "annotations", "categories"} <= content.keys():
             return CocoFile(files[0])
     return JsonFiles(path)
-
-
-OPENERS: dict[str, Callable[[Path, Sequence[Path]], StoredSet]] = {
-    ".parquet": lambda path, files: ColumnFiles(path, kind="Parquet"),
-    ".jsonl": lambda path, files: JsonFiles(path),
-    ".json": _json,
-}
-"""What opens the files of a set, by the ending of their names."""

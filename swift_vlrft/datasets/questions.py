@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from string import ascii_uppercase
 
@@ -32,7 +34,7 @@ class Questions:
     pictures: dict[str, str] = field(default_factory=dict)
     asked: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Gold and place of each question's first row."""
-    found: dict[str, list[str]] = field(default_factory=dict)
+    found: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """The places of rows, by what is said of them."""
     paths: dict[str, str] = field(default_factory=dict)
 
@@ -40,12 +42,12 @@ class Questions:
         """Add a row that is fit to train on, as a row of ``task``."""
         gold, place, held = gold_text(row.solution), str(row.place), row.gold
         if len(held) > 1 and len({*zip(held.boxes, held.labels, strict=True)}) < len(held):
-            self._say("solutions hold a box twice: for one object, keep one", place)
+            self.found["solutions hold a box twice: for one object, keep one"].append(place)
         if task == "choice":
             listed = "".join(dict.fromkeys(_OPTION.findall(row.problem)))
             letter = TASK_NAMES[task].read_gold(gold)
             if listed[:2] == "AB" and listed in ascii_uppercase and letter not in listed:
-                self._say("golds are none of their prompts' options", f"{place}: {letter}")
+                self.found["golds are none of their prompts' options"].append(f"{place}: {letter}")
         if (picture := self._picture(row)) is not None:
             self.pictures.setdefault(picture, place)
             question = hash((picture, row.problem, row.columns.get("system"), task))
@@ -54,10 +56,7 @@ class Questions:
                 what = "rows repeat another one"
                 if known != gold:
                     what = "rows ask what another one asks, and have another gold"
-                self._say(what, f"{first} and {place}")
-
-    def _say(self, what: str, where: str) -> None:
-        self.found.setdefault(what, []).append(where)
+                self.found[what].append(f"{first} and {place}")
 
     def _picture(self, row: Row) -> str | None:
         path, content = row.image.get("path"), row.image.get("bytes")
@@ -76,10 +75,9 @@ class Questions:
 
 def shared_pictures(of: Mapping[str, dict[str, str]]) -> Iterator[str]:
     """Say how many pictures stand in two of the splits or sets, which are called by their names."""
-    for n, (name, pictures) in enumerate(of.items()):
-        for other in [*of][n + 1 :]:
-            if both := pictures.keys() & of[other].keys():
-                yield (
-                    f"{len(both)} of {len(pictures)} pictures of {name} are in {other}, too, such "
-                    f"as that of {pictures[min(both)]}: what is measured on them was trained on"
-                )
+    for (name, pictures), (other, others) in combinations(of.items(), 2):
+        if both := pictures.keys() & others.keys():
+            yield (
+                f"{len(both)} of {len(pictures)} pictures of {name} are in {other}, too, such as "
+                f"that of {pictures[min(both)]}: what is measured on them was trained on"
+            )

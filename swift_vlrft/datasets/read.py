@@ -18,7 +18,7 @@ from typing import Any
 from swift_vlrft.datasets.image import ImageSize, try_image_size
 from swift_vlrft.datasets.json_files import JsonFiles
 from swift_vlrft.datasets.opening import open_set
-from swift_vlrft.datasets.row import BOX_TASKS, AnnotatedSize, BadRow, Row, safe_name
+from swift_vlrft.datasets.row import BOX_TASKS, AnnotatedSize, BadRow, Row, RowLocation, safe_name
 from swift_vlrft.datasets.schema import (
     Context,
     MisreadBoxes,
@@ -68,7 +68,7 @@ def rows_of(stored: StoredSet, *, without_images: bool = False) -> Iterator[Row 
     without_images = without_images and (schema.single or sized)
     columns = [c for c in stored.columns if c != schema.image] if without_images else None
     labels = {stored.rename.get(name, name): names for name, names in stored.labels.items()}
-    context = Context(stored, labels, stored.image_root())
+    context = Context(stored, labels, stored.image_root(), RowLocation(stored.path))
     for entry in stored.records(columns):
         if isinstance(entry, BadRow):
             yield entry
@@ -127,7 +127,6 @@ def _row(
 ) -> Row | BadRow:
     """Make a row of an example that its record gave."""
     stored, place = context.stored, context.place
-    assert place is not None
     image, problem, solution, annotated = (example.get(name) for name in FIELDS)
     columns = {safe_name(name): value for name, value in example.items() if name not in FIELDS}
     stored.renamed_columns |= example.keys() - columns.keys() - FIELDS.keys()

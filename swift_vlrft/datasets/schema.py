@@ -63,9 +63,9 @@ class Context:
     stored: StoredSet
     labels: dict[str, list[str]]
     """Class names for integer columns."""
-    root: Path | None = None
+    root: Path | None
     """The folder that image paths may not leave."""
-    place: RowLocation | None = None
+    place: RowLocation
     """The place of the record that is being read."""
     known_reading: Reading | None = None
     """What ``reading`` found, once."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from swift_vlrft.datasets.image import image_path
 from swift_vlrft.datasets.row import BadRow, RowLocation, safe_name
-from swift_vlrft.datasets.splits import SHARD, listed, splits_told
+from swift_vlrft.datasets.splits import SHARD, listed
 
 if TYPE_CHECKING:
     from swift_vlrft.geometry.readings import Reading
@@ -39,9 +39,8 @@ class StoredSet(ABC):
     """A set in some storage format. ``files`` are those of the split asked for, ``names`` the
     columns as they are stored, ``labels`` the names of a ClassLabel by stored column.
 
-    ``rename`` maps stored columns to ours; ``task`` and ``box_format`` hold where a row's own
-    columns state none; relative image paths start from ``root``, and none may leave it, or else
-    from ``folder``.
+    ``rename``, ``root``, ``task`` and ``box_format`` are those of ``open_set``: no image path may
+    leave a ``root``.
     """
 
     path: Path
@@ -152,10 +151,7 @@ class Table(StoredSet):
 
 
 def left_out_notes(stored: StoredSet) -> list[str]:
-    """Say which columns rewards get under another name, and what rightly makes no row.
-
-    Ask when all rows were read.
-    """
+    """Say which columns rewards get under another name, and what rightly makes no row."""
     notes, path = [], stored.path
     if taken := sorted(stored.renamed_columns):
         names = ", ".join(f"{name} as {safe_name(name)}" for name in taken)
@@ -168,10 +164,8 @@ def left_out_notes(stored: StoredSet) -> list[str]:
 
 
 def file_notes(stored: StoredSet) -> list[str]:
-    """Say which files of a folder were not read, and which shards are missing.
-
-    Shards are missing by the names of the others. Also which columns to rename the set does not
-    have.
+    """Say what a set lacks: columns that are to be renamed, files that are not read, and shards
+    that are missing by the names of the others.
     """
     path, notes = stored.path, []
     if unknown := [name for name in stored.rename if name not in stored.names]:
@@ -197,8 +191,3 @@ def file_notes(stored: StoredSet) -> list[str]:
             "download them, unless you left them out on purpose"
         )
     return notes
-
-
-def unread_rows(stored: StoredSet) -> list[Path]:
-    """Return the files that were not read though they seem to hold rows of the set."""
-    return [file for file in stored.other if splits_told(file, stored.path)]

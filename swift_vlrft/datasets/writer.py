@@ -162,10 +162,7 @@ def _as_table(rows: Iterable[tuple[str, Mapping[str, Any]]], work: Path) -> pa.T
 
 
 def _write_shards(path: Path, table: pa.Table, size: int) -> int:
-    """Write the rows of a table as PATH-00000-of-N.parquet; return N.
-
-    Each has about ``size`` bytes of images.
-    """
+    """Write PATH-00000-of-N.parquet, with about ``size`` bytes of images each; return N."""
     import pyarrow as pa
     import pyarrow.parquet as pq
     from datasets import Features, Image

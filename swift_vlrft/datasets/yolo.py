@@ -33,6 +33,7 @@ class YoloFolder(StoredSet):
 
     classes: dict[Any, str] = field(default_factory=dict)
     pictures: list[Path] = field(default_factory=list)
+    reading: Reading | None = Reading("cxcywh", "unit")
     kind: str = "YOLO"
 
     def image_root(self) -> None:
@@ -107,9 +108,7 @@ def open_yolo(path: Path, folder: Path) -> YoloFolder:
     if not any(_label_file(picture).is_file() for picture in pictures):
         some = _label_file(pictures[0]) if pictures else "labels/1.txt"
         raise DataError(f"{path}: {folder} has no label file such as {some}")
-    stored = YoloFolder(path, [path], ["image", "objects"], classes=classes, pictures=pictures)
-    stored.reading = Reading("cxcywh", "unit")
-    return stored
+    return YoloFolder(path, [path], ["image", "objects"], classes=classes, pictures=pictures)
 
 
 def _config(path: Path) -> dict[str, Any]:

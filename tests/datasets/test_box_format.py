@@ -16,7 +16,8 @@ from support.box_forms import FORMS
 from support.stored_sets import GOLD, picture, train_on
 from support.written_sets import check, write_rows
 
-from swift_vlrft.datasets.box_format import in_box_format
+from swift_vlrft.datasets import Row
+from swift_vlrft.datasets.box_format import row_in_box_format
 from swift_vlrft.datasets.build import PROMPT
 from swift_vlrft.datasets.prompt_sentences import RANGES, said_of_coordinates, without_box_format
 from swift_vlrft.families.image_resize import ImageResize
@@ -28,17 +29,17 @@ VIEW = ImageResize("qwen2_5_vl", 3136, 1_003_520)
 DOG = PROMPT.replace("{category}", "dog")
 
 
-def converted(problem, solution, after, before="norm1000", size=SIZE, seen=None, **options):
-    return in_box_format(
-        problem, solution, before, after, size=size, to_size=seen or size, **options
-    )
+def converted(problem, solution, after, before="norm1000", size=SIZE, seen=None, key=None, task=""):
+    row = Row(None, {}, problem, solution, {"frame": before, "task": task or "detection"})
+    shown = row_in_box_format(row, after, size, seen or size, key)
+    return shown.problem, shown.solution
 
 
 def wrong_with(case) -> str | None:
     """What is not as the line of box_prompts.jsonl says."""
     problem, solution = case["problem"], case.get("solution", "[]")
     seen = tuple(case.get("seen", SIZE))
-    options = {"key": case.get("key"), "points": case.get("points", False)}
+    options = {"key": case.get("key"), "task": "pointing" if case.get("points") else "detection"}
     try:
         result = converted(problem, solution, case["to"], case["from"], seen=seen, **options)
     except ValueError as error:

@@ -8,8 +8,8 @@ from support.stored_sets import GOLD
 from support.written_sets import check, data, write_rows
 
 from swift_vlrft.commands.data_check import asked_format
-from swift_vlrft.datasets import DataError
-from swift_vlrft.datasets.box_format import in_box_format, native_format
+from swift_vlrft.datasets import DataError, Row
+from swift_vlrft.datasets.box_format import native_format, row_in_box_format
 from swift_vlrft.datasets.build import PROMPT
 from swift_vlrft.families import FAMILIES
 from swift_vlrft.geometry.box_format import SUBSETS
@@ -37,15 +37,14 @@ def test_native_is_what_the_family_writes(name):
         return
     box_format, key = native_format("set", known)
     assert (box_format, key) == (known.box_format, known.box_key)
-    problem, solution = in_box_format(
-        DOG, GOLD, "norm1000", box_format, size=SIZE, to_size=SIZE, key=key
-    )
-    (box,) = read_boxes(solution.split("answer>")[1][:-2]).boxes
+    row = Row(None, {}, DOG, GOLD, {"task": "detection", "frame": "norm1000"})
+    row = row_in_box_format(row, box_format, SIZE, SIZE, key)
+    (box,) = read_boxes(row.solution.split("answer>")[1][:-2]).boxes
     own = known.box_answer if box_format != "pixels" else "[163, 145, 186, 175]"
     scale = 1000 if box_format == "unit" else 1
     assert [value * scale for value in box] == pytest.approx(read_boxes(own).boxes[0])
     mark = f"'{key or 'Position'}': ["
-    assert mark in solution and mark in problem and "'Confidence': 1}" in solution
+    assert mark in row.solution and mark in row.problem and "'Confidence': 1}" in row.solution
 
 
 @pytest.mark.parametrize(
