@@ -49,7 +49,7 @@ NO_ROWS = frozenset(
 READ = (".parquet", ".jsonl", ".json")
 NOT_READ = (".arrow", ".csv", ".gz", ".pq", ".tar", ".tsv", ".zip", ".zst")
 """Endings of files that may hold rows, but are not read."""
-NO_CSV = "write a row a line, as datasets.Dataset.from_csv(FILE).to_json('NEW.jsonl') does"
+A_ROW_A_LINE = "write a row a line, as datasets.Dataset.from_csv(FILE).to_json('NEW.jsonl') does"
 SWIFT_COLUMNS = ("messages", "conversations", "conversation", "query", "response", "instruction")
 """Columns by which ms-swift's own loader knows its forms."""
 
@@ -134,7 +134,7 @@ def local_set(path: Path, **options: Any) -> StoredSet | None:
         return find_set(path, **options)
     with open(path, encoding="utf-8", errors="replace") as lines:
         if path.suffix == ".csv" and "solution" in lines.readline():
-            raise DataError(f"{path}: CSV with solutions is not read; {NO_CSV}")
+            raise DataError(f"{path}: CSV with solutions is not read; {A_ROW_A_LINE}")
     return None
 
 
@@ -241,7 +241,7 @@ def _row_files(path: Path) -> tuple[list[Path], list[Path]]:
     if not files:
         kinds = f"no {', '.join(READ)}, no save_to_disk, no {CONFIG} of a YOLO folder"
         below = [file for file in others if file.suffix.lower() in READ]
-        do = f"give the file of rows of {listed(below, path)}" if below else NO_CSV
+        do = f"give the one that holds rows: {listed(below, path)}" if below else A_ROW_A_LINE
         raise DataError(f"{path} holds no known data set: {kinds}; {do}")
     return files, others
 
